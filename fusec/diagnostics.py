@@ -1,0 +1,103 @@
+"""Errors that point: a span in a file, what was found, what was expected, how to mend it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of one line of a source file; lines and columns count from 1."""
+
+    file: str
+    line: int
+    column: int
+    width: int = 1
+    text: str = ""
+
+    def place(self) -> str:
+        """Return `file:line:column`."""
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Diagnostic:
+    """One message with its place, notes and help."""
+
+    severity: str
+    message: str
+    span: Span | None = None
+    notes: tuple[str, ...] = ()
+    help: str | None = None
+
+    def render(self) -> str:
+        """Return the message as text, with the line and a caret where there is a span."""
+        lines = [f"{self.severity}: {self.message}"]
+        margin = " "
+        if self.span is not None:
+            number = str(self.span.line)
+            margin = " " * (len(number) + 1)
+            lines.append(f"{margin}--> {self.span.place()}")
+            if self.span.text:
+                caret = " " * (self.span.column - 1) + "^" * max(1, self.span.width)
+                lines += [f"{margin} |", f" {number} | {self.span.text}", f"{margin} | {caret}"]
+        lines += [f"{margin} = {note}" for note in self.notes]
+        if self.help is not None:
+            lines.append(f"{margin} = help: {self.help}")
+        return "\n".join(lines)
+
+
+class FusecError(Exception):
+    """Wrong usage or input: exit code 2."""
+
+    exit_code: ClassVar[int] = 2
+    severity: ClassVar[str] = "error"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        span: Span | None = None,
+        notes: Sequence[str] = (),
+        help: str | None = None,
+    ) -> None:
+        """Store one diagnostic; `more` may collect further ones."""
+        super().__init__(message)
+        self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help)
+        self.more: tuple[Diagnostic, ...] = ()
+
+    def at(self, span: Span | None) -> FusecError:
+        """Return the same error placed at `span`, where it has no place yet."""
+        if span is None or self.diagnostic.span is not None:
+            return self
+        old = self.diagnostic
+        placed = type(self)(old.message, span=span, notes=old.notes, help=old.help)
+        placed.more = self.more
+        return placed
+
+    def render(self) -> str:
+        """Return every diagnostic as text."""
+        return "\n\n".join(d.render() for d in (self.diagnostic, *self.more))
+
+
+class Unsupported(FusecError):
+    """A valid fusion that fusec does not support, with the reason: exit code 3."""
+
+    exit_code = 3
+    severity = "unsupported"
+
+
+class EnvironmentProblem(FusecError):
+    """The machine lacks something (a GPU, NVRTC, a tool): exit code 4."""
+
+    exit_code = 4
+    severity = "environment"
+
+
+class InternalError(FusecError):
+    """A bug of fusec, with the way to reproduce it: exit code 70."""
+
+    exit_code = 70
+    severity = "internal error"

@@ -1,0 +1,1 @@
+"""The intermediate representation: dtypes, dims, operations, graphs, their text and meaning."""

@@ -1,0 +1,326 @@
+"""Sizes as integer polynomials in symbols, with floordiv, ceildiv, mod, min and max, in a normal form."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Union
+
+from fusec.diagnostics import FusecError
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A named integer; `extent` says that it is the size of a dim and so at least 1 in a kernel."""
+
+    name: str
+    extent: bool = True
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Call:
+    """An application of floordiv, ceildiv, mod, min or max to two dims."""
+
+    function: str
+    left: Dim
+    right: Dim
+
+    def __str__(self) -> str:
+        infix = {"floordiv": "//", "mod": "%"}.get(self.function)
+        if infix is None:
+            return f"{self.function}({self.left}, {self.right})"
+        return f"{_operand(self.left)} {infix} {_operand(self.right)}"
+
+
+Atom = Union[Symbol, Call]
+Monomial = tuple[Atom, ...]
+DimLike = Union["Dim", int]
+
+
+def _operand(dim: Dim) -> str:
+    text = str(dim)
+    return text if dim.is_const or (len(dim.terms) == 1 and " " not in text) else f"({text})"
+
+
+def _key(monomial: Monomial) -> tuple[int, str]:
+    return (-len(monomial), " ".join(str(a) for a in monomial))
+
+
+@dataclass(frozen=True, eq=False)
+class Dim:
+    """An integer polynomial: a tuple of (monomial, coefficient), sorted, without zero coefficients.
+
+    Two dims are equal if their normal forms are; a dim equals the int of a constant polynomial.
+    """
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, int):
+            return self.is_const and self.value == other
+        return isinstance(other, Dim) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self.value) if self.is_const else hash(self.terms)
+
+    @property
+    def is_const(self) -> bool:
+        """Return whether no symbol occurs."""
+        return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
+
+    @property
+    def value(self) -> int:
+        """Return the value of a constant dim; an assertion fails for others."""
+        assert self.is_const, f"{self} is not a constant"
+        return self.terms[0][1] if self.terms else 0
+
+    @cached_property
+    def symbols(self) -> frozenset[str]:
+        """Return the names of all symbols."""
+        return frozenset(s.name for s in self.atoms() if isinstance(s, Symbol))
+
+    def atoms(self) -> Iterable[Atom]:
+        """Yield every symbol and call, those inside calls too."""
+        for monomial, _ in self.terms:
+            for atom in monomial:
+                yield atom
+                if isinstance(atom, Call):
+                    yield from atom.left.atoms()
+                    yield from atom.right.atoms()
+
+    def __add__(self, other: DimLike) -> Dim:
+        return _collect((*self.terms, *dim(other).terms))
+
+    __radd__ = __add__
+
+    def __neg__(self) -> Dim:
+        return Dim(tuple((m, -c) for m, c in self.terms))
+
+    def __sub__(self, other: DimLike) -> Dim:
+        return self + (-dim(other))
+
+    def __rsub__(self, other: DimLike) -> Dim:
+        return dim(other) - self
+
+    def __mul__(self, other: DimLike) -> Dim:
+        right = dim(other)
+        return _collect(
+            (tuple(sorted((*m, *n), key=str)), c * d)
+            for m, c in self.terms
+            for n, d in right.terms
+        )
+
+    __rmul__ = __mul__
+
+    def __floordiv__(self, other: DimLike) -> Dim:
+        return floordiv(self, other)
+
+    def __mod__(self, other: DimLike) -> Dim:
+        return mod(self, other)
+
+    def divide(self, divisor: DimLike) -> Dim | None:
+        """Return the exact quotient by a single-term `divisor`, or None if there is none."""
+        by = dim(divisor)
+        if by == self:
+            return dim(1)
+        if len(by.terms) != 1:
+            return None
+        (monomial, coefficient), quotient = by.terms[0], list[tuple[Monomial, int]]()
+        for m, c in self.terms:
+            rest = list(m)
+            for atom in monomial:
+                if atom not in rest:
+                    return None
+                rest.remove(atom)
+            if c % coefficient:
+                return None
+            quotient.append((tuple(rest), c // coefficient))
+        return _collect(quotient)
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        """Return the value at `sizes`; FusecError names a symbol without a size."""
+        total = 0
+        for monomial, coefficient in self.terms:
+            product = coefficient
+            for atom in monomial:
+                product *= _evaluate_atom(atom, sizes)
+            total += product
+        return total
+
+    def substitute(self, values: Mapping[str, Dim]) -> Dim:
+        """Return the dim with symbols replaced."""
+        if not values or not (self.symbols & values.keys()):
+            return self
+        total = dim(0)
+        for monomial, coefficient in self.terms:
+            product = dim(coefficient)
+            for atom in monomial:
+                product = product * _substitute_atom(atom, values)
+            total = total + product
+        return total
+
+    def lower_bound(self) -> int | None:
+        """Return a proven lower bound for extents of at least 1, or None."""
+        if self.is_const:
+            return self.value
+        one = dim(1)
+        shifted = _shift(self, one)
+        constant = 0
+        for monomial, coefficient in shifted.terms:
+            if not monomial:
+                constant = coefficient
+            elif coefficient < 0 or not all(_nonnegative(a) for a in monomial):
+                return None
+        return constant
+
+    def at_least(self, other: DimLike) -> bool:
+        """Return whether this dim is proven to be at least `other`."""
+        bound = (self - other).lower_bound()
+        return bound is not None and bound >= 0
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        text = ""
+        for monomial, coefficient in self.terms:
+            names = [f"({a})" if " " in str(a) and not str(a).endswith(")") else str(a)
+                     for a in monomial]  # fmt: skip
+            if len(monomial) == 1 and coefficient == 1 and len(self.terms) == 1:
+                return str(monomial[0])
+            factors = names if abs(coefficient) == 1 and names else [*names, str(abs(coefficient))]
+            body = " * ".join(factors)
+            if not text:
+                text = ("-" if coefficient < 0 else "") + body
+            else:
+                text += (" - " if coefficient < 0 else " + ") + body
+        return text
+
+    __repr__ = __str__
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
+    sums: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        sums[monomial] = sums.get(monomial, 0) + coefficient
+    return Dim(tuple(sorted(((m, c) for m, c in sums.items() if c), key=lambda t: _key(t[0]))))
+
+
+def _of_atom(atom: Atom) -> Dim:
+    return Dim((((atom,), 1),))
+
+
+def _nonnegative(atom: Atom) -> bool:
+    if isinstance(atom, Symbol):
+        return atom.extent
+    left, right = atom.left.at_least(0), atom.right.at_least(0)
+    return (left or right) if atom.function == "max" else (left and right)
+
+
+def _shift(value: Dim, by: Dim) -> Dim:
+    total = dim(0)
+    for monomial, coefficient in value.terms:
+        product = dim(coefficient)
+        for atom in monomial:
+            one = _of_atom(atom)
+            product = product * (one + by if isinstance(atom, Symbol) and atom.extent else one)
+        total = total + product
+    return total
+
+
+def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
+    if isinstance(atom, Symbol):
+        if atom.name not in sizes:
+            raise FusecError(f"no size is known for dim `{atom.name}`")
+        return sizes[atom.name]
+    left, right = atom.left.evaluate(sizes), atom.right.evaluate(sizes)
+    if atom.function in ("min", "max"):
+        return min(left, right) if atom.function == "min" else max(left, right)
+    if right == 0:
+        raise FusecError(f"division by zero in `{atom}`")
+    if atom.function == "floordiv":
+        return left // right
+    return -(-left // right) if atom.function == "ceildiv" else left % right
+
+
+def _substitute_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:
+    if isinstance(atom, Symbol):
+        return values.get(atom.name, _of_atom(atom))
+    function = {"floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum}
+    return function[atom.function](atom.left.substitute(values), atom.right.substitute(values))
+
+
+def dim(value: DimLike) -> Dim:
+    """Return `value` as a Dim."""
+    if isinstance(value, Dim):
+        return value
+    return Dim((((), int(value)),)) if value else Dim(())
+
+
+def symbol(name: str, *, extent: bool = True) -> Dim:
+    """Return the Dim of one symbol."""
+    return _of_atom(Symbol(name, extent))
+
+
+def floordiv(a: DimLike, b: DimLike) -> Dim:
+    """Return floor(a / b), simplified where a is a multiple of b or both are constants."""
+    left, right = dim(a), dim(b)
+    if left.is_const and right.is_const and right.value:
+        return dim(left.value // right.value)
+    exact = left.divide(right)
+    return exact if exact is not None else _of_atom(Call("floordiv", left, right))
+
+
+def ceildiv(a: DimLike, b: DimLike) -> Dim:
+    """Return ceil(a / b)."""
+    left, right = dim(a), dim(b)
+    if left.is_const and right.is_const and right.value:
+        return dim(-(-left.value // right.value))
+    exact = left.divide(right)
+    return exact if exact is not None else _of_atom(Call("ceildiv", left, right))
+
+
+def mod(a: DimLike, b: DimLike) -> Dim:
+    """Return a modulo b, with the sign of b."""
+    left, right = dim(a), dim(b)
+    if left.is_const and right.is_const and right.value:
+        return dim(left.value % right.value)
+    if left.divide(right) is not None:
+        return dim(0)
+    return _of_atom(Call("mod", left, right))
+
+
+def minimum(a: DimLike, b: DimLike) -> Dim:
+    """Return the smaller of two dims."""
+    left, right = dim(a), dim(b)
+    if right.at_least(left):
+        return left
+    return right if left.at_least(right) else _of_atom(Call("min", left, right))
+
+
+def maximum(a: DimLike, b: DimLike) -> Dim:
+    """Return the larger of two dims."""
+    left, right = dim(a), dim(b)
+    if left.at_least(right):
+        return left
+    return right if right.at_least(left) else _of_atom(Call("max", left, right))
+
+
+def product(dims: Iterable[DimLike]) -> Dim:
+    """Return the product of dims; 1 for none."""
+    return reduce(lambda a, b: a * b, (dim(d) for d in dims), dim(1))
+
+
+Shape = tuple[Dim, ...]
+
+
+def shape_text(shape: Iterable[DimLike]) -> str:
+    """Return a shape as `[B, H]`."""
+    return "[" + ", ".join(str(d) for d in shape) + "]"

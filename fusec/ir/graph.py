@@ -1,0 +1,252 @@
+"""Fusions: inputs, nodes in SSA order and outputs, all immutable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Union
+
+from fusec.diagnostics import Span
+from fusec.ir.dim import Dim, Shape, shape_text
+from fusec.ir.dtype import DType
+from fusec.ir.op import OpDef
+
+
+@dataclass(frozen=True)
+class Type:
+    """An element type and a shape; the shape is None for a scalar (a 0-dim tensor has shape ())."""
+
+    dtype: DType
+    shape: Shape | None
+    dim: Dim | None = None
+    """For an integer scalar computed from sizes: its value."""
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{'' if self.shape is None else shape_text(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """A result of a node or an input, compared by identity; names are unique in a fusion."""
+
+    name: str
+    type: Type
+
+    @property
+    def dtype(self) -> DType:
+        """Return the element type."""
+        return self.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        """Return the shape; () for a scalar."""
+        return self.type.shape or ()
+
+    @property
+    def rank(self) -> int:
+        """Return the number of dims."""
+        return len(self.shape)
+
+    @property
+    def is_scalar(self) -> bool:
+        """Return whether this is a scalar, not a tensor."""
+        return self.type.shape is None
+
+    @property
+    def dim(self) -> Dim | None:
+        """Return the value of an integer scalar that is known from sizes."""
+        return self.type.dim
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self.type}"
+
+
+@dataclass(frozen=True)
+class Const:
+    """A literal scalar operand; Python floats are f64, ints i64, bools bool."""
+
+    value: bool | int | float | complex
+    dtype: DType
+
+    def __eq__(self, other: object) -> bool:
+        # repr tells 0.0 from -0.0 and True from 1, and makes nan equal to itself.
+        return (
+            isinstance(other, Const)
+            and self.dtype == other.dtype
+            and repr(self.value) == repr(other.value)
+        )
+
+    def __hash__(self) -> int:
+        return hash((repr(self.value), self.dtype))
+
+    @property
+    def type(self) -> Type:
+        """Return the scalar type."""
+        exact = isinstance(self.value, int) and not isinstance(self.value, bool)
+        from fusec.ir.dim import dim
+
+        return Type(self.dtype, None, dim(int(self.value)) if exact else None)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def is_scalar(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def shape(self) -> Shape:
+        """Return ()."""
+        return ()
+
+
+Operand = Union[Value, Const]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An application of an operation; optional operands that are absent are left out of `operands`."""
+
+    op: OpDef
+    operands: tuple[Operand, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[Value, ...]
+    span: Span | None = None
+
+    @property
+    def output(self) -> Value:
+        """Return the first result."""
+        return self.outputs[0]
+
+    @property
+    def inputs(self) -> tuple[Value, ...]:
+        """Return the operands that are values."""
+        return tuple(o for o in self.operands if isinstance(o, Value))
+
+    @property
+    def compute_dtypes(self) -> tuple[DType, ...]:
+        """Return the type that each operand is converted to."""
+        dtypes = tuple(o.type.dtype for o in self.operands)
+        return self.op.compute(dtypes, self.output.dtype)
+
+    def __repr__(self) -> str:
+        names = ", ".join(v.name for v in self.outputs)
+        operands = ", ".join(o.name if isinstance(o, Value) else repr(o.value) for o in self.operands)
+        return f"{names} = {self.op.name}({operands})"
+
+
+@dataclass(frozen=True)
+class Input:
+    """An input and its layout.
+
+    strides: one Dim per dim, in elements; a stride that is only known at run time is a symbol of its own
+        (`x.stride0`), an expanded dim has stride 0.
+    low, high: the interval of random values (None: from the operations that use it).
+    default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
+    """
+
+    value: Value
+    strides: tuple[Dim, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    default: bool | int | float | complex | None = None
+    on_cpu: bool = False
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output; `alias` names the input whose memory it is written into.
+
+    stride_order: as in nvFuser, the rank of each dim counted from the fastest one (0), or None.
+    """
+
+    value: Value
+    alias: str | None = None
+    stride_order: tuple[int, ...] | None = None
+    span: Span | None = None
+
+
+@dataclass(frozen=True)
+class DimFact:
+    """A symbol with its default size and what is known of it."""
+
+    name: str
+    default: int
+    multiple_of: int = 1
+    anonymous: bool = False
+    buckets: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pin:
+    """A segment named in the file: its nodes' results by name, and optionally a scheduler."""
+
+    name: str
+    values: tuple[str, ...]
+    scheduler: str | None = None
+    span: Span | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Fusion:
+    """A graph of operations on inputs; equality is structural: names and spans do not count."""
+
+    name: str
+    inputs: tuple[Input, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    dims: tuple[DimFact, ...] = ()
+    doc: str = ""
+    pins: tuple[Pin, ...] = ()
+    source: str = field(default="", compare=False)
+
+    @cached_property
+    def producer(self) -> Mapping[Value, Node]:
+        """Return the node that makes each value."""
+        return {value: node for node in self.nodes for value in node.outputs}
+
+    @cached_property
+    def users(self) -> Mapping[Value, tuple[Node, ...]]:
+        """Return the nodes that read each value, in order, each once."""
+        users: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys(node.inputs):
+                users.setdefault(value, []).append(node)
+        return {value: tuple(nodes) for value, nodes in users.items()}
+
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """Return all values: inputs, then results in order."""
+        return (*(i.value for i in self.inputs), *(v for n in self.nodes for v in n.outputs))
+
+    @cached_property
+    def input_of(self) -> Mapping[Value, Input]:
+        """Return the Input of each input value."""
+        return {i.value: i for i in self.inputs}
+
+    @cached_property
+    def hints(self) -> Mapping[str, int]:
+        """Return the default size of each symbol."""
+        return {d.name: d.default for d in self.dims}
+
+    def find(self, name: str) -> Value | None:
+        """Return the value called `name`."""
+        return next((v for v in self.values if v.name == name), None)
+
+    def with_nodes(self, nodes: Iterable[Node], outputs: Iterable[Output] | None = None) -> Fusion:
+        """Return the fusion with other nodes, and other outputs where given."""
+        return replace(
+            self, nodes=tuple(nodes), outputs=self.outputs if outputs is None else tuple(outputs)
+        )
+
+    def structure(self) -> tuple[Any, ...]:
+        """Return what counts for equality: the graph with values and symbols numbered by first use."""
+        from fusec.ir.structure import structure_of
+
+        return structure_of(self)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fusion) and self.structure() == other.structure()
+
+    def __hash__(self) -> int:
+        return hash(self.structure())

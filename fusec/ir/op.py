@@ -1,0 +1,99 @@
+"""The type of an operation: everything fusec knows of it, declared once in `fusec.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fusec.ir.dtype import DType
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Operand, Type
+
+REQUIRED = object()
+"""The default of a parameter that must be given."""
+
+
+@dataclass(frozen=True)
+class Param:
+    """A parameter of an operation.
+
+    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`. `kind` of an
+    attribute: `dims`, `int`, `bool`, `dtype`, `shape` (dims that may be symbolic), `ints`, `mask` (bools).
+    """
+
+    name: str
+    kind: str
+    default: Any = REQUIRED
+
+    @property
+    def is_operand(self) -> bool:
+        """Return whether the parameter is a tensor or scalar operand."""
+        return self.kind in ("operand", "operands", "optional")
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Work per element: ordinary floating-point or integer instructions, and special-function calls."""
+
+    flops: float = 1
+    sfu: float = 0
+
+
+Infer = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "tuple[Type, ...]"]
+Compute = Callable[[tuple[DType, ...], DType], tuple[DType, ...]]
+
+
+@dataclass(frozen=True, eq=False)
+class OpDef:
+    """An operation.
+
+    name: as in nvFuser's fd.ops.
+    family: pointwise, reduction, movement, contraction, factory, scalar (size, shape), or composite
+        (expanded into other operations when it is called, never a node).
+    params: operands first, then attributes in nvFuser's order.
+    results: names of the results, one for most operations.
+    reference: NumPy function of the operand arrays and the attributes; a tuple for several results.
+    infer: the types of the results from operands and attributes; raises FusecError on bad shapes.
+    compute: the types that the operands are converted to before the operation, from the operands'
+        and the result's types (half types are computed in f32).
+    cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
+        operands as `{name}`; for a reduction the combiner's name in device/reduce.cuh under `default`.
+    domain: interval of random inputs on which the operation is defined and well-conditioned.
+    accuracy: error of the CUDA expression in units in the last place of the compute type.
+    discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
+    expand: for a composite, builds it out of other operations.
+    """
+
+    name: str
+    family: str
+    params: tuple[Param, ...]
+    reference: Callable[..., Any]
+    infer: Infer
+    compute: Compute
+    results: tuple[str, ...] = ("out",)
+    cuda: Mapping[str, str] = field(default_factory=dict[str, str])
+    cost: Cost = Cost()
+    domain: tuple[float, float] = (-2.0, 2.0)
+    accuracy: float = 1.0
+    discontinuous: bool = False
+    commutative: bool = False
+    expand: Callable[..., Any] | None = None
+    doc: str = ""
+
+    @property
+    def operands(self) -> tuple[Param, ...]:
+        """Return the parameters that are operands."""
+        return tuple(p for p in self.params if p.is_operand)
+
+    @property
+    def attributes(self) -> tuple[Param, ...]:
+        """Return the parameters that are attributes."""
+        return tuple(p for p in self.params if not p.is_operand)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+OpTable = Mapping[str, OpDef]
