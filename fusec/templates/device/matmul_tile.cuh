@@ -1,0 +1,32 @@
+// Which output tile of a batched matrix product a CTA works on. Tiles are walked in bands of kBand tile
+// rows, column after column, so that CTAs that run together share rows of A and columns of B in the L2.
+// Every thread of a CTA may call it; `index` counts over all tiles of all batches.
+#pragma once
+
+namespace fusec {
+
+struct MatmulTile {
+  int batch;
+  int row;     // in tiles
+  int column;  // in tiles
+};
+
+template <int kBand>
+__device__ __forceinline__ MatmulTile matmul_tile(int index, int tile_rows, int tile_columns) {
+  const int tiles_per_batch = tile_rows * tile_columns;
+  const int batch = index / tiles_per_batch;
+  const int within_batch = index - batch * tiles_per_batch;
+  const int band = within_batch / (kBand * tile_columns);
+  const int within_band = within_batch - band * kBand * tile_columns;
+  const int rows_left = tile_rows - band * kBand;
+  const int band_rows = rows_left < kBand ? rows_left : kBand;
+  return {batch, band * kBand + within_band % band_rows, within_band / band_rows};
+}
+
+// Tiles of `size` elements that cover `extent`.
+template <class Index>
+__device__ __forceinline__ int tile_count(Index extent, int size) {
+  return static_cast<int>((extent + size - 1) / size);
+}
+
+}  // namespace fusec

@@ -1,0 +1,115 @@
+// Vec<T, N>: N elements moved by one instruction where the hardware can (1, 2, 4, 8, 16 bytes), or by
+// several 16-byte ones. Callers guarantee that the address is a multiple of alignof(Vec<T, N>).
+// load / store work on global and shared memory; load_readonly only on global memory that nothing
+// writes while the kernel runs; load_streaming and store_streaming mark data as used once.
+#pragma once
+
+#include "storage.cuh"
+
+namespace fusec {
+
+// The widest access that a run of `bytes` bytes is a whole number of, at most 16.
+__host__ __device__ constexpr int access_bytes(int bytes) {
+  const int power = bytes & -bytes;
+  return power < 16 ? power : 16;
+}
+
+template <class T, int N>
+struct alignas(access_bytes(sizeof(T) * N)) Vec {
+  T data[N];
+  __device__ __forceinline__ T& operator[](int i) { return data[i]; }
+  __device__ __forceinline__ const T& operator[](int i) const { return data[i]; }
+};
+
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> splat(T value) {
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < N; ++i) result[i] = value;
+  return result;
+}
+
+// The register type of one access of kBytes bytes.
+template <int kBytes>
+struct Word;
+template <>
+struct Word<1> {
+  using type = u8;
+};
+template <>
+struct Word<2> {
+  using type = u16;
+};
+template <>
+struct Word<4> {
+  using type = u32;
+};
+template <>
+struct Word<8> {
+  using type = uint2;
+};
+template <>
+struct Word<16> {
+  using type = uint4;
+};
+
+// A Vec seen as the words that move it.
+template <class T, int N>
+struct Words {
+  static constexpr int kBytes = access_bytes(sizeof(T) * N);
+  static constexpr int kCount = static_cast<int>(sizeof(T)) * N / kBytes;
+  using type = typename Word<kBytes>::type;
+};
+
+template <int N = 1, class T>
+__device__ __forceinline__ Vec<T, N> load(const T* source) {
+  using W = typename Words<T, N>::type;
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < Words<T, N>::kCount; ++i) {
+    reinterpret_cast<W*>(&result)[i] = reinterpret_cast<const W*>(source)[i];
+  }
+  return result;
+}
+
+template <int N = 1, class T>
+__device__ __forceinline__ Vec<T, N> load_readonly(const T* source) {
+  using W = typename Words<T, N>::type;
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < Words<T, N>::kCount; ++i) {
+    reinterpret_cast<W*>(&result)[i] = __ldg(reinterpret_cast<const W*>(source) + i);
+  }
+  return result;
+}
+
+template <int N = 1, class T>
+__device__ __forceinline__ Vec<T, N> load_streaming(const T* source) {
+  using W = typename Words<T, N>::type;
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < Words<T, N>::kCount; ++i) {
+    reinterpret_cast<W*>(&result)[i] = __ldcs(reinterpret_cast<const W*>(source) + i);
+  }
+  return result;
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store(T* target, const Vec<T, N>& value) {
+  using W = typename Words<T, N>::type;
+#pragma unroll
+  for (int i = 0; i < Words<T, N>::kCount; ++i) {
+    reinterpret_cast<W*>(target)[i] = reinterpret_cast<const W*>(&value)[i];
+  }
+}
+
+template <class T, int N>
+__device__ __forceinline__ void store_streaming(T* target, const Vec<T, N>& value) {
+  using W = typename Words<T, N>::type;
+#pragma unroll
+  for (int i = 0; i < Words<T, N>::kCount; ++i) {
+    __stcs(reinterpret_cast<W*>(target) + i, reinterpret_cast<const W*>(&value)[i]);
+  }
+}
+
+}  // namespace fusec
