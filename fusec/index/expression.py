@@ -1,0 +1,332 @@
+"""Index expressions: sums of loop variables with Dim coefficients, with quotients and remainders."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+from fusec.ir.dim import Dim, DimLike, dim, floordiv, mod
+
+
+@dataclass(frozen=True)
+class Var:
+    """A loop variable with values from 0 to extent - 1."""
+
+    name: str
+    extent: Dim
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Quotient:
+    """floor(inner / divisor) of a nonnegative index."""
+
+    inner: Index
+    divisor: Dim
+
+    def __str__(self) -> str:
+        return f"({self.inner}) / {_factor(self.divisor)}"
+
+
+@dataclass(frozen=True)
+class Remainder:
+    """inner modulo divisor of a nonnegative index."""
+
+    inner: Index
+    divisor: Dim
+
+    def __str__(self) -> str:
+        return f"({self.inner}) % {_factor(self.divisor)}"
+
+
+Atom = Union[Var, Quotient, Remainder]
+IndexLike = Union["Index", Dim, int]
+
+
+def _factor(value: Dim) -> str:
+    text = str(value)
+    return text if " " not in text else f"({text})"
+
+
+@dataclass(frozen=True, eq=False)
+class Index:
+    """An index expression: `constant` plus the sum of coefficient * atom over `terms`, in a normal form."""
+
+    terms: tuple[tuple[Atom, Dim], ...]
+    constant: Dim
+
+    @cached_property
+    def _key(self) -> tuple[object, ...]:
+        return (self.terms, self.constant)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Index) and self._key == other._key
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def is_const(self) -> bool:
+        """Return whether no loop variable occurs."""
+        return not self.terms
+
+    @cached_property
+    def variables(self) -> frozenset[Var]:
+        """Return every loop variable that occurs, inside quotients and remainders too."""
+        found: set[Var] = set()
+        for atom, _ in self.terms:
+            if isinstance(atom, Var):
+                found.add(atom)
+            else:
+                found |= atom.inner.variables
+        return frozenset(found)
+
+    def coefficient(self, variable: Var) -> Dim | None:
+        """Return the coefficient of a variable; None if it also occurs inside a quotient or remainder."""
+        direct = dim(0)
+        for atom, coefficient in self.terms:
+            if atom == variable:
+                direct = coefficient
+            elif not isinstance(atom, Var) and variable in atom.inner.variables:
+                return None
+        return direct
+
+    def __add__(self, other: IndexLike) -> Index:
+        right = index(other)
+        return _collect([*self.terms, *right.terms], self.constant + right.constant)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: IndexLike) -> Index:
+        return self + index(other) * -1
+
+    def __mul__(self, factor: DimLike) -> Index:
+        by = dim(factor)
+        return _collect([(a, c * by) for a, c in self.terms], self.constant * by)
+
+    def __floordiv__(self, divisor: DimLike) -> Index:
+        return _divide(self, dim(divisor))
+
+    def __mod__(self, divisor: DimLike) -> Index:
+        return _modulo(self, dim(divisor))
+
+    def substitute(self, values: Mapping[Var, Index]) -> Index:
+        """Return the index with variables replaced, simplified again."""
+        if not self.variables & values.keys():
+            return self
+        total = index(self.constant)
+        for atom, coefficient in self.terms:
+            total = total + _substitute_atom(atom, values) * coefficient
+        return total
+
+    def resize(self, sizes: Mapping[str, Dim]) -> Index:
+        """Return the index with symbols of its dims replaced."""
+        total = index(self.constant.substitute(sizes))
+        for atom, coefficient in self.terms:
+            if isinstance(atom, Var):
+                new = of_var(Var(atom.name, atom.extent.substitute(sizes)))
+            elif isinstance(atom, Quotient):
+                new = atom.inner.resize(sizes) // atom.divisor.substitute(sizes)
+            else:
+                new = atom.inner.resize(sizes) % atom.divisor.substitute(sizes)
+            total = total + new * coefficient.substitute(sizes)
+        return total
+
+    @cached_property
+    def bounds(self) -> tuple[Dim | None, Dim | None]:
+        """Return the smallest and the largest value (inclusive), each None where unknown."""
+        low: Dim | None = self.constant
+        high: Dim | None = self.constant
+        for atom, coefficient in self.terms:
+            top = _largest(atom)
+            if coefficient.at_least(0):
+                high = None if high is None or top is None else high + coefficient * top
+            elif (-coefficient).at_least(0):
+                low = None if low is None or top is None else low + coefficient * top
+            else:
+                return None, None
+        return low, high
+
+    def within(self, low: DimLike, end: DimLike) -> bool:
+        """Return whether low <= self < end is proven."""
+        least, most = self.bounds
+        return (
+            least is not None
+            and most is not None
+            and least.at_least(low)
+            and (dim(end) - 1).at_least(most)
+        )
+
+    def __str__(self) -> str:
+        parts = [
+            (str(a) if c == 1 else f"{_atom_factor(a)} * {_factor(c)}") for a, c in self.terms
+        ]
+        if not parts or self.constant != 0:
+            parts.append(str(self.constant))
+        return " + ".join(parts)
+
+    __repr__ = __str__
+
+
+def _atom_factor(atom: Atom) -> str:
+    return str(atom) if isinstance(atom, Var) else f"({atom})"
+
+
+def index(value: IndexLike) -> Index:
+    """Return a constant, Dim or index as an Index."""
+    return value if isinstance(value, Index) else Index((), dim(value))
+
+
+def of_var(variable: Var) -> Index:
+    """Return the index of one variable; 0 for an extent of 1."""
+    return index(0) if variable.extent == 1 else Index(((variable, dim(1)),), dim(0))
+
+
+def _largest(atom: Atom) -> Dim | None:
+    if isinstance(atom, Var):
+        return atom.extent - 1
+    if isinstance(atom, Remainder):
+        return atom.divisor - 1
+    _, high = atom.inner.bounds
+    return None if high is None else floordiv(high, atom.divisor)
+
+
+def _order(term: tuple[Atom, Dim]) -> tuple[int, str]:
+    return (0 if isinstance(term[0], Var) else 1, str(term[0]))
+
+
+def _collect(terms: Iterable[tuple[Atom, Dim]], constant: Dim) -> Index:
+    sums: dict[Atom, Dim] = {}
+    for atom, coefficient in terms:
+        sums[atom] = sums[atom] + coefficient if atom in sums else coefficient
+    sums = {a: c for a, c in sums.items() if c != 0}
+    for atom, coefficient in sums.items():
+        if not isinstance(atom, Remainder):
+            continue
+        # d * (x / d) + x % d = x
+        whole = _divide(atom.inner, atom.divisor)
+        if len(whole.terms) != 1 or whole.constant != 0:
+            continue
+        quotient, scale = whole.terms[0]
+        wanted = coefficient * atom.divisor
+        if quotient in sums and sums[quotient] * 1 == wanted.divide(scale):
+            rest = [(a, c) for a, c in sums.items() if a not in (atom, quotient)]
+            inner = [(a, c * coefficient) for a, c in atom.inner.terms]
+            return _collect([*rest, *inner], constant + atom.inner.constant * coefficient)
+    return Index(tuple(sorted(sums.items(), key=_order)), constant)
+
+
+def _split(value: Index, by: Dim) -> tuple[Index, Index]:
+    """Return (quotient of the terms that `by` divides, the rest)."""
+    divisible: list[tuple[Atom, Dim]] = []
+    rest: list[tuple[Atom, Dim]] = []
+    for atom, coefficient in value.terms:
+        exact = coefficient.divide(by)
+        (rest if exact is None else divisible).append(
+            (atom, coefficient if exact is None else exact)
+        )
+    exact, remaining = value.constant.divide(by), value.constant
+    if exact is None and value.constant.is_const and by.is_const and by.value > 0:
+        exact, remaining = dim(value.constant.value // by.value), dim(value.constant.value % by.value)
+    elif exact is not None:
+        remaining = dim(0)
+    return _collect(divisible, exact or dim(0)), _collect(rest, remaining)
+
+
+def _common_factor(value: Index, by: Dim) -> tuple[Dim, Index, Index] | None:
+    """Return (g, x, j) with value = g * x + j, 0 <= j < g and g a proper divisor of `by`."""
+    for _, coefficient in value.terms:
+        if coefficient == 1 or len(coefficient.terms) != 1 or by.divide(coefficient) is None:
+            continue
+        multiple, rest = _split(value, coefficient)
+        if rest.within(0, coefficient):
+            return coefficient, multiple, rest
+    return None
+
+
+def _divide(value: Index, by: Dim) -> Index:
+    if by == 1:
+        return value
+    if value.is_const:
+        return index(floordiv(value.constant, by))
+    whole, rest = _split(value, by)
+    if rest.within(0, by):
+        return whole
+    common = _common_factor(rest, by)
+    if common is not None:
+        factor, inner, _ = common
+        quotient = by.divide(factor)
+        assert quotient is not None
+        return whole + _divide(inner, quotient)
+    if len(rest.terms) == 1 and rest.constant == 0 and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Quotient):
+            return whole + _divide(atom.inner, atom.divisor * by)
+    return whole + Index(((Quotient(rest, by), dim(1)),), dim(0))
+
+
+def _modulo(value: Index, by: Dim) -> Index:
+    if by == 1:
+        return index(0)
+    if value.is_const:
+        return index(mod(value.constant, by))
+    _, rest = _split(value, by)
+    if rest.within(0, by):
+        return rest
+    common = _common_factor(rest, by)
+    if common is not None:
+        factor, inner, small = common
+        quotient = by.divide(factor)
+        assert quotient is not None
+        return _modulo(inner, quotient) * factor + small
+    if len(rest.terms) == 1 and rest.constant == 0 and rest.terms[0][1] == 1:
+        atom = rest.terms[0][0]
+        if isinstance(atom, Remainder) and atom.divisor.divide(by) is not None:
+            return _modulo(atom.inner, by)
+    return Index(((Remainder(rest, by), dim(1)),), dim(0))
+
+
+def _substitute_atom(atom: Atom, values: Mapping[Var, Index]) -> Index:
+    if isinstance(atom, Var):
+        return values.get(atom, Index(((atom, dim(1)),), dim(0)))
+    inner = atom.inner.substitute(values)
+    return inner // atom.divisor if isinstance(atom, Quotient) else inner % atom.divisor
+
+
+def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
+    """Return the address: the sum of index * stride."""
+    total = index(0)
+    for position, stride in zip(indices, strides, strict=True):
+        total = total + position * stride
+    return total
+
+
+def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
+    """Return row-major strides in elements."""
+    strides: list[Dim] = []
+    size = dim(1)
+    for extent in reversed(tuple(shape)):
+        strides.append(size)
+        size = size * extent
+    return tuple(reversed(strides))
+
+
+def delinearize(position: Index, shape: Iterable[DimLike]) -> tuple[Index, ...]:
+    """Return the row-major coordinates of a linear position in `shape`."""
+    extents = tuple(dim(e) for e in shape)
+    coordinates: list[Index] = []
+    for extent, stride in zip(extents, contiguous_strides(extents), strict=True):
+        whole = position // stride
+        outermost = not coordinates
+        coordinates.append(
+            index(0) if extent == 1 else whole if outermost and whole.within(0, extent) else whole % extent
+        )
+    return tuple(coordinates)

@@ -1,0 +1,282 @@
+"""How movement operations map indices: pulled from a result to its operands, or pushed the other way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from fusec.index.expression import Index, contiguous_strides, delinearize, index, linearize
+from fusec.ir.dim import Dim, Shape, dim
+from fusec.ir.graph import Node, Operand, Value
+
+Coordinates = tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """low <= position < end."""
+
+    position: Index
+    low: Dim
+    end: Dim
+
+    @property
+    def is_true(self) -> bool:
+        """Return whether the condition always holds."""
+        return self.position.within(self.low, self.end)
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.position} < {self.end}"
+
+
+Conditions = tuple[Condition, ...]
+
+
+def needed(*conditions: Condition) -> Conditions:
+    """Return the conditions that do not always hold, each once."""
+    return tuple(dict.fromkeys(c for c in conditions if not c.is_true))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where conditions hold, the result is `operand` at `coordinates`."""
+
+    operand: Operand
+    coordinates: Coordinates
+    conditions: Conditions = ()
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A result at some coordinates as branches on operands; `fill` where no branch applies."""
+
+    branches: tuple[Branch, ...]
+    fill: Operand | None = None
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """The coordinates in the result of an operand's element; conditions say whether it is there at all.
+
+    `complete` is False where the result has elements that no element of the operand reaches.
+    """
+
+    coordinates: Coordinates
+    conditions: Conditions = ()
+    complete: bool = True
+
+
+ZERO = index(0)
+
+
+def _kept(node: Node, coordinates: Coordinates) -> Coordinates:
+    dropped: set[int] = set(node.attributes["dims"])
+    return tuple(c for i, c in enumerate(coordinates) if i not in dropped)
+
+
+def _inserted(node: Node, coordinates: Coordinates) -> Coordinates:
+    dropped: set[int] = set(node.attributes["dims"])
+    rest = iter(coordinates)
+    rank = len(coordinates) + len(dropped)
+    return tuple(ZERO if i in dropped else next(rest) for i in range(rank))
+
+
+def _one(node: Node, coordinates: Coordinates, *conditions: Condition) -> Pulled:
+    return Pulled((Branch(node.operands[0], coordinates, needed(*conditions)),))
+
+
+def _clamp_broadcast(shape: Shape, coordinates: Coordinates) -> Coordinates:
+    """Return the coordinates with 0 at dims of extent 1."""
+    return tuple(ZERO if e == 1 else c for e, c in zip(shape, coordinates, strict=True))
+
+
+def _reshaped(coordinates: Coordinates, source: Shape, target: Shape) -> Coordinates:
+    common = 0
+    for a, b in zip(source, target, strict=False):
+        if a != b:
+            break
+        common += 1
+    head, tail = coordinates[:common], coordinates[common:]
+    linear = linearize(tail, contiguous_strides(source[common:]))
+    return (*head, *delinearize(linear, target[common:]))
+
+
+def _pull_same(node: Node, at: Coordinates) -> Pulled:
+    return _one(node, at)
+
+
+def _pull_broadcast(node: Node, at: Coordinates) -> Pulled:
+    mask: tuple[bool, ...] = node.attributes["is_broadcast_dim"]
+    return _one(node, tuple(c for c, new in zip(at, mask, strict=True) if not new))
+
+
+def _pull_broadcast_in_dim(node: Node, at: Coordinates) -> Pulled:
+    source = node.operands[0].shape
+    places: tuple[int, ...] = node.attributes["broadcast_dims"]
+    return _one(node, _clamp_broadcast(source, tuple(at[p] for p in places)))
+
+
+def _pull_expand(node: Node, at: Coordinates) -> Pulled:
+    source = node.operands[0].shape
+    return _one(node, _clamp_broadcast(source, at[len(at) - len(source) :]))
+
+
+def _pull_squeeze(node: Node, at: Coordinates) -> Pulled:
+    return _one(node, _inserted(node, at))
+
+
+def _pull_reshape(node: Node, at: Coordinates) -> Pulled:
+    return _one(node, _reshaped(at, node.output.shape, node.operands[0].shape))
+
+
+def _pull_permute(node: Node, at: Coordinates) -> Pulled:
+    order: tuple[int, ...] = node.attributes["dims"]
+    source = [ZERO] * len(order)
+    for position, axis in enumerate(order):
+        source[axis] = at[position]
+    return _one(node, tuple(source))
+
+
+def _pull_slice(node: Node, at: Coordinates) -> Pulled:
+    starts, steps = node.attributes["start_indices"], node.attributes["strides"]
+    return _one(node, tuple(c * s + index(b) for c, b, s in zip(at, starts, steps, strict=True)))
+
+
+def _pairs(widths: tuple[Dim, ...]) -> list[tuple[Dim, Dim]]:
+    return [(dim(widths[i]), dim(widths[i + 1])) for i in range(0, len(widths), 2)]
+
+
+def _pull_pad(node: Node, at: Coordinates) -> Pulled:
+    source = node.operands[0].shape
+    moved = tuple(c - low for c, (low, _) in zip(at, _pairs(node.attributes["pad_widths"]), strict=True))
+    conditions = [Condition(c, dim(0), e) for c, e in zip(moved, source, strict=True)]
+    branch = Branch(node.operands[0], moved, needed(*conditions))
+    return Pulled((branch,), node.operands[1])
+
+
+def _cat_offsets(node: Node) -> list[Dim]:
+    axis: int = node.attributes["dim"]
+    offsets = [dim(0)]
+    for operand in node.operands:
+        offsets.append(offsets[-1] + operand.shape[axis])
+    return offsets
+
+
+def _pull_cat(node: Node, at: Coordinates) -> Pulled:
+    axis: int = node.attributes["dim"]
+    offsets = _cat_offsets(node)
+    branches: list[Branch] = []
+    for k, operand in enumerate(node.operands):
+        moved = (*at[:axis], at[axis] - offsets[k], *at[axis + 1 :])
+        where = needed(Condition(at[axis], offsets[k], offsets[k + 1]))
+        branches.append(Branch(operand, moved, where))
+    return Pulled(tuple(branches))
+
+
+PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
+    "set": _pull_same,
+    "segment_set": _pull_same,
+    "broadcast": _pull_broadcast,
+    "broadcast_in_dim": _pull_broadcast_in_dim,
+    "expand": _pull_expand,
+    "squeeze": _pull_squeeze,
+    "reshape": _pull_reshape,
+    "permute": _pull_permute,
+    "slice": _pull_slice,
+    "pad": _pull_pad,
+    "cat": _pull_cat,
+}
+
+
+def _push_same(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    return Pushed(at)
+
+
+def _push_broadcast(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    mask: tuple[bool, ...] = node.attributes["is_broadcast_dim"]
+    rest = iter(at)
+    return Pushed(tuple(ZERO if new else next(rest) for new in mask))
+
+
+def _push_broadcast_in_dim(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    source, target = node.operands[0].shape, node.output.shape
+    places: tuple[int, ...] = node.attributes["broadcast_dims"]
+    out = [ZERO] * len(target)
+    for place, extent, position in zip(places, source, at, strict=True):
+        if extent != target[place]:
+            return None
+        out[place] = position
+    if any(target[i] != 1 for i in range(len(target)) if i not in places):
+        return None
+    return Pushed(tuple(out))
+
+
+def _push_expand(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    return Pushed(at) if node.operands[0].shape == node.output.shape else None
+
+
+def _push_squeeze(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    return Pushed(_kept(node, at))
+
+
+def _push_reshape(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    return Pushed(_reshaped(at, node.operands[0].shape, node.output.shape))
+
+
+def _push_permute(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    order: tuple[int, ...] = node.attributes["dims"]
+    return Pushed(tuple(at[axis] for axis in order))
+
+
+def _push_slice(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    out: list[Index] = []
+    conditions: list[Condition] = []
+    attributes = node.attributes
+    for position, start, step, extent in zip(
+        at, attributes["start_indices"], attributes["strides"], node.output.shape, strict=True
+    ):
+        if step != 1:
+            return None
+        moved = position - index(start)
+        conditions.append(Condition(moved, dim(0), extent))
+        out.append(moved)
+    return Pushed(tuple(out), needed(*conditions))
+
+
+def _push_pad(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    pairs = _pairs(node.attributes["pad_widths"])
+    if operand != 0 or any(w != 0 for pair in pairs for w in pair):
+        return None
+    return Pushed(at)
+
+
+PUSH: dict[str, Callable[[Node, Coordinates, int], Pushed | None]] = {
+    "set": _push_same,
+    "segment_set": _push_same,
+    "broadcast": _push_broadcast,
+    "broadcast_in_dim": _push_broadcast_in_dim,
+    "expand": _push_expand,
+    "squeeze": _push_squeeze,
+    "reshape": _push_reshape,
+    "permute": _push_permute,
+    "slice": _push_slice,
+    "pad": _push_pad,
+}
+
+
+def pull(node: Node, at: Coordinates) -> Pulled:
+    """Return the operands' coordinates that the result of a movement operation reads at `at`."""
+    return PULL[node.op.name](node, at)
+
+
+def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    """Return where the element of an operand at `at` lands in the result; None if not by one map."""
+    function = PUSH.get(node.op.name)
+    return None if function is None else function(node, at, operand)
+
+
+def pull_elementwise(operand: Operand, at: Coordinates) -> Coordinates:
+    """Return an elementwise operand's coordinates: 0 at dims of extent 1, () for a scalar."""
+    if not isinstance(operand, Value) or operand.is_scalar:
+        return ()
+    return _clamp_broadcast(operand.shape, at)
