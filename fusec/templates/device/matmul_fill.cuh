@@ -1,0 +1,45 @@
+// Copies one kRows x kColumns tile of a 16-bit matrix into shared memory, zeros beyond its ends. Every
+// thread of the CTA calls it, then commits the cp.async group and synchronises before reading.
+// Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps them 16-byte aligned
+// and spreads the eight rows of an ldmatrix over all banks.
+#pragma once
+
+#include "async_copy.cuh"
+#include "vector.cuh"
+
+namespace fusec {
+
+constexpr int kMatmulPad = 8;
+
+// `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync the
+// columns are contiguous and every row begins at a multiple of 16 bytes.
+template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class Index>
+__device__ __forceinline__ void matmul_fill(T* tile, const T* matrix, Index row, Index column,
+                                            Index rows, Index columns, Index row_stride,
+                                            Index column_stride) {
+  constexpr int kChunk = 8;
+  constexpr int kChunks = kColumns / kChunk;
+  static_assert(kRows * kChunks % kThreads == 0, "every thread copies the same number of chunks");
+#pragma unroll
+  for (int i = 0; i < kRows * kChunks / kThreads; ++i) {
+    const int chunk = i * kThreads + threadIdx.x;
+    const Index r = row + chunk / kChunks;
+    const Index c = column + chunk % kChunks * kChunk;
+    T* target = tile + chunk / kChunks * (kColumns + kMatmulPad) + chunk % kChunks * kChunk;
+    const Index left = r < rows && c < columns ? columns - c : 0;
+    const int valid = left < kChunk ? static_cast<int>(left) : kChunk;
+    const T* source = matrix + (valid > 0 ? r * row_stride + c * column_stride : 0);
+    if constexpr (kAsync) {
+      cp_async_zfill<16>(target, source, valid * static_cast<int>(sizeof(T)));
+    } else {
+      Vec<T, kChunk> values = {};
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) {
+        if (e < valid) values[e] = source[e * column_stride];
+      }
+      store(target, values);
+    }
+  }
+}
+
+}  // namespace fusec

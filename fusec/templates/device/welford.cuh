@@ -1,0 +1,55 @@
+// Welford's running mean and sum of squared deviations, and the combiner that merges two of them
+// (Chan, Golub and LeVeque's formula). A thread pushes its values, then the block merges with
+// block_reduce<WelfordMerge<float>, kThreads>(state). Variance is m2 / (n - correction).
+// n is kept as T: exact in float up to 2^24 values.
+#pragma once
+
+#include "storage.cuh"
+
+namespace fusec {
+
+template <class T>
+struct Welford {
+  T mean;
+  T m2;
+  T n;
+
+  __device__ __forceinline__ static Welford empty() { return {T(0), T(0), T(0)}; }
+
+  __device__ __forceinline__ void push(T value) {
+    n += T(1);
+    const T delta = value - mean;
+    mean += delta / n;
+    m2 += delta * (value - mean);
+  }
+
+  // Pushes with the reciprocal of the new count, where the caller has it: saves the division.
+  __device__ __forceinline__ void push(T value, T reciprocal_of_count) {
+    n += T(1);
+    const T delta = value - mean;
+    mean += delta * reciprocal_of_count;
+    m2 += delta * (value - mean);
+  }
+
+  __device__ __forceinline__ T variance(T correction) const { return m2 / (n - correction); }
+};
+
+template <class T>
+struct WelfordMerge {
+  using type = Welford<T>;
+  __device__ __forceinline__ static Welford<T> identity() { return Welford<T>::empty(); }
+  __device__ __forceinline__ static Welford<T> combine(Welford<T> a, Welford<T> b) {
+    const T n = a.n + b.n;
+    // Two empty states stay empty; the share of b is then 0, not 0 / 0.
+    const T share = n == T(0) ? T(0) : b.n / n;
+    const T delta = b.mean - a.mean;
+    return {a.mean + delta * share, a.m2 + b.m2 + delta * delta * a.n * share, n};
+  }
+};
+
+template <class T>
+__device__ __forceinline__ Welford<T> combine(Welford<T> a, Welford<T> b) {
+  return WelfordMerge<T>::combine(a, b);
+}
+
+}  // namespace fusec
