@@ -1,0 +1,45 @@
+// cp.async (sm_80): each thread copies from global to shared memory without passing through registers.
+// Copies since the last copy_commit form a group; copy_wait<N> waits until at most N groups of this
+// thread are in flight, and a barrier after it shows the data to the other threads.
+#pragma once
+
+#include "address.cuh"
+
+namespace fusec {
+
+// 16 bytes, past L1. Both addresses are multiples of 16.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+               :
+               : "r"(shared_address(shared)), "l"(global)
+               : "memory");
+}
+
+// 16 bytes, or zeros where `inside` is false; the global address is then not read.
+__device__ __forceinline__ void copy_async_16(void* shared, const void* global, bool inside) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "r"(inside ? 16 : 0)
+               : "memory");
+}
+
+// 4 or 8 bytes through L1, zeros where `inside` is false; both addresses are multiples of kBytes.
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* shared, const void* global, bool inside) {
+  static_assert(kBytes == 4 || kBytes == 8);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "n"(kBytes), "r"(inside ? kBytes : 0)
+               : "memory");
+}
+
+__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+
+template <int kPending>
+__device__ __forceinline__ void copy_wait() {
+  asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ void copy_wait_all() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+
+}  // namespace fusec
