@@ -11,6 +11,14 @@ namespace fusec {
 
 constexpr int kMatmulPad = 8;
 
+// Copies the first `bytes` of 16 and fills the others with zeros.
+__device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* global, int bytes) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(shared_address(shared)), "l"(global), "r"(bytes)
+               : "memory");
+}
+
 // `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync the
 // columns are contiguous and every row begins at a multiple of 16 bytes.
 template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class Index>
@@ -30,7 +38,7 @@ __device__ __forceinline__ void matmul_fill(T* tile, const T* matrix, Index row,
     const int valid = left < kChunk ? static_cast<int>(left) : kChunk;
     const T* source = matrix + (valid > 0 ? r * row_stride + c * column_stride : 0);
     if constexpr (kAsync) {
-      cp_async_zfill<16>(target, source, valid * static_cast<int>(sizeof(T)));
+      copy_async_16_bytes(target, source, valid * static_cast<int>(sizeof(T)));
     } else {
       Vec<T, kChunk> values = {};
 #pragma unroll

@@ -4,7 +4,6 @@
 // each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024 bytes.
 #pragma once
 
-#include "mbarrier.cuh"
 #include "storage.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -19,13 +18,13 @@ constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 x 64 elements
 // Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no other code.
 template <int kExtent, bool kKMajor>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
-                                             u64* barrier, int position, int depth, int batch) {
+                                             Barrier* barrier, int position, int depth, int batch) {
   if constexpr (kKMajor) {
-    tma_load_3d(tile, map, barrier, depth, position, batch);
+    tensor_load_3d(tile, map, depth, position, batch, barrier);
   } else {
 #pragma unroll
     for (int block = 0; block < kExtent / 64; ++block) {
-      tma_load_3d(tile + block * kBlockBytes, map, barrier, position + 64 * block, depth, batch);
+      tensor_load_3d(tile + block * kBlockBytes, map, position + 64 * block, depth, batch, barrier);
     }
   }
 }

@@ -1,0 +1,99 @@
+// Hopper's warpgroup matrix multiply (sm_90a): 128 threads, D[64][kN] += A[64][16] B[16][kN], operands
+// f16 or bf16 in shared memory, D in float registers. All four warps of the warpgroup call together:
+//   wgmma_fence(); wgmma<...>(...) as often as needed; wgmma_commit(); wgmma_wait<pending>();
+// The accumulators are touched by nobody between fence and wait. Thread t of the warpgroup holds in d[i]
+// row 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (t % 4) + i % 2.
+// Tiles lie in shared memory as TMA writes them with the 128-byte swizzle, at multiples of 1024 bytes.
+#pragma once
+
+#include "address.cuh"
+#include "wgmma_operands.cuh"
+
+namespace fusec {
+
+__device__ __forceinline__ void wgmma_fence() {
+  asm volatile("wgmma.fence.sync.aligned;" : : : "memory");
+}
+
+__device__ __forceinline__ void wgmma_commit() {
+  asm volatile("wgmma.commit_group.sync.aligned;" : : : "memory");
+}
+
+// Waits until at most kPending committed groups are unfinished.
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" : : "n"(kPending) : "memory");
+}
+
+// Keeps the compiler from moving reads or writes of the accumulators across this point.
+template <int kCount>
+__device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
+}
+
+// The matrix descriptor, 128-byte swizzle: address, leading and stride offsets in units of 16 bytes.
+__device__ __forceinline__ u64 swizzled_descriptor(const void* tile, u32 leading_bytes,
+                                                   u32 stride_bytes) {
+  return static_cast<u64>((shared_address(tile) & 0x3ffffu) >> 4) |
+         static_cast<u64>(leading_bytes >> 4) << 16 | static_cast<u64>(stride_bytes >> 4) << 32 |
+         1ull << 62;
+}
+
+// K-major: rows of 64 elements (128 bytes) of k. The next 16 of k: kDescriptorStepK further.
+__device__ __forceinline__ u64 descriptor_k_major(const void* tile) {
+  return swizzled_descriptor(tile, 16, 1024);
+}
+inline constexpr u64 kDescriptorStepK = 32 >> 4;
+
+// MN-major: rows of 64 elements of m or n, one row for each k; further 64 elements of m or n lie
+// `panel_bytes` on (128 bytes times the depth in k). The next 16 of k: kDescriptorStepMn further.
+__device__ __forceinline__ u64 descriptor_mn_major(const void* tile, u32 panel_bytes) {
+  return swizzled_descriptor(tile, panel_bytes, 1024);
+}
+inline constexpr u64 kDescriptorStepMn = 2048 >> 4;
+
+// scale_d 0 overwrites D, 1 adds to it. kTransposeA / B are 1 where that operand is MN-major.
+template <int kN, class T, int kTransposeA = 0, int kTransposeB = 0>
+__device__ __forceinline__ void wgmma(float (&d)[kN / 2], u64 a, u64 b, int scale_d) {
+  static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
+#define FUSEC_WGMMA(N, TYPE)                                                                      \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" FUSEC_WGMMA_SCALE_##N                         \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE              \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" FUSEC_WGMMA_A_##N ", %" FUSEC_WGMMA_B_##N    \
+               ", p, 1, 1, %" FUSEC_WGMMA_TRANS_A_##N ", %" FUSEC_WGMMA_TRANS_B_##N ";\n}"        \
+               : FUSEC_WGMMA_OUTPUTS_##N                                                          \
+               : "l"(a), "l"(b), "r"(scale_d), "n"(kTransposeA), "n"(kTransposeB))
+#define FUSEC_WGMMA_BOTH(N)           \
+  if constexpr (kIsSame<T, bf16>) {   \
+    FUSEC_WGMMA(N, "bf16");           \
+  } else {                            \
+    FUSEC_WGMMA(N, "f16");            \
+  }
+  if constexpr (kN == 64) {
+    FUSEC_WGMMA_BOTH(64)
+  } else if constexpr (kN == 128) {
+    FUSEC_WGMMA_BOTH(128)
+  } else if constexpr (kN == 192) {
+    FUSEC_WGMMA_BOTH(192)
+  } else {
+    static_assert(kN == 256);
+    FUSEC_WGMMA_BOTH(256)
+  }
+#undef FUSEC_WGMMA_BOTH
+#undef FUSEC_WGMMA
+}
+
+// Moves registers between warpgroups: all warps of a warpgroup call the same one. kCount is a multiple
+// of 8 between 24 and 256. ptxas ignores them unless it knows the registers at entry: the kernel says
+// __launch_bounds__(threads, 1).
+template <int kCount>
+__device__ __forceinline__ void give_registers() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+template <int kCount>
+__device__ __forceinline__ void take_registers() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" : : "n"(kCount));
+}
+
+}  // namespace fusec
