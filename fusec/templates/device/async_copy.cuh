@@ -1,6 +1,6 @@
-// cp.async (sm_80): each thread copies from global to shared memory without passing through registers.
-// Copies since the last copy_commit form a group; copy_wait<N> waits until at most N groups of this
-// thread are in flight, and a barrier after it shows the data to the other threads.
+// cp.async (sm_80): each thread copies from global to shared memory without passing through
+// registers. Copies since the last copy_commit form a group; copy_wait<N> waits until at most N
+// groups of this thread are in flight, and a barrier after it shows the data to the other threads.
 #pragma once
 
 #include "address.cuh"
@@ -33,13 +33,17 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global, boo
                : "memory");
 }
 
-__device__ __forceinline__ void copy_commit() { asm volatile("cp.async.commit_group;" : : : "memory"); }
+__device__ __forceinline__ void copy_commit() {
+  asm volatile("cp.async.commit_group;" : : : "memory");
+}
 
 template <int kPending>
 __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void copy_wait_all() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+__device__ __forceinline__ void copy_wait_all() {
+  asm volatile("cp.async.wait_all;" : : : "memory");
+}
 
 }  // namespace fusec

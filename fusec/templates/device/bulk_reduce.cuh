@@ -1,27 +1,31 @@
-// cp.reduce.async.bulk (sm_90): adds a run of shared memory into global memory inside the memory system.
-// The rules, each of which keeps a race out:
+// cp.reduce.async.bulk (sm_90): adds a run of shared memory into global memory inside the memory
+// system. The rules, each of which keeps a race out:
 //   1. Both addresses and the size are multiples of 16 bytes.
-//   2. All writers of the tile: fence_proxy_async_shared_cta, then the block's barrier, then one elected
+//   2. All writers of the tile: fence_proxy_async_shared_cta, then the block's barrier, then one
+//   elected
 //      thread issues. A barrier alone does not order the two proxies.
 //   3. A thread that acquired a turn executes fence_proxy_async before it issues.
-//   4. commit_group and wait_group_read free the shared memory only. Before a turn is released or the
+//   4. commit_group and wait_group_read free the shared memory only. Before a turn is released or
+//   the
 //      result announced: wait_group<0>, then a release at gpu scope.
-//   5. Whoever reads the sum acquires the flag first, and executes fence_proxy_async before a bulk load.
+//   5. Whoever reads the sum acquires the flag first, and executes fence_proxy_async before a bulk
+//   load.
 //   6. Adds of floats depend on their order: bitwise reproducible sums take turns.
-// Sums belong in a float buffer; the half types add in half precision and lose accuracy by choice only.
+// Sums belong in a float buffer; the half types add in half precision and lose accuracy by choice
+// only.
 #pragma once
 
 #include "tma.cuh"
 
 namespace fusec {
 
-#define FUSEC_BULK_REDUCE(NAME, TYPE, OPERATION)                                              \
-  __device__ __forceinline__ void NAME(TYPE* global, const TYPE* shared, u32 bytes) {         \
-    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group." OPERATION              \
-                 " [%0], [%1], %2;"                                                           \
-                 :                                                                            \
-                 : "l"(global), "r"(shared_address(shared)), "r"(bytes)                       \
-                 : "memory");                                                                 \
+#define FUSEC_BULK_REDUCE(NAME, TYPE, OPERATION)                                      \
+  __device__ __forceinline__ void NAME(TYPE* global, const TYPE* shared, u32 bytes) { \
+    asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group." OPERATION      \
+                 " [%0], [%1], %2;"                                                   \
+                 :                                                                    \
+                 : "l"(global), "r"(shared_address(shared)), "r"(bytes)               \
+                 : "memory");                                                         \
   }
 
 FUSEC_BULK_REDUCE(bulk_reduce_add, float, "add.f32")
@@ -44,8 +48,8 @@ FUSEC_BULK_REDUCE(bulk_reduce_min, i64, "min.s64")
 #undef FUSEC_BULK_REDUCE
 
 // The tile of a tensor map; the element type is the map's. Parts outside the tensor are left out.
-__device__ __forceinline__ void tensor_reduce_add_2d(const TensorMap* map, const void* shared, i32 x,
-                                                     i32 y) {
+__device__ __forceinline__ void tensor_reduce_add_2d(const TensorMap* map, const void* shared,
+                                                     i32 x, i32 y) {
   asm volatile(
       "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3}], [%1];"
       :
@@ -53,8 +57,8 @@ __device__ __forceinline__ void tensor_reduce_add_2d(const TensorMap* map, const
       : "memory");
 }
 
-__device__ __forceinline__ void tensor_reduce_add_3d(const TensorMap* map, const void* shared, i32 x,
-                                                     i32 y, i32 z) {
+__device__ __forceinline__ void tensor_reduce_add_3d(const TensorMap* map, const void* shared,
+                                                     i32 x, i32 y, i32 z) {
   asm volatile(
       "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.tile.bulk_group"
       " [%0, {%2, %3, %4}], [%1];"

@@ -1,6 +1,7 @@
 // Combiners: what a reduction does with two partial results. Passed as the Op of the functions of
-// reduce.cuh: a struct with `static T identity()` and `static T combine(T, T)`. Max and Min keep NaN,
-// as PyTorch's amax and amin do. Any and All work on bool; Any also on integers, as a bitwise or.
+// reduce.cuh: a struct with `static T identity()` and `static T combine(T, T)`. Max and Min keep
+// NaN, as PyTorch's amax and amin do. Any and All work on bool; Any also on integers, as a bitwise
+// or.
 #pragma once
 
 #include "storage.cuh"

@@ -1,6 +1,7 @@
-// Conversions between float and the two 8-bit floats. Called by types.cuh, seldom by a kernel itself.
-// Encoding rounds to nearest even and saturates: what is too large becomes the largest finite value,
-// NaN stays NaN. sm_89 and later have instructions; older chips run the integer form, bit for bit equal.
+// Conversions between float and the two 8-bit floats. Called by types.cuh, seldom by a kernel
+// itself. Encoding rounds to nearest even and saturates: what is too large becomes the largest
+// finite value, NaN stays NaN. sm_89 and later have instructions; older chips run the integer form,
+// bit for bit equal.
 #pragma once
 
 #include "storage.cuh"
@@ -13,7 +14,8 @@ namespace fusec {
 #define FUSEC_HAS_FP8_CVT 0
 #endif
 
-// The integer form. kBias and kMantissaBits describe the small format, kLargest its largest finite value.
+// The integer form. kBias and kMantissaBits describe the small format, kLargest its largest finite
+// value.
 template <int kMantissaBits, int kBias>
 __device__ __forceinline__ u8 encode_fp8(float value, float largest, u8 nan_bits) {
   const u32 bits = __float_as_uint(value);
@@ -24,7 +26,8 @@ __device__ __forceinline__ u8 encode_fp8(float value, float largest, u8 nan_bits
   // Below the smallest normal value the grid is even: scaling by its step is exact.
   const float smallest_normal = __uint_as_float(static_cast<u32>(127 + 1 - kBias) << 23);
   if (clamped < smallest_normal) {
-    const float steps_per_unit = __uint_as_float(static_cast<u32>(127 + kBias - 1 + kMantissaBits) << 23);
+    const float steps_per_unit =
+        __uint_as_float(static_cast<u32>(127 + kBias - 1 + kMantissaBits) << 23);
     return static_cast<u8>(sign | static_cast<u32>(rintf(clamped * steps_per_unit)));
   }
   constexpr int kDropped = 23 - kMantissaBits;
@@ -54,7 +57,8 @@ __device__ __forceinline__ f8e5m2 float_to_f8e5m2(float value) {
 #endif
 }
 
-// Placed in the bit fields of an f16, an e4m3 value is 2^8 too small (bias 7 against 15), denormals too.
+// Placed in the bit fields of an f16, an e4m3 value is 2^8 too small (bias 7 against 15), denormals
+// too.
 __device__ __forceinline__ float f8e4m3_to_float(f8e4m3 value) {
   const u32 magnitude = value.bits & 0x7fu;
   if (magnitude == 0x7fu) return NAN;

@@ -42,7 +42,8 @@ __device__ __forceinline__ bool is_first_thread() {
   return threadIdx.x == 0 && threadIdx.y == 0 && threadIdx.z == 0;
 }
 
-// One thread takes the next number. The counter keeps growing: the host or the last block resets it.
+// One thread takes the next number. The counter keeps growing: the host or the last block resets
+// it.
 __device__ __forceinline__ u32 take_ticket(u32* counter) { return add_release(counter, 1); }
 
 // One thread takes the next of `count` numbers; the one after the last is 0 again.
@@ -62,7 +63,8 @@ __device__ __forceinline__ u32 take_block_ticket(u32* counter, u32 count) {
 }
 
 // True in the last of `count` blocks to arrive, which then sees what the others wrote before they
-// called. All threads of every block call it; writes by the asynchronous proxy are waited for first.
+// called. All threads of every block call it; writes by the asynchronous proxy are waited for
+// first.
 __device__ __forceinline__ bool last_block(u32* counter, u32 count) {
   __shared__ bool shared_last;
   __syncthreads();
@@ -84,8 +86,8 @@ __device__ __forceinline__ void wait_turn(const u32* semaphore, u32 turn) {
   __syncthreads();
 }
 
-// The whole block hands the turn on; the last in the chain passes 0, so that the next launch finds it.
-// Asynchronous writes are completed before (wait_group<0>, not its .read form).
+// The whole block hands the turn on; the last in the chain passes 0, so that the next launch finds
+// it. Asynchronous writes are completed before (wait_group<0>, not its .read form).
 __device__ __forceinline__ void release_turn(u32* semaphore, u32 next) {
   __syncthreads();
   if (is_first_thread()) store_release(semaphore, next);

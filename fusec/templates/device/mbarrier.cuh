@@ -1,7 +1,8 @@
-// Barrier: an mbarrier object in shared memory (sm_90). A phase completes when the expected number of
-// arrivals and the announced bytes of asynchronous copies are in; its parity is then the one waited for.
-// One thread calls init and then fence_barrier_init; a __syncthreads (or cluster barrier) follows before
-// anyone else uses it. The first phase has parity 0, and a fresh barrier lets a wait on parity 1 pass.
+// Barrier: an mbarrier object in shared memory (sm_90). A phase completes when the expected number
+// of arrivals and the announced bytes of asynchronous copies are in; its parity is then the one
+// waited for. One thread calls init and then fence_barrier_init; a __syncthreads (or cluster
+// barrier) follows before anyone else uses it. The first phase has parity 0, and a fresh barrier
+// lets a wait on parity 1 pass.
 #pragma once
 
 #include "address.cuh"

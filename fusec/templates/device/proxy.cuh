@@ -1,6 +1,7 @@
-// Order between ordinary accesses and the asynchronous proxy (bulk copies), and bulk groups (sm_90).
-// Before a bulk store or reduction of a shared tile: every thread that wrote the tile executes
-// fence_proxy_async_shared_cta, then the block's barrier, then one elected thread issues the copy.
+// Order between ordinary accesses and the asynchronous proxy (bulk copies), and bulk groups
+// (sm_90). Before a bulk store or reduction of a shared tile: every thread that wrote the tile
+// executes fence_proxy_async_shared_cta, then the block's barrier, then one elected thread issues
+// the copy.
 #pragma once
 
 #include "storage.cuh"
@@ -12,7 +13,8 @@ __device__ __forceinline__ void fence_proxy_async_shared_cta() {
   asm volatile("fence.proxy.async.shared::cta;" : : : "memory");
 }
 
-// For all memory: after a flag was acquired and before a bulk copy that reads or writes what it guards.
+// For all memory: after a flag was acquired and before a bulk copy that reads or writes what it
+// guards.
 __device__ __forceinline__ void fence_proxy_async() {
   asm volatile("fence.proxy.async;" : : : "memory");
 }
@@ -27,8 +29,8 @@ __device__ __forceinline__ void commit_group() {
   asm volatile("cp.async.bulk.commit_group;" : : : "memory");
 }
 
-// Waits until at most kPending groups are unfinished: the writes of the others have happened. Needed
-// before a turn is released or anybody is told that the result is there.
+// Waits until at most kPending groups are unfinished: the writes of the others have happened.
+// Needed before a turn is released or anybody is told that the result is there.
 template <int kPending>
 __device__ __forceinline__ void wait_group() {
   asm volatile("cp.async.bulk.wait_group %0;" : : "n"(kPending) : "memory");

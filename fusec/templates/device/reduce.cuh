@@ -1,8 +1,8 @@
-// Reductions over a warp, a block, the rows or the columns of a two-dimensional block. Op is one of the
-// combiners of combine.cuh or welford.cuh. All threads of the block call each function together and all
-// get the result. The order of combination is fixed, so results are the same from run to run.
-// Calls may follow one another without a barrier in between: each ends only when its own shared memory
-// may be written again.
+// Reductions over a warp, a block, the rows or the columns of a two-dimensional block. Op is one of
+// the combiners of combine.cuh or welford.cuh. All threads of the block call each function together
+// and all get the result. The order of combination is fixed, so results are the same from run to
+// run. Calls may follow one another without a barrier in between: each ends only when its own
+// shared memory may be written again.
 #pragma once
 
 #include "combine.cuh"
@@ -42,8 +42,8 @@ __device__ __forceinline__ Vec<T, N> combine_each(Vec<T, N> a, const Vec<T, N>& 
   return a;
 }
 
-// Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of two
-// up to 32, or a multiple of 32 up to 1024; the block holds whole warps.
+// Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of
+// two up to 32, or a multiple of 32 up to 1024; the block holds whole warps.
 template <class Op, int kThreadsX, int kThreadsY, class T>
 __device__ __forceinline__ T block_reduce_rows(T value) {
   static_assert(kThreadsX * kThreadsY % 32 == 0 && kThreadsX * kThreadsY <= 1024);

@@ -1,6 +1,7 @@
-// Fixed-width integers, storage types of the small floats, and the few type facts the other headers need.
-// The small floats hold bits and have no arithmetic: kernels convert to float, compute, and round once.
-// Every other header includes this one; kernels include types.cuh, which adds the conversions.
+// Fixed-width integers, storage types of the small floats, and the few type facts the other headers
+// need. The small floats hold bits and have no arithmetic: kernels convert to float, compute, and
+// round once. Every other header includes this one; kernels include types.cuh, which adds the
+// conversions.
 #pragma once
 
 // The two macros of <math.h> that NVRTC does not define by itself.

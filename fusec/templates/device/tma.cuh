@@ -1,8 +1,8 @@
-// The bulk copy engine (sm_90). One thread issues each copy. Loads complete on a Barrier that was told
-// the bytes (arrive_expect_tx); stores complete in bulk groups (proxy.cuh). Shared addresses of tensor
-// copies are multiples of 128 (1024 for the 128-byte swizzle), plain bulk copies need 16 for both
-// addresses and the size. Coordinates count elements, innermost first. A TensorMap comes as a
-// `const __grid_constant__ TensorMap` parameter and is encoded by the host.
+// The bulk copy engine (sm_90). One thread issues each copy. Loads complete on a Barrier that was
+// told the bytes (arrive_expect_tx); stores complete in bulk groups (proxy.cuh). Shared addresses
+// of tensor copies are multiples of 128 (1024 for the 128-byte swizzle), plain bulk copies need 16
+// for both addresses and the size. Coordinates count elements, innermost first. A TensorMap comes
+// as a `const __grid_constant__ TensorMap` parameter and is encoded by the host.
 #pragma once
 
 #include "mbarrier.cuh"
@@ -78,7 +78,8 @@ __device__ __forceinline__ void tensor_load_2d(void* shared, const TensorMap* ma
       : "memory");
 }
 
-// The same tile into every block of the cluster whose bit is set in `blocks`, each on its own barrier.
+// The same tile into every block of the cluster whose bit is set in `blocks`, each on its own
+// barrier.
 __device__ __forceinline__ void tensor_load_2d_multicast(void* shared, const TensorMap* map, i32 x,
                                                          i32 y, Barrier* barrier, u16 blocks) {
   asm volatile(
@@ -106,8 +107,8 @@ __device__ __forceinline__ void tensor_load_3d(void* shared, const TensorMap* ma
       "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
       ".L2::cache_hint [%0], [%1, {%2, %3, %4}], [%5], %6;"
       :
-      : "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z),
-        "r"(shared_address(barrier)), "l"(policy)
+      : "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)),
+        "l"(policy)
       : "memory");
 }
 

@@ -1,6 +1,7 @@
-// The element types of a kernel and the conversions between them. Every kernel includes this header.
-// to_float(v) widens a stored value for computing; convert<To>(v) converts between any two types:
-// to nearest even for floats, saturating for fp8, truncating from float to integer, `!= 0` to bool.
+// The element types of a kernel and the conversions between them. Every kernel includes this
+// header. to_float(v) widens a stored value for computing; convert<To>(v) converts between any two
+// types: to nearest even for floats, saturating for fp8, truncating from float to integer, `!= 0`
+// to bool.
 #pragma once
 
 #include "fp8.cuh"

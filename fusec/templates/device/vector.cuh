@@ -1,5 +1,5 @@
-// Vec<T, N>: N elements moved by one instruction where the hardware can (1, 2, 4, 8, 16 bytes), or by
-// several 16-byte ones. Callers guarantee that the address is a multiple of alignof(Vec<T, N>).
+// Vec<T, N>: N elements moved by one instruction where the hardware can (1, 2, 4, 8, 16 bytes), or
+// by several 16-byte ones. Callers guarantee that the address is a multiple of alignof(Vec<T, N>).
 // load / store work on global and shared memory; load_readonly only on global memory that nothing
 // writes while the kernel runs; load_streaming and store_streaming mark data as used once.
 #pragma once

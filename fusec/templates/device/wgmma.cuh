@@ -1,9 +1,11 @@
-// Hopper's warpgroup matrix multiply (sm_90a): 128 threads, D[64][kN] += A[64][16] B[16][kN], operands
-// f16 or bf16 in shared memory, D in float registers. All four warps of the warpgroup call together:
+// Hopper's warpgroup matrix multiply (sm_90a): 128 threads, D[64][kN] += A[64][16] B[16][kN],
+// operands f16 or bf16 in shared memory, D in float registers. All four warps of the warpgroup call
+// together:
 //   wgmma_fence(); wgmma<...>(...) as often as needed; wgmma_commit(); wgmma_wait<pending>();
-// The accumulators are touched by nobody between fence and wait. Thread t of the warpgroup holds in d[i]
-// row 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (t % 4) + i % 2.
-// Tiles lie in shared memory as TMA writes them with the 128-byte swizzle, at multiples of 1024 bytes.
+// The accumulators are touched by nobody between fence and wait. Thread t of the warpgroup holds in
+// d[i] row 16 (t / 32) + (t % 32) / 4 + 8 ((i / 2) % 2), column 8 (i / 4) + 2 (t % 4) + i % 2.
+// Tiles lie in shared memory as TMA writes them with the 128-byte swizzle, at multiples of 1024
+// bytes.
 #pragma once
 
 #include "address.cuh"
@@ -32,7 +34,8 @@ __device__ __forceinline__ void wgmma_pin(float (&d)[kCount]) {
   for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(d[i]) : : "memory");
 }
 
-// The matrix descriptor, 128-byte swizzle: address, leading and stride offsets in units of 16 bytes.
+// The matrix descriptor, 128-byte swizzle: address, leading and stride offsets in units of 16
+// bytes.
 __device__ __forceinline__ u64 swizzled_descriptor(const void* tile, u32 leading_bytes,
                                                    u32 stride_bytes) {
   return static_cast<u64>((shared_address(tile) & 0x3ffffu) >> 4) |
@@ -57,18 +60,18 @@ inline constexpr u64 kDescriptorStepMn = 2048 >> 4;
 template <int kN, class T, int kTransposeA = 0, int kTransposeB = 0>
 __device__ __forceinline__ void wgmma(float (&d)[kN / 2], u64 a, u64 b, int scale_d) {
   static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
-#define FUSEC_WGMMA(N, TYPE)                                                                      \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" FUSEC_WGMMA_SCALE_##N                         \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE              \
-               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" FUSEC_WGMMA_A_##N ", %" FUSEC_WGMMA_B_##N    \
-               ", p, 1, 1, %" FUSEC_WGMMA_TRANS_A_##N ", %" FUSEC_WGMMA_TRANS_B_##N ";\n}"        \
-               : FUSEC_WGMMA_OUTPUTS_##N                                                          \
+#define FUSEC_WGMMA(N, TYPE)                                                                   \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" FUSEC_WGMMA_SCALE_##N                      \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE           \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" FUSEC_WGMMA_A_##N ", %" FUSEC_WGMMA_B_##N \
+               ", p, 1, 1, %" FUSEC_WGMMA_TRANS_A_##N ", %" FUSEC_WGMMA_TRANS_B_##N ";\n}"     \
+               : FUSEC_WGMMA_OUTPUTS_##N                                                       \
                : "l"(a), "l"(b), "r"(scale_d), "n"(kTransposeA), "n"(kTransposeB))
-#define FUSEC_WGMMA_BOTH(N)           \
-  if constexpr (kIsSame<T, bf16>) {   \
-    FUSEC_WGMMA(N, "bf16");           \
-  } else {                            \
-    FUSEC_WGMMA(N, "f16");            \
+#define FUSEC_WGMMA_BOTH(N)         \
+  if constexpr (kIsSame<T, bf16>) { \
+    FUSEC_WGMMA(N, "bf16");         \
+  } else {                          \
+    FUSEC_WGMMA(N, "f16");          \
   }
   if constexpr (kN == 64) {
     FUSEC_WGMMA_BOTH(64)
@@ -84,9 +87,9 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], u64 a, u64 b, int scal
 #undef FUSEC_WGMMA
 }
 
-// Moves registers between warpgroups: all warps of a warpgroup call the same one. kCount is a multiple
-// of 8 between 24 and 256. ptxas ignores them unless it knows the registers at entry: the kernel says
-// __launch_bounds__(threads, 1).
+// Moves registers between warpgroups: all warps of a warpgroup call the same one. kCount is a
+// multiple of 8 between 24 and 256. ptxas ignores them unless it knows the registers at entry: the
+// kernel says __launch_bounds__(threads, 1).
 template <int kCount>
 __device__ __forceinline__ void give_registers() {
   asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" : : "n"(kCount));

@@ -1,0 +1,182 @@
+// Scalar functions with PyTorch's meaning that CUDA C++ lacks or defines otherwise. Floating-point
+// ones exist for float and double, integer ones for every integer type. Called by generated
+// expressions, as fusec::name: several share their name with a CUDA function.
+#pragma once
+
+#include "classify.cuh"
+#include "combine.cuh"
+#include "storage.cuh"
+
+namespace fusec {
+
+#define FUSEC_EACH_FLOAT(FUNCTION) FUNCTION(float, f) FUNCTION(double, )
+
+// NaN wins, as in torch.maximum; max.NaN is one instruction for float.
+template <class T>
+__device__ __forceinline__ T maximum(T a, T b) {
+  return max_keeping_nan(a, b);
+}
+template <class T>
+__device__ __forceinline__ T minimum(T a, T b) {
+  return min_keeping_nan(a, b);
+}
+
+// NaN passes, as in torch.clamp.
+template <class T>
+__device__ __forceinline__ T clamp(T value, T low, T high) {
+  return minimum(maximum(value, low), high);
+}
+
+// Remainder with the sign of the dividend (C, torch.fmod).
+__device__ __forceinline__ float fmod(float a, float b) { return ::fmodf(a, b); }
+__device__ __forceinline__ double fmod(double a, double b) { return ::fmod(a, b); }
+template <class T>
+__device__ __forceinline__ T fmod(T a, T b) {
+  return b == T(0) ? T(0) : static_cast<T>(a % b);
+}
+
+// Quotient towards zero; integers divided by zero give zero instead of what the chip leaves.
+__device__ __forceinline__ float truncated_divide(float a, float b) { return truncf(a / b); }
+__device__ __forceinline__ double truncated_divide(double a, double b) { return trunc(a / b); }
+template <class T>
+__device__ __forceinline__ T truncated_divide(T a, T b) {
+  return b == T(0) ? T(0) : static_cast<T>(a / b);
+}
+
+// Remainder with the sign of the divisor (Python, torch.remainder).
+template <class T>
+__device__ __forceinline__ T remainder(T a, T b) {
+  const T rest = fmod(a, b);
+  return rest != T(0) && is_negative(rest) != is_negative(b) ? static_cast<T>(rest + b) : rest;
+}
+
+// Quotient towards minus infinity (Python's //). Floats divide exactly what the remainder leaves,
+// and the result is then rounded to the whole number it must be.
+template <class T>
+__device__ __forceinline__ T floor_divide(T a, T b) {
+  if constexpr (kIsFloat<T>) {
+    if (b == T(0)) return a / b;
+    T quotient = (a - fmod(a, b)) / b;
+    const T rest = fmod(a, b);
+    if (rest != T(0) && is_negative(rest) != is_negative(b)) quotient -= T(1);
+    if (quotient == T(0)) return is_negative(a / b) ? T(-0.0) : T(0);
+    T whole = floor(quotient);
+    if (quotient - whole > T(0.5)) whole += T(1);
+    return whole;
+  } else {
+    const T quotient = truncated_divide(a, b);
+    const bool inexact = b != T(0) && quotient * b != a;
+    return inexact && is_negative(a) != is_negative(b) ? static_cast<T>(quotient - 1) : quotient;
+  }
+}
+
+// pow: floats as CUDA's, integers by squaring; a negative exponent gives 1 / base cut to an
+// integer.
+__device__ __forceinline__ float pow(float base, float exponent) { return ::powf(base, exponent); }
+__device__ __forceinline__ double pow(double base, double exponent) {
+  return ::pow(base, exponent);
+}
+template <class T>
+__device__ __forceinline__ T pow(T base, T exponent) {
+  if (is_negative(exponent)) {
+    if (base == T(1)) return T(1);
+    if (base == T(-1)) return exponent % 2 == 0 ? T(1) : T(-1);
+    return T(0);
+  }
+  T result = 1;
+  while (exponent != T(0)) {
+    if (exponent & 1) result *= base;
+    base *= base;
+    exponent = static_cast<T>(exponent >> 1);
+  }
+  return result;
+}
+
+// Greatest common divisor, not negative.
+template <class T>
+__device__ __forceinline__ T gcd(T a, T b) {
+  while (b != T(0)) {
+    const T rest = static_cast<T>(a % b);
+    a = b;
+    b = rest;
+  }
+  return is_negative(a) ? static_cast<T>(-a) : a;
+}
+
+// -1, 0 or 1; 0 for NaN, as torch.sign.
+template <class T>
+__device__ __forceinline__ T sign(T value) {
+  return static_cast<T>((value > T(0)) - is_negative(value));
+}
+
+template <class T>
+__device__ __forceinline__ T relu(T value) {
+  return maximum(value, T(0));
+}
+
+__device__ __forceinline__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
+__device__ __forceinline__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
+template <class T>
+__device__ __forceinline__ T silu(T x) {
+  return x * sigmoid(x);
+}
+
+__device__ __forceinline__ float reciprocal(float x) { return 1.0f / x; }
+__device__ __forceinline__ double reciprocal(double x) { return 1.0 / x; }
+
+// Fractional part with the sign of x (torch.frac).
+__device__ __forceinline__ float frac(float x) { return x - ::truncf(x); }
+__device__ __forceinline__ double frac(double x) { return x - ::trunc(x); }
+
+// Half to even, as torch.round.
+__device__ __forceinline__ float round_half_even(float x) { return rintf(x); }
+__device__ __forceinline__ double round_half_even(double x) { return rint(x); }
+
+// PyTorch's formula, which is exact at both ends.
+template <class T>
+__device__ __forceinline__ T lerp(T start, T end, T weight) {
+  return fabs(weight) < T(0.5) ? start + weight * (end - start)
+                               : end - (end - start) * (T(1) - weight);
+}
+
+// One overload for each width of the functions that CUDA names by type.
+#define FUSEC_WRAP(TYPE, SUFFIX)                                                                  \
+  __device__ __forceinline__ TYPE erfinv(TYPE x) { return ::erfinv##SUFFIX(x); }                  \
+  __device__ __forceinline__ TYPE erfcinv(TYPE x) { return ::erfcinv##SUFFIX(x); }                \
+  __device__ __forceinline__ TYPE nextafter(TYPE a, TYPE b) { return ::nextafter##SUFFIX(a, b); } \
+  __device__ __forceinline__ TYPE ieee_remainder(TYPE a, TYPE b) {                                \
+    return ::remainder##SUFFIX(a, b);                                                             \
+  }
+FUSEC_EACH_FLOAT(FUSEC_WRAP)
+#undef FUSEC_WRAP
+#undef FUSEC_EACH_FLOAT
+
+template <class T>
+struct UnsignedOf {
+  using type = T;
+};
+template <>
+struct UnsignedOf<i8> {
+  using type = u8;
+};
+template <>
+struct UnsignedOf<i16> {
+  using type = u16;
+};
+template <>
+struct UnsignedOf<i32> {
+  using type = u32;
+};
+template <>
+struct UnsignedOf<i64> {
+  using type = u64;
+};
+
+// Shifts in zeros, whatever the sign.
+template <class T>
+__device__ __forceinline__ T logical_right_shift(T value, T distance) {
+  using U = typename UnsignedOf<T>::type;
+  return static_cast<T>(static_cast<U>(value) >> distance);
+}
+
+}  // namespace fusec
