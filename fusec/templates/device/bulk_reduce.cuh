@@ -2,17 +2,14 @@
 // system. The rules, each of which keeps a race out:
 //   1. Both addresses and the size are multiples of 16 bytes.
 //   2. All writers of the tile: fence_proxy_async_shared_cta, then the block's barrier, then one
-//   elected
-//      thread issues. A barrier alone does not order the two proxies.
+//      elected thread issues. A barrier alone does not order the two proxies.
 //   3. A thread that acquired a turn executes fence_proxy_async before it issues.
 //   4. commit_group and wait_group_read free the shared memory only. Before a turn is released or
-//   the
-//      result announced: wait_group<0>, then a release at gpu scope.
+//      the result announced: wait_group<0>, then a release at gpu scope.
 //   5. Whoever reads the sum acquires the flag first, and executes fence_proxy_async before a bulk
-//   load.
+//      load.
 //   6. Adds of floats depend on their order: bitwise reproducible sums take turns.
-// Sums belong in a float buffer; the half types add in half precision and lose accuracy by choice
-// only.
+// Sums belong in a float buffer; half types add in half precision and lose accuracy by choice only.
 #pragma once
 
 #include "tma.cuh"

@@ -1,11 +1,11 @@
 // Warp-wide matrix pieces: ldmatrix, stmatrix (sm_90) and mma.sync (sm_80). All 32 lanes call them.
-// mma_16816: D[16][8] += A[16][16] B[16][8]; A row by row, B column by column. With group = lane /
-// 4 and pair = lane % 4, a lane holds
+// mma_16816: D[16][8] += A[16][16] B[16][8]; A row by row, B column by column.
+// With group = lane / 4 and pair = lane % 4, a lane holds
 //   A: a[0] (group, 2 pair), a[1] (group + 8, 2 pair), a[2] (group, 2 pair + 8), a[3] both + 8;
-//   B: b[0] (k = 2 pair, n = group), b[1] (k = 2 pair + 8, n = group); each register two neighbours
-//   in k; D: d[0], d[1] (group, 2 pair + 0, 1), d[2], d[3] (group + 8, 2 pair + 0, 1).
-// ldmatrix_x4 of a row-major 16 x 16 tile gives A where lane i points at row i % 16, column 8 * (i
-// / 16).
+//   B: b[0] (k = 2 pair, n = group), b[1] (k = 2 pair + 8, n = group);
+//   D: d[0], d[1] (group, 2 pair + 0, 1), d[2], d[3] (group + 8, 2 pair + 0, 1).
+// Each register of A and B holds two neighbours in k. ldmatrix_x4 of a row-major 16 x 16 tile gives
+// A where lane i points at row i % 16, column 8 * (i / 16).
 #pragma once
 
 #include "address.cuh"
