@@ -125,8 +125,7 @@ class Node:
     @property
     def compute_dtypes(self) -> tuple[DType, ...]:
         """Return the type that each operand is converted to."""
-        dtypes = tuple(o.type.dtype for o in self.operands)
-        return self.op.compute(dtypes, self.output.dtype)
+        return self.op.compute(self.operands, self.output.dtype)
 
     def __repr__(self) -> str:
         names = ", ".join(v.name for v in self.outputs)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fusec.ir.dtype import DType
 
 if TYPE_CHECKING:
+    from fusec.ir.dim import Dim
     from fusec.ir.graph import Operand, Type
 
 REQUIRED = object()
@@ -19,8 +20,10 @@ REQUIRED = object()
 class Param:
     """A parameter of an operation.
 
-    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`. `kind` of an
-    attribute: `dims`, `int`, `bool`, `dtype`, `shape` (dims that may be symbolic), `ints`, `mask` (bools).
+    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`; an operand may
+    have a number as default. `kind` of an attribute: `dims` (a set of dims), `axis` (one dim), `int`,
+    `float`, `bool`, `str`, `dtype`, `shape` (sizes that may be symbolic), `size` (one size), `ints`,
+    `mask` (bools).
     """
 
     name: str
@@ -42,7 +45,9 @@ class Cost:
 
 
 Infer = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "tuple[Type, ...]"]
-Compute = Callable[[tuple[DType, ...], DType], tuple[DType, ...]]
+Compute = Callable[["tuple[Operand, ...]", DType], tuple[DType, ...]]
+Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, Any]]
+Equal = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "Iterable[tuple[Dim, Dim]]"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,18 +57,22 @@ class OpDef:
     name: as in nvFuser's fd.ops.
     family: pointwise, reduction, movement, contraction, factory, scalar (size, shape), or composite
         (expanded into other operations when it is called, never a node).
-    params: operands first, then attributes in nvFuser's order.
+    params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
-    reference: NumPy function of the operand arrays and the attributes; a tuple for several results.
+    reference: NumPy function of the operand arrays, positional in the order of `operands`, and of the
+        attributes by keyword with sizes as ints; a tuple for several results. Operands come in the
+        types of `compute`, floats in f64; rounding to the result's type is the caller's.
     infer: the types of the results from operands and attributes; raises FusecError on bad shapes.
     compute: the types that the operands are converted to before the operation, from the operands'
-        and the result's types (half types are computed in f32).
+        and the result's type (half types are computed in f32).
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
         operands as `{name}`; for a reduction the combiner's name in device/reduce.cuh under `default`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
     accuracy: error of the CUDA expression in units in the last place of the compute type.
     discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
     expand: for a composite, builds it out of other operations.
+    canonical: completes the attributes from the operands when the operation is called.
+    equal: pairs of extents that must agree; an anonymous one is unified with the other.
     """
 
     name: str
@@ -80,6 +89,8 @@ class OpDef:
     discontinuous: bool = False
     commutative: bool = False
     expand: Callable[..., Any] | None = None
+    canonical: Canonical | None = None
+    equal: Equal | None = None
     doc: str = ""
 
     @property
