@@ -1,0 +1,1 @@
+"""CUDA text: expressions, names, one frozen view per template, rendering."""

@@ -1,0 +1,162 @@
+"""C text: types, literals, and expressions with just the parentheses that they need."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.ir.dim import Call, Dim, Symbol
+from fusec.ir.dtype import DType
+
+PRIMARY, UNARY = 16, 15
+# Source: the C++ operator precedence table, counted upwards.
+_BINARY = {
+    "*": 13, "/": 13, "%": 13, "+": 12, "-": 12, "<<": 11, ">>": 11, "<": 9, "<=": 9, ">": 9,
+    ">=": 9, "==": 8, "!=": 8, "&": 7, "^": 6, "|": 5, "&&": 4, "||": 3, "?": 2, ":": 2, ",": 0,
+}  # fmt: skip
+_TOKEN = re.compile(r"\{(\w+)\}|<<|>>|<=|>=|==|!=|&&|\|\||[-+*/%<>&^|?:,()!~]|[\w.]+|\s+|::")
+
+_STORAGE = {
+    "f64": "double", "f32": "float", "f16": "fusec::f16", "bf16": "fusec::bf16",
+    "f8e4m3": "fusec::f8e4m3", "f8e5m2": "fusec::f8e5m2", "i64": "fusec::i64", "i32": "int",
+    "i16": "fusec::i16", "i8": "fusec::i8", "u64": "fusec::u64", "u32": "fusec::u32",
+    "u16": "fusec::u16", "u8": "fusec::u8", "bool": "bool",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Text:
+    """C text and the precedence of its outermost operator."""
+
+    text: str
+    precedence: int = PRIMARY
+
+    def at_least(self, precedence: int) -> str:
+        """Return the text, in parentheses if it binds less tightly than `precedence`."""
+        return self.text if self.precedence >= precedence else f"({self.text})"
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def storage_type(dtype: DType) -> str:
+    """Return the C type in memory."""
+    return _STORAGE[dtype.name]
+
+
+def compute_type(dtype: DType) -> str:
+    """Return the C type of a register variable: float for half types."""
+    return _STORAGE[dtype.compute.name]
+
+
+def literal(value: bool | int | float, dtype: DType) -> Text:
+    """Return a constant as a person would write it: `0.5f`, `-INFINITY`, `1e-5f`."""
+    kind = dtype.compute
+    if kind.kind == "bool":
+        return Text("true" if value else "false")
+    if kind.is_integer:
+        suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
+        if int(value) == -(2**63):
+            return Text("(-9223372036854775807ll - 1)")
+        return Text(f"{int(value)}{suffix}", UNARY if int(value) < 0 else PRIMARY)
+    number = float(value)
+    if math.isnan(number):
+        return Text("NAN")
+    if math.isinf(number):
+        return Text("-INFINITY", UNARY) if number < 0 else Text("INFINITY")
+    text = _shortest(number, kind)
+    if "e" not in text and "." not in text:
+        text += ".0"
+    text = re.sub(r"e([+-]?)0*(\d)", lambda m: f"e{m[1].replace('+', '')}{m[2]}", text)
+    return Text(text + ("f" if kind.name == "f32" else ""), UNARY if text.startswith("-") else PRIMARY)
+
+
+def _shortest(number: float, kind: DType) -> str:
+    if kind.name != "f32":
+        return repr(number)
+    import numpy as np
+
+    return str(np.float32(number))
+
+
+def apply(template: str, arguments: Mapping[str, Text]) -> Text:
+    """Return an op's C expression with its operands put in, each in parentheses only where needed."""
+    tokens = [m for m in _TOKEN.finditer(template) if not m[0].isspace()]
+    words = [m[0] for m in tokens]
+    pieces: list[str] = []
+    position, depth, lowest = 0, 0, PRIMARY
+    for k, match in enumerate(tokens):
+        word = words[k]
+        pieces.append(template[position : match.start()])
+        position = match.end()
+        depth += (word == "(") - (word == ")")
+        if match[1]:
+            pieces.append(arguments[match[1]].at_least(_required(words, k)))
+            continue
+        pieces.append(word)
+        if depth == 0 and word in _BINARY:
+            lowest = min(lowest, UNARY if _is_unary(words, k) else _BINARY[word])
+        elif depth == 0 and word in "!~":
+            lowest = min(lowest, UNARY)
+    pieces.append(template[position:])
+    return Text("".join(pieces), lowest)
+
+
+def _is_unary(words: list[str], k: int) -> bool:
+    return words[k] in "-+*&" and (k == 0 or words[k - 1] in _BINARY or words[k - 1] in ("(", "!", "~"))
+
+
+def _required(words: list[str], k: int) -> int:
+    """Return the precedence that the operand at `k` needs from the operators beside it."""
+    need = 0
+    if k > 0 and (words[k - 1] in _BINARY or words[k - 1] in "!~"):
+        left = words[k - 1]
+        if left in "!~" or _is_unary(words, k - 1):
+            need = PRIMARY
+        elif left != ",":
+            need = _BINARY[left] + (0 if left in ("+", "*", "?", ":", "&&", "||", "&", "|") else 1)
+    if k + 1 < len(words) and words[k + 1] in _BINARY and words[k + 1] not in (",", ">"):
+        need = max(need, _BINARY[words[k + 1]] + (words[k + 1] in ("?",)))
+    elif k + 1 < len(words) and words[k + 1] == ">":
+        need = max(need, _BINARY[">"])
+    return need
+
+
+def dim_text(value: Dim, *, wide: bool = False) -> Text:
+    """Return a Dim as C; the symbols are kernel parameters, `wide` adds 64-bit suffixes to literals."""
+    if value.is_const:
+        number = value.value
+        text = str(number) + ("ll" if wide and abs(number) >= 2**31 else "")
+        return Text(text, UNARY if number < 0 else PRIMARY)
+    parts: list[tuple[str, str]] = []
+    for monomial, coefficient in value.terms:
+        factors = [_atom_text(a).at_least(13) for a in monomial]
+        if abs(coefficient) != 1 or not factors:
+            factors.append(str(abs(coefficient)))
+        parts.append(("-" if coefficient < 0 else "+", " * ".join(factors)))
+    sign, first = parts[0]
+    text = ("-" if sign == "-" else "") + first + "".join(f" {s} {p}" for s, p in parts[1:])
+    if len(parts) > 1:
+        return Text(text, 12)
+    return Text(text, UNARY if sign == "-" else 13 if " " in first else PRIMARY)
+
+
+def _atom_text(atom: Symbol | Call) -> Text:
+    if isinstance(atom, Symbol):
+        return Text(identifier(atom.name))
+    left, right = dim_text(atom.left), dim_text(atom.right)
+    if atom.function == "floordiv":
+        return Text(f"{left.at_least(13)} / {right.at_least(14)}", 13)
+    if atom.function == "mod":
+        return Text(f"{left.at_least(13)} % {right.at_least(14)}", 13)
+    if atom.function == "ceildiv":
+        return Text(f"({left} + {right.at_least(13)} - 1) / {right.at_least(14)}", 13)
+    order = "<" if atom.function == "min" else ">"
+    return Text(f"({left} {order} {right} ? {left} : {right})")
+
+
+def identifier(name: str) -> str:
+    """Return a name as a C identifier: `x.stride0` becomes `x_stride0`."""
+    return re.sub(r"\W", "_", name)

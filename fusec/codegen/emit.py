@@ -1,0 +1,372 @@
+"""Statements: every instance becomes a constant in the outermost scope that binds its variables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from fusec.codegen.ctext import (
+    Text,
+    apply,
+    compute_type,
+    dim_text,
+    identifier,
+    literal,
+    storage_type,
+)
+from fusec.codegen.divisibility import Divisibility
+from fusec.codegen.instances import Instance
+from fusec.codegen.names import Names
+from fusec.index.expression import Atom, Index, Quotient, Var, index
+from fusec.index.movement import Condition, Conditions
+from fusec.ir.dtype import DType
+
+_INLINE_WIDTH = 56
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A level of a loop nest: the loop variables that it binds.
+
+    per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the kernel).
+    """
+
+    name: str
+    variables: frozenset[Var]
+    per_phase: bool = True
+
+
+@dataclass(frozen=True)
+class Alias:
+    """How a loop variable is written: variable = text / scale, where `text` is a C variable."""
+
+    text: str
+    scale: int = 1
+
+
+@dataclass
+class Emitter:
+    """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
+
+    scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
+    written: names of buffers that the kernel writes, never read through the non-coherent path.
+    """
+
+    scopes: tuple[Scope, ...]
+    names: Names
+    facts: Divisibility
+    lane: Var | None = None
+    width: int = 1
+    aliases: Mapping[Var, Alias] = field(default_factory=dict[Var, Alias])
+    written: frozenset[str] = frozenset()
+    wide: bool = False
+    width_name: str = "kVec"
+    lines: dict[tuple[int, str], list[str]] = field(default_factory=dict[tuple[int, str], list[str]])
+    cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
+    reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
+    uses: Counter[Instance] = field(default_factory=Counter[Instance])
+    _texts: dict[tuple[int, Instance], Text] = field(default_factory=dict[tuple[int, Instance], Text])
+    _atoms: dict[tuple[int, Atom], Text] = field(default_factory=dict[tuple[int, Atom], Text])
+    _vectors: dict[tuple[int, Instance], str] = field(default_factory=dict[tuple[int, Instance], str])
+
+    def count(self, roots: Iterable[Instance]) -> None:
+        """Count how often each instance is read, for folding single uses into their user."""
+        stack, seen = list(roots), set[Instance]()
+        self.uses.update(stack)
+        while stack:
+            instance = stack.pop()
+            if instance in seen:
+                continue
+            seen.add(instance)
+            if instance.kind != "reduced":
+                self.uses.update(instance.operands)
+                stack.extend(instance.operands)
+
+    def take(self, phase: int, scope: str) -> tuple[str, ...]:
+        """Return the lines of a phase's scope."""
+        return tuple(self.lines.get((phase, scope), ()))
+
+    def add(self, phase: int, scope: str, line: str) -> None:
+        """Append a line."""
+        self.lines.setdefault((phase, scope), []).append(line)
+
+    def scope_of(self, variables: frozenset[Var]) -> int:
+        """Return the number of the outermost scope in which all variables are bound."""
+        bound: frozenset[Var] = frozenset()
+        for number, scope in enumerate(self.scopes):
+            bound |= scope.variables
+            if variables <= bound:
+                return number
+        raise AssertionError(f"no scope binds {sorted(v.name for v in variables - bound)}")
+
+    def _phase_of(self, phase: int, number: int, depth: int) -> int:
+        return phase if self.scopes[number].per_phase else depth
+
+    # --- values
+
+    def ref(self, instance: Instance, phase: int) -> Text:
+        """Return the text of an instance's value in its compute type, emitting what it needs."""
+        if instance.kind == "constant":
+            assert not isinstance(instance.constant, complex)
+            assert instance.constant is not None
+            return literal(instance.constant, instance.dtype)
+        if instance.kind == "dim":
+            assert instance.dim is not None
+            return dim_text(instance.dim)
+        if instance.kind == "scalar":
+            return self._stored(Text(identifier(instance.name)), instance.dtype)
+        if instance.kind == "reduced":
+            return self.reduced[(instance.node, instance.result)]
+        number = self.scope_of(instance.variables)
+        home = self._phase_of(phase, number, instance.depth)
+        if (home, instance) not in self._texts:
+            self._texts[(home, instance)] = self._emit(instance, home, number)
+        return self._texts[(home, instance)]
+
+    def _emit(self, instance: Instance, phase: int, number: int) -> Text:
+        text = self._expression(instance, phase)
+        simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1
+        if (simple and instance.kind == "op") or text.text.isidentifier():
+            return text
+        if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
+            return text
+        name = self.names.fresh(instance.name or "part")
+        self.add(phase, self.scopes[number].name, f"const {compute_type(instance.dtype)} {name} = {text};")
+        return Text(name)
+
+    def _expression(self, instance: Instance, phase: int) -> Text:
+        if instance.kind == "load":
+            return self._load(instance, phase)
+        if instance.kind == "index":
+            assert instance.address is not None
+            return self.index(instance.address, phase)
+        if instance.kind == "select":
+            return self._select(instance, phase)
+        return self._op(instance, phase)
+
+    def _op(self, instance: Instance, phase: int) -> Text:
+        node = instance.node
+        assert node is not None
+        if node.op.name == "cast":
+            return self.convert(instance.operands[0], instance.dtype, phase)
+        names = [p.name for p in node.op.operands]
+        arguments = {
+            name: self.convert(operand, wanted.compute, phase)
+            for name, operand, wanted in zip(
+                names, instance.operands, node.compute_dtypes, strict=False
+            )
+        }
+        kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
+        template = _template(node.op.cuda, kind)
+        return self._rounded(apply(template, arguments), instance.dtype)
+
+    def _rounded(self, text: Text, dtype: DType) -> Text:
+        return Text(f"fusec::round_to<{storage_type(dtype)}>({text})") if dtype.is_half else text
+
+    def convert(self, instance: Instance, to: DType, phase: int) -> Text:
+        """Return an instance's value converted to another dtype, in its compute type."""
+        if instance.kind == "constant" and not isinstance(instance.constant, complex):
+            assert instance.constant is not None
+            value = instance.constant
+            if not to.is_half:
+                return literal(bool(value) if to.kind == "bool" else value, to)
+            return self._rounded(literal(value, to), to)
+        text, source = self.ref(instance, phase), instance.dtype
+        if instance.kind == "dim" and to.compute.is_integer:
+            return text
+        if to.is_half:
+            if source == to:
+                return text
+            if source.compute.name != "f32":
+                text = Text(f"fusec::convert<float>({text})") if source.name != "f64" else text
+            return self._rounded(text, to)
+        if source.compute == to.compute:
+            return text
+        return Text(f"fusec::convert<{compute_type(to)}>({text})")
+
+    def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
+        """Return an instance's value as it is stored; a cast that only rounds is left to the store."""
+        source = instance
+        while (
+            source.kind == "op"
+            and source.node is not None
+            and source.node.op.name == "cast"
+            and source.dtype == dtype
+            and dtype.is_half
+            and self.uses[source] <= 1
+            and source.operands[0].kind != "constant"
+        ):
+            source = source.operands[0]
+        text = self.ref(source, phase)
+        if not dtype.is_half and source.dtype.compute == dtype and source.kind != "dim":
+            return text
+        return Text(f"fusec::convert<{storage_type(dtype)}>({text})")
+
+    def _stored(self, text: Text, dtype: DType) -> Text:
+        return Text(f"fusec::to_float({text})") if dtype.is_half else text
+
+    def _select(self, instance: Instance, phase: int) -> Text:
+        text = self.convert(instance.operands[-1], instance.dtype, phase)
+        result = text.at_least(2)
+        first = list(zip(instance.operands, instance.branches, strict=False))
+        for operand, conditions in reversed(first):
+            test = self.condition(conditions, phase)
+            value = self.convert(operand, instance.dtype, phase)
+            result = f"{test.at_least(3)} ? {value.at_least(3)} : {result}"
+        return Text(result, 2)
+
+    # --- memory
+
+    def _split_lane(self, address: Index) -> Index | None:
+        """Return the address of lane 0 if the lanes of a vector lie side by side, else None."""
+        if self.lane is None or self.width == 1 or address.coefficient(self.lane) != 1:
+            return None
+        base = address.substitute({self.lane: index(0)})
+        return base if self.facts.index_multiple(base, self.width) else None
+
+    def vector_base(self, address: Index, conditions: Conditions) -> Index | None:
+        """Return lane 0's address if the access is one vector, conditions included; else None."""
+        base = self._split_lane(address)
+        if base is None or self.lane is None:
+            return None
+        for condition in conditions:
+            if self.lane not in condition.position.variables:
+                continue
+            start = self._split_lane(condition.position)
+            if start is None or not self.facts.condition_aligned(condition, start, self.width):
+                return None
+        return base
+
+    def _is_vector(self, instance: Instance) -> bool:
+        assert instance.address is not None
+        return (
+            instance in self.cached
+            or self.vector_base(instance.address, instance.conditions) is not None
+        )
+
+    def _load(self, instance: Instance, phase: int) -> Text:
+        assert instance.address is not None
+        if instance in self.cached:
+            return self._stored(Text(self.cached[instance]), instance.dtype)
+        if self.vector_base(instance.address, instance.conditions) is not None:
+            key = (phase, instance)
+            if key not in self._vectors:
+                name = self.names.fresh(f"{instance.name}_vec", "vec")
+                text = self.load_vector(instance, phase)
+                number = len(self.scopes) - 2
+                self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
+                self._vectors[key] = name
+            assert self.lane is not None
+            return self._stored(Text(f"{self._vectors[key]}[{self.lane.name}]"), instance.dtype)
+        address = self.index(instance.address, phase)
+        text = Text(f"{identifier(instance.name)}[{address}]")
+        if instance.conditions:
+            test = self.condition(instance.conditions, phase)
+            zero = f"{storage_type(instance.dtype)}{{}}"
+            text = Text(f"({test.at_least(3)} ? {text} : {zero})")
+        return self._stored(text, instance.dtype)
+
+    def load_vector(self, instance: Instance, phase: int) -> str:
+        """Return the expression that loads one vector of an instance (with zeros where not needed)."""
+        assert instance.address is not None
+        base = self.vector_base(instance.address, instance.conditions)
+        assert base is not None
+        function = "load" if instance.name in self.written else "load_readonly"
+        text = f"fusec::{function}<{self.width_name}>({self.pointer(instance.name, base, phase)})"
+        if not instance.conditions:
+            return text
+        lane0 = self.at_lane_zero(instance.conditions)
+        test = self.condition(lane0, phase)
+        kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
+        return f"{test.at_least(3)} ? {text} : {kind}{{}}"
+
+    def at_lane_zero(self, conditions: Conditions) -> Conditions:
+        """Return the conditions of a vector's first element."""
+        if self.lane is None:
+            return conditions
+        zero = {self.lane: index(0)}
+        return tuple(Condition(c.position.substitute(zero), c.low, c.end) for c in conditions)
+
+    def pointer(self, buffer: str, address: Index, phase: int) -> str:
+        """Return `buffer + address`."""
+        text = self.index(address, phase)
+        return identifier(buffer) if text.text == "0" else f"{identifier(buffer)} + {text.at_least(12)}"
+
+    # --- indices
+
+    def index(self, value: Index, phase: int) -> Text:
+        """Return an index as C; quotients and remainders become named constants."""
+        parts: list[str] = []
+        for atom, coefficient in value.terms:
+            if isinstance(atom, Var):
+                parts.append(self._scaled(atom, coefficient))
+                continue
+            text = self._atom(atom, phase)
+            scale = dim_text(coefficient, wide=self.wide)
+            parts.append(text.text if coefficient == 1 else f"{text} * {scale.at_least(14)}")
+        if value.constant != 0 or not parts:
+            parts.append(dim_text(value.constant, wide=self.wide).at_least(12))
+        text = " + ".join(parts).replace("+ -", "- ")
+        return Text(text, 12 if len(parts) > 1 else 13 if "*" in text or "/" in text else _precedence(text))
+
+    def _scaled(self, variable: Var, coefficient: object) -> str:
+        from fusec.ir.dim import Dim
+
+        assert isinstance(coefficient, Dim)
+        alias = self.aliases.get(variable, Alias(variable.name))
+        if alias.scale != 1:
+            exact = coefficient.divide(alias.scale)
+            if exact is None:
+                scale = dim_text(coefficient, wide=self.wide)
+                tail = "" if coefficient == 1 else f" * {scale.at_least(14)}"
+                return f"{alias.text} / {alias.scale}{tail}"
+            coefficient = exact
+        if coefficient == 1:
+            return alias.text
+        return f"{alias.text} * {dim_text(coefficient, wide=self.wide).at_least(14)}"
+
+    def _atom(self, atom: Atom, phase: int) -> Text:
+        assert not isinstance(atom, Var)
+        number = self.scope_of(atom.inner.variables)
+        home = self._phase_of(phase, number, 0)
+        if (home, atom) not in self._atoms:
+            inner = self.index(atom.inner, phase)
+            sign, word = ("/", "over") if isinstance(atom, Quotient) else ("%", "mod")
+            divisor = dim_text(atom.divisor)
+            base = inner.text if inner.text.isidentifier() else "part"
+            tail = divisor.text if divisor.text.isalnum() else "size"
+            name = self.names.fresh(f"{base}_{word}_{tail}", "part")
+            kind = "fusec::i64" if self.wide else "int"
+            self.add(
+                home,
+                self.scopes[number].name,
+                f"const {kind} {name} = {inner.at_least(13)} {sign} {divisor.at_least(14)};",
+            )
+            self._atoms[(home, atom)] = Text(name)
+        return self._atoms[(home, atom)]
+
+    def condition(self, conditions: Conditions, phase: int) -> Text:
+        """Return conditions as C, without the sides that always hold."""
+        tests: list[str] = []
+        for condition in conditions:
+            text = self.index(condition.position, phase)
+            least, most = condition.position.bounds
+            if least is None or not least.at_least(condition.low):
+                tests.append(f"{text.at_least(10)} >= {dim_text(condition.low).at_least(10)}")
+            if most is None or not (condition.end - 1).at_least(most):
+                tests.append(f"{text.at_least(10)} < {dim_text(condition.end).at_least(10)}")
+        if not tests:
+            return Text("true")
+        return Text(" && ".join(tests), 4 if len(tests) > 1 else 9)
+
+
+def _precedence(text: str) -> int:
+    return 15 if text.startswith("-") else 16
+
+
+def _template(cuda: Mapping[str, str], kind: DType) -> str:
+    for key in (kind.name, kind.kind, "int" if kind.kind in ("uint", "bool") else "", "default"):
+        if key in cuda:
+            return cuda[key]
+    raise KeyError(f"no CUDA expression for {kind}: {sorted(cuda)}")

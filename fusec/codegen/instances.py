@@ -1,0 +1,210 @@
+"""Values at index maps: what a kernel computes, as a DAG of instances, memoised by (value, map)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.diagnostics import Unsupported
+from fusec.index.domain import Domain
+from fusec.index.expression import Index, Var, index, linearize
+from fusec.index.movement import (
+    PULL,
+    Condition,
+    Conditions,
+    Coordinates,
+    needed,
+    pull,
+    pull_elementwise,
+)
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+
+
+@dataclass(frozen=True, eq=False)
+class Instance:
+    """A value at a map.
+
+    kind: `load` (address, conditions), `op` (node on operands), `reduced` (result number `result` of a
+        reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else the last
+        operand), `index` (an integer from the loop variables), `dim` (from sizes), `constant`, `scalar`
+        (a kernel parameter).
+    variables: the loop variables it depends on; depth: how many reductions lie before it.
+    """
+
+    kind: str
+    dtype: DType
+    name: str
+    operands: tuple[Instance, ...] = ()
+    value: Value | None = None
+    node: Node | None = None
+    result: int = 0
+    address: Index | None = None
+    conditions: Conditions = ()
+    branches: tuple[Conditions, ...] = ()
+    constant: bool | int | float | complex | None = None
+    dim: Dim | None = None
+    variables: frozenset[Var] = frozenset()
+    depth: int = 0
+
+
+Key = tuple[Value, Coordinates, Conditions]
+
+
+class Lowering:
+    """Makes instances of a segment on its domain, whose axes are bound to loop variables."""
+
+    def __init__(self, fusion: Fusion, domain: Domain, binding: Mapping[Var, Index]) -> None:
+        """Bind each axis of `domain` to an index in loop variables."""
+        self.fusion = fusion
+        self.domain = domain
+        self.binding = binding
+        self.made: dict[Key, Instance] = {}
+        self._homes: dict[Value, tuple[Coordinates, Conditions]] = {}
+
+    def home(self, value: Value) -> tuple[Coordinates, Conditions]:
+        """Return a value's home coordinates and conditions in loop variables."""
+        if value not in self._homes:
+            home = self.domain.homes[value]
+            at = tuple(c.substitute(self.binding) for c in home.coordinates)
+            self._homes[value] = (at, self.bind(home.conditions))
+        return self._homes[value]
+
+    def bind(self, conditions: Conditions) -> Conditions:
+        """Return conditions in loop variables."""
+        moved = (Condition(c.position.substitute(self.binding), c.low, c.end) for c in conditions)
+        return needed(*moved)
+
+    def at_home(self, value: Value) -> Instance:
+        """Return a value at its home."""
+        if value.is_scalar:
+            return self.at(value, (), ())
+        coordinates, conditions = self.home(value)
+        return self.at(value, coordinates, conditions)
+
+    def address(self, value: Value, strides: tuple[Dim, ...]) -> Index:
+        """Return the address of a value's home with the given strides."""
+        return linearize(self.home(value)[0], strides)
+
+    def operand(self, operand: Operand, coordinates: Coordinates, where: Conditions) -> Instance:
+        """Return an operand at coordinates."""
+        if isinstance(operand, Const):
+            return Instance("constant", operand.dtype, "", constant=operand.value)
+        return self.at(operand, coordinates, where)
+
+    def at(self, value: Value, coordinates: Coordinates, where: Conditions) -> Instance:
+        """Return `value` at `coordinates`, needed only where the conditions hold."""
+        key = (value, coordinates, where)
+        if key not in self.made:
+            self.made[key] = self._make(value, coordinates, where)
+        return self.made[key]
+
+    def _make(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
+        if value.dim is not None:
+            return Instance("dim", value.dtype, value.name, value=value, dim=value.dim)
+        node = self.fusion.producer.get(value)
+        if node is None:
+            return self._input(value, at, where)
+        if node.op.family == "pointwise":
+            return self._op(node, value, at, where)
+        if node.op.name in PULL:
+            return self._moved(node, value, at, where)
+        if node.op.family == "reduction":
+            return self._reduced(node, value, at)
+        if node.op.name == "full":
+            return self.operand(node.operands[0], (), where)
+        if node.op.name == "iota":
+            return self._iota(node, value, at)
+        raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
+
+    def _input(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
+        if value.is_scalar:
+            return Instance("scalar", value.dtype, value.name, value=value)
+        address = linearize(at, self.fusion.input_of[value].strides)
+        variables = address.variables.union(*(c.position.variables for c in where))
+        return Instance(
+            "load",
+            value.dtype,
+            value.name,
+            value=value,
+            address=address,
+            conditions=where,
+            variables=variables,
+        )
+
+    def _op(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
+        operands = tuple(self.operand(o, pull_elementwise(o, at), where) for o in node.operands)
+        return Instance(
+            "op",
+            value.dtype,
+            value.name,
+            operands,
+            value=value,
+            node=node,
+            result=node.outputs.index(value),
+            variables=frozenset[Var]().union(*(o.variables for o in operands)),
+            depth=max((o.depth for o in operands), default=0),
+        )
+
+    def _moved(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
+        pulled = pull(node, at)
+        if len(pulled.branches) == 1 and not pulled.branches[0].conditions:
+            branch = pulled.branches[0]
+            return self.operand(branch.operand, branch.coordinates, where)
+        operands: list[Instance] = []
+        branches: list[Conditions] = []
+        for branch in pulled.branches:
+            inside = needed(*where, *branch.conditions)
+            operands.append(self.operand(branch.operand, branch.coordinates, inside))
+            branches.append(branch.conditions)
+        if pulled.fill is not None:
+            operands.append(self.operand(pulled.fill, (), where))
+        else:
+            branches.pop()  # the last piece of a cat is what remains
+        tested = (c.position.variables for conditions in branches for c in conditions)
+        return Instance(
+            "select",
+            value.dtype,
+            value.name,
+            tuple(operands),
+            value=value,
+            branches=tuple(branches),
+            variables=frozenset[Var]().union(*(o.variables for o in operands), *tested),
+            depth=max(o.depth for o in operands),
+        )
+
+    def _reduced(self, node: Node, value: Value, at: Coordinates) -> Instance:
+        if at != self.home(value)[0]:
+            raise Unsupported(
+                f"`{value.name}` is read at an index map other than its own inside one kernel",
+                span=node.span,
+            )
+        tensor = self.at_home(node.inputs[0])
+        return Instance(
+            "reduced",
+            value.dtype,
+            value.name,
+            (tensor,),
+            value=value,
+            node=node,
+            result=node.outputs.index(value),
+            variables=frozenset[Var]().union(*(c.variables for c in at)),
+            depth=tensor.depth + 1,
+        )
+
+    def _iota(self, node: Node, value: Value, at: Coordinates) -> Instance:
+        start, step = node.operands[0], node.operands[1]
+        if not (isinstance(start, Const) and isinstance(step, Const)):
+            raise Unsupported("`iota` with a start or step that is no constant", span=node.span)
+        if not value.dtype.is_integer:
+            raise Unsupported(f"`iota` of {value.dtype}", span=node.span)
+        position = at[0] * int(step.value.real) + index(int(start.value.real))
+        return Instance(
+            "index",
+            value.dtype,
+            value.name,
+            value=value,
+            address=position,
+            variables=position.variables,
+        )

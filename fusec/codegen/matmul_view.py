@@ -1,0 +1,112 @@
+"""The frozen views that the four matrix product templates read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OperandView:
+    """One operand of the product.
+
+    name: its pointer in the kernel; its tensor map is `name_map`.
+    k_major: whether it is contiguous along K; else along its own rows or columns.
+    vector: whether 16 bytes along the contiguous axis can be copied at once.
+    batch: the coordinate along the batch axis of its tensor map, from `batch`.
+    """
+
+    name: str
+    k_major: bool
+    vector: bool = False
+    batch: str = "0"
+
+    @property
+    def k_major_text(self) -> str:
+        """Return the C literal of `k_major`."""
+        return "true" if self.k_major else "false"
+
+    @property
+    def vector_text(self) -> str:
+        """Return the C literal of `vector`."""
+        return "true" if self.vector else "false"
+
+
+@dataclass(frozen=True)
+class EpilogueView:
+    """What happens to `width` neighbouring sums of one row, held in `acc`.
+
+    The lines may use `batch`, the row `m`, the first column `n` and the sums `acc[i]`. Loads and
+    stores run once; statements run for each i < width, where the column is `n + i`. A width above 1
+    divides N.
+    """
+
+    width: int
+    loads: tuple[str, ...]
+    statements: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MatmulView:
+    """What every matrix product kernel has.
+
+    parameters: declarations, in order; M, N, K and the strides are among them or among `constants`.
+    constants: declarations of sizes and strides that the kernel is specialised for.
+    batch_offsets: lines that define `a_offset` and `b_offset`, in elements, from `batch`, and what the
+        epilogue needs of the batch index.
+    headers: the device headers to include.
+    """
+
+    entry: str
+    banner: tuple[str, ...]
+    headers: tuple[str, ...]
+    parameters: tuple[str, ...]
+    constants: tuple[str, ...]
+    batch_offsets: tuple[str, ...]
+    index_type: str
+    a: OperandView
+    b: OperandView
+    epilogue: EpilogueView
+    tile_n: int
+
+
+@dataclass(frozen=True)
+class SimtView(MatmulView):
+    """The kernel of plain multiply-adds: sums and shared tiles in `acc_type`."""
+
+    acc_type: str
+    tile_m: int
+    tile_k: int
+
+
+@dataclass(frozen=True)
+class MmaView(MatmulView):
+    """The portable tensor-core kernel (mma.sync m16n8k16)."""
+
+    operand_type: str
+    tile_m: int
+    tile_k: int
+    stages: int
+    warp_m: int
+    warp_n: int
+
+
+@dataclass(frozen=True)
+class WgmmaView(MatmulView):
+    """The Hopper kernel (TMA, wgmma, a producer and two consumer warpgroups)."""
+
+    operand_type: str
+    stages: int
+
+
+@dataclass(frozen=True)
+class SplitKView(WgmmaView):
+    """The Hopper kernel with K split over CTAs, summed by bulk reductions in turn.
+
+    tickets, turns, partials: the names of the ticket counter, of the semaphores and of the work buffer.
+    """
+
+    cluster: int
+    tickets: str
+    turns: str
+    partials: str

@@ -1,0 +1,1 @@
+"""The host program as data."""

@@ -1,0 +1,265 @@
+"""The one iteration domain of a segment, and the home of every value on it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fusec.index.expression import Var, index, of_var
+from fusec.index.movement import (
+    PULL,
+    Conditions,
+    Coordinates,
+    needed,
+    pull,
+    pull_elementwise,
+    push,
+)
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion, Node, Value
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A rule that keeps something from being done, and why: a value, kept for `explain`."""
+
+    rule: str
+    because: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.because}"
+
+
+@dataclass(frozen=True)
+class Home:
+    """Where a value sits on the domain: its coordinates at an iteration point, where conditions hold.
+
+    `complete` says that the points reach every element of the value.
+    """
+
+    coordinates: Coordinates
+    conditions: Conditions = ()
+    complete: bool = True
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        """Return the axes on which the value depends."""
+        found: frozenset[Var] = frozenset()
+        for coordinate in self.coordinates:
+            found |= coordinate.variables
+        return found
+
+
+@dataclass(frozen=True)
+class Domain:
+    """Ordered axes (the dims of `reference`), homes of values, and the axes that each reduction reduces."""
+
+    reference: Value
+    axes: tuple[Var, ...]
+    homes: Mapping[Value, Home]
+    reduced: Mapping[Node, frozenset[Var]]
+
+    @property
+    def reduced_axes(self) -> frozenset[Var]:
+        """Return the axes that any reduction reduces."""
+        found: frozenset[Var] = frozenset()
+        for axes in self.reduced.values():
+            found |= axes
+        return found
+
+
+def find_domain(fusion: Fusion) -> Domain | Refusal:
+    """Return the domain of a segment, or why there is none.
+
+    The reference is an input of a reduction if there is one, else an output, else any value: the first
+    (largest first) from which every output and every reduction can be reached by index maps.
+    """
+    refusal = Refusal("domain", "the segment has no output")
+    for reference in _candidates(fusion):
+        found = _spread(fusion, reference)
+        if isinstance(found, Domain):
+            return found
+        refusal = found
+    return refusal
+
+
+def _candidates(fusion: Fusion) -> Iterable[Value]:
+    def size(value: Value) -> int:
+        return -product(value.shape).evaluate(fusion.hints)
+
+    reductions = [n for n in fusion.nodes if n.op.family == "reduction"]
+    if reductions:
+        tensors = [n.inputs[0] for n in reductions]
+        yield from sorted(dict.fromkeys(tensors), key=size)
+        return
+    outputs = [o.value for o in fusion.outputs if not o.value.is_scalar]
+    others = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
+    inputs = [i.value for i in fusion.inputs if not i.value.is_scalar]
+    seen: set[Value] = set()
+    for group in (outputs, others, inputs):
+        for value in sorted(group, key=size):
+            if value not in seen:
+                seen.add(value)
+                yield value
+
+
+def _spread(fusion: Fusion, reference: Value) -> Domain | Refusal:
+    axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(reference.shape))
+    spread = _Spread(fusion, {reference: Home(tuple(of_var(a) for a in axes))}, axes)
+    spread.run()
+    for output in fusion.outputs:
+        # An output that no map reaches, of the reference's own shape, is a sibling on the same domain.
+        if output.value not in spread.homes and output.value.shape == reference.shape:
+            spread.settle(output.value, Home(tuple(of_var(a) for a in axes)))
+            spread.run()
+    for output in fusion.outputs:
+        home = spread.homes.get(output.value)
+        if home is None:
+            return Refusal(
+                "domain",
+                f"`{output.value.name}` {output.value.type} has no index map from the domain of "
+                f"`{reference.name}` {reference.type}",
+            )
+        if not home.complete:
+            return Refusal("store_map", f"the domain does not reach all of `{output.value.name}`")
+    for node in fusion.nodes:
+        if node.op.family == "reduction" and node not in spread.reduced:
+            return Refusal(
+                "reduction_axes",
+                spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
+            )
+    return Domain(reference, axes, spread.homes, spread.reduced)
+
+
+class _Spread:
+    """Carries homes from value to value until nothing changes; complete homes first."""
+
+    def __init__(self, fusion: Fusion, homes: dict[Value, Home], axes: tuple[Var, ...]) -> None:
+        self.fusion = fusion
+        self.axes = axes
+        self.homes = homes
+        self.reduced: dict[Node, frozenset[Var]] = {}
+        self.trouble: dict[Node, str] = {}
+        self.queue: deque[Value] = deque(homes)
+        self.later: list[tuple[Value, Home]] = []
+
+    def settle(self, value: Value, home: Home) -> None:
+        """Give a value its home if it has none yet."""
+        if value.is_scalar or value in self.homes:
+            return
+        if not home.complete:
+            self.later.append((value, home))
+            return
+        self.homes[value] = home
+        self.queue.append(value)
+
+    def run(self) -> None:
+        """Visit values until no home is left to give."""
+        while self.queue or self.later:
+            if not self.queue:
+                value, home = self.later.pop(0)
+                if value in self.homes:
+                    continue
+                self.homes[value] = home
+                self.queue.append(value)
+                continue
+            value = self.queue.popleft()
+            producer = self.fusion.producer.get(value)
+            if producer is not None:
+                self.pull(producer, value)
+            for user in self.fusion.users.get(value, ()):
+                self.push(user, value)
+
+    def pull(self, node: Node, value: Value) -> None:
+        """Give the operands of `node` homes from its result."""
+        home = self.homes[value]
+        if node.op.family == "pointwise":
+            for operand in node.inputs:
+                at = pull_elementwise(operand, home.coordinates)
+                self.settle(operand, Home(at, home.conditions, home.complete))
+            for sibling in node.outputs:
+                self.settle(sibling, home)
+        elif node.op.name in PULL:
+            partial = node.op.name == "slice" or (
+                node.op.name == "pad"
+                and any(not w.at_least(0) for w in node.attributes["pad_widths"])
+            )
+            for branch in pull(node, home.coordinates).branches:
+                if isinstance(branch.operand, Value):
+                    where = needed(*home.conditions, *branch.conditions)
+                    complete = home.complete and not partial
+                    self.settle(branch.operand, Home(branch.coordinates, where, complete))
+        elif node.op.family == "reduction":
+            for sibling in node.outputs:
+                self.settle(sibling, home)
+            self.align(node, home)
+
+    def align(self, node: Node, home: Home) -> None:
+        """Give the input of a reduction that is reached through its result the axes not used by it."""
+        tensor, dims = node.inputs[0], set(node.attributes["dims"])
+        free = [a for a in self.axes if a not in home.variables and a.extent != 1]
+        extents = [e for i, e in enumerate(tensor.shape) if i in dims and e != 1]
+        if extents != [a.extent for a in free]:
+            return
+        kept, new = iter(home.coordinates), iter(free)
+        at = tuple(
+            (index(0) if e == 1 else of_var(next(new))) if i in dims else next(kept)
+            for i, e in enumerate(tensor.shape)
+        )
+        self.settle(tensor, Home(at, home.conditions, home.complete))
+
+    def push(self, node: Node, value: Value) -> None:
+        """Give the results of `node` homes from one operand."""
+        home = self.homes[value]
+        if node.op.family == "pointwise":
+            if value.shape == node.output.shape:
+                for result in node.outputs:
+                    self.settle(result, home)
+        elif node.op.family == "reduction":
+            self.reduce(node, home)
+        elif node.op.name in PULL:
+            places = [k for k, o in enumerate(node.operands) if o is value]
+            pushed = push(node, home.coordinates, places[0]) if len(places) == 1 else None
+            if pushed is not None:
+                where = needed(*home.conditions, *pushed.conditions)
+                complete = home.complete and pushed.complete
+                self.settle(node.output, Home(pushed.coordinates, where, complete))
+
+    def reduce(self, node: Node, home: Home) -> None:
+        """Give a reduction's results their home, if it reduces whole axes of the domain."""
+        dims = set(node.attributes["dims"])
+        kept = tuple(c for i, c in enumerate(home.coordinates) if i not in dims)
+        gone = [c for i, c in enumerate(home.coordinates) if i in dims]
+        kept_axes = frozenset[Var]().union(*(c.variables for c in kept))
+        gone_axes = frozenset[Var]().union(*(c.variables for c in gone))
+        all_axes = {a for a in self.axes if a.extent != 1}
+        name = node.output.name
+        if kept_axes & gone_axes:
+            shared = ", ".join(sorted(a.name for a in kept_axes & gone_axes))
+            self.trouble[node] = f"`{name}` both keeps and reduces parts of axis {shared}"
+        elif not home.complete:
+            self.trouble[node] = f"the domain does not reach all of what `{name}` reduces"
+        elif (kept_axes | gone_axes) < all_axes and not self._nested(node, kept_axes | gone_axes):
+            self.trouble[node] = f"`{name}` reduces a value that does not span the domain"
+        else:
+            self.reduced[node] = gone_axes
+            for result in node.outputs:
+                self.settle(result, Home(kept, home.conditions, home.complete))
+
+    def _nested(self, node: Node, axes: frozenset[Var]) -> bool:
+        """Return whether the input is itself the result of reducing the axes that it lacks."""
+        missing = {a for a in self.axes if a.extent != 1 and a not in axes}
+        seen: set[Value] = set()
+        stack = [node.inputs[0]]
+        while stack:
+            value = stack.pop()
+            if value in seen:
+                continue
+            seen.add(value)
+            producer = self.fusion.producer.get(value)
+            if producer in self.reduced and missing <= self.reduced[producer]:
+                return True
+            if producer is not None and producer.op.family != "reduction":
+                stack.extend(producer.inputs)
+        return False

@@ -1,0 +1,1 @@
+"""Schedulers: each proposes a price for a segment, or refuses it, and builds its kernel plan."""

@@ -1,0 +1,135 @@
+"""Kernel plans: an ordered tuple of kernels with parameters, geometry, arguments and workspaces."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Union
+
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Fusion
+
+
+@dataclass(frozen=True)
+class TensorArgument:
+    """A pointer to the buffer of a value (by name); `written` says that the kernel writes it."""
+
+    name: str
+    dtype: DType
+    written: bool = False
+    restrict: bool = True
+
+
+@dataclass(frozen=True)
+class SizeArgument:
+    """An integer computed on the host from sizes: `int` (32 bits) or `long long`."""
+
+    name: str
+    value: Dim
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class ScalarArgument:
+    """A scalar input of the fusion, passed by value in its own type."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class WorkspaceArgument:
+    """A pointer to a workspace of the plan."""
+
+    name: str
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class TensorMapArgument:
+    """A tensor map (TMA descriptor), innermost dim first, passed as a __grid_constant__ parameter.
+
+    extents in elements; strides in bytes for all dims but the innermost; box in elements.
+    """
+
+    name: str
+    buffer: str
+    dtype: DType
+    extents: tuple[Dim, ...]
+    strides: tuple[Dim, ...]
+    box: tuple[int, ...]
+    swizzle: str = "128B"
+
+
+Argument = Union[
+    TensorArgument, SizeArgument, ScalarArgument, WorkspaceArgument, TensorMapArgument
+]
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Scratch memory of a plan.
+
+    size in elements; init: `none`, `zeroed once` (the kernel resets it) or `zeroed per launch`.
+    """
+
+    name: str
+    dtype: DType
+    size: Dim
+    init: str = "none"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A condition on sizes under which a build is valid: `value relation bound`, with ==, % (is 0) or <=."""
+
+    value: Dim
+    relation: str
+    bound: int
+    reason: str = ""
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether the guard holds at `sizes`."""
+        value = self.value.evaluate(sizes)
+        if self.relation == "%":
+            return value % self.bound == 0
+        return value == self.bound if self.relation == "==" else value <= self.bound
+
+    def __str__(self) -> str:
+        tail = " == 0" if self.relation == "%" else ""
+        return f"{self.value} {self.relation} {self.bound}{tail}"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One launch: a template, its parameter record, geometry and arguments.
+
+    grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
+    shared_bytes: dynamic shared memory; cluster: blocks per cluster.
+    """
+
+    name: str
+    template: str
+    parameters: Any
+    grid: tuple[Dim, Dim, Dim]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+
+@dataclass(frozen=True)
+class KernelPlan:
+    """How a segment runs: `fusion` is the segment with the specialised sizes put in.
+
+    parameters: the scheduler's choices, overridable by `schedules:` in a file.
+    """
+
+    scheduler: str
+    fusion: Fusion
+    kernels: tuple[Kernel, ...]
+    parameters: Any
+    workspaces: tuple[Workspace, ...] = ()
+    guards: tuple[Guard, ...] = ()
+    specialised: Mapping[str, int] = field(default_factory=dict[str, int])

@@ -1,0 +1,1 @@
+"""Segmentation: which nodes share a kernel."""
