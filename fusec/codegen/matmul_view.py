@@ -52,8 +52,8 @@ class MatmulView:
 
     parameters: declarations, in order; M, N, K and the strides are among them or among `constants`.
     constants: declarations of sizes and strides that the kernel is specialised for.
-    batch_offsets: lines that define `a_offset` and `b_offset`, in elements, from `batch`, and what the
-        epilogue needs of the batch index.
+    batch_offsets: lines that define `a_offset` and `b_offset`, in elements, from `batch`, and what
+        the epilogue needs of the batch index.
     headers: the device headers to include.
     """
 
@@ -103,7 +103,7 @@ class WgmmaView(MatmulView):
 class SplitKView(WgmmaView):
     """The Hopper kernel with K split over CTAs, summed by bulk reductions in turn.
 
-    tickets, turns, partials: the names of the ticket counter, of the semaphores and of the work buffer.
+    tickets, turns, partials: the names of the ticket counter, the semaphores and the work buffer.
     """
 
     cluster: int

@@ -10,9 +10,7 @@
 
 namespace fusec {
 
-constexpr int kSwizzleBytes = 128;               // one swizzled row: 64 elements
-constexpr int kSwizzleAtom = 8 * kSwizzleBytes;  // the pattern repeats every 8 rows
-constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 x 64 elements
+inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
 
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth` on.
 // Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no other code.
@@ -34,9 +32,9 @@ __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMa
 template <bool kKMajor>
 __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int step) {
   if constexpr (kKMajor) {
-    return wgmma_descriptor(tile + step * 32, 16, kSwizzleAtom);
+    return descriptor_k_major(tile) + step * kDescriptorStepK;
   } else {
-    return wgmma_descriptor(tile + step * 2 * kSwizzleAtom, kBlockBytes, kSwizzleAtom);
+    return descriptor_mn_major(tile, kBlockBytes) + step * kDescriptorStepMn;
   }
 }
 
@@ -48,8 +46,8 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kTileN / 2],
                                                const unsigned char* b_tile) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    wgmma<T, kTileN, !kAKMajor, !kBKMajor>(sums, operand_descriptor<kAKMajor>(a_tile, step),
-                                           operand_descriptor<kBKMajor>(b_tile, step));
+    wgmma<kTileN, T, !kAKMajor, !kBKMajor>(sums, operand_descriptor<kAKMajor>(a_tile, step),
+                                           operand_descriptor<kBKMajor>(b_tile, step), 1);
   }
 }
 
