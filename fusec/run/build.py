@@ -1,0 +1,135 @@
+"""Kernels to artifacts, in parallel and through the cache."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError
+from fusec.run.cache import Cache, cache_directory, entry_key
+from fusec.run.headers import headers_for
+from fusec.run.nvrtc import Compiled, compile_cuda, compiler_version
+
+
+@dataclass(frozen=True)
+class Source:
+    """The CUDA text of one kernel file."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A built kernel file and what is known about it."""
+
+    name: str
+    arch: str
+    cubin: bytes
+    compiler: str
+    registers: int
+    spill_bytes: int
+    stack_bytes: int
+    shared_bytes: int
+    cached: bool
+    seconds: float
+    warnings: tuple[str, ...] = ()
+
+
+# Called after each artifact with it, how many are done, and how many there are.
+Progress = Callable[[Artifact, int, int], None]
+
+
+def build(
+    sources: Sequence[Source],
+    archs: Sequence[str],
+    jobs: int | None = None,
+    *,
+    options: tuple[str, ...] = (),
+    cache: Cache | None = None,
+    progress: Progress | None = None,
+) -> dict[tuple[str, str], Artifact]:
+    """Return the artifact of every (name, arch), in the order of `sources`.
+
+    `cache` defaults to the user's; `Cache(None)` keeps nothing. `jobs` defaults to the processors
+    this process may use. After an error nothing more is begun; of several, the first in the order
+    of `sources` is raised.
+    """
+    store = Cache(cache_directory()) if cache is None else cache
+    wanted = {(source.name, arch): source for source in sources for arch in archs}
+    if len(wanted) != len(sources) * len(archs):
+        raise InternalError("two kernels of one build have the same name")
+    workers = max(1, min(jobs or len(os.sched_getaffinity(0)), len(wanted)))
+    with ThreadPoolExecutor(workers, thread_name_prefix="fusec-build") as pool:
+        futures = {
+            key: pool.submit(_build_one, source, key[1], options, store)
+            for key, source in wanted.items()
+        }
+        try:
+            for done, future in enumerate(as_completed(futures.values()), start=1):
+                if future.exception() is not None:
+                    break
+                if progress is not None:
+                    progress(future.result(), done, len(futures))
+        finally:
+            for future in futures.values():
+                future.cancel()
+    return {key: _result(future, futures) for key, future in futures.items()}
+
+
+def _result(future: Future[Artifact], futures: dict[tuple[str, str], Future[Artifact]]) -> Artifact:
+    """Return the result; for a cancelled one, raise the error that cancelled it."""
+    if future.cancelled():
+        for other in futures.values():
+            if not other.cancelled():
+                other.result()
+    return future.result()
+
+
+def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache) -> Artifact:
+    """Return one artifact, from the cache or from NVRTC."""
+    start = time.perf_counter()
+    headers = headers_for(source.text)
+    compiler = compiler_version()
+    key = entry_key(
+        source=source.text,
+        name=source.name,
+        headers=headers,
+        arch=arch,
+        options=options,
+        compiler=compiler,
+    )
+    compiled = cache.load(key)
+    cached = compiled is not None
+    if compiled is None:
+        with cache.building(key):
+            compiled = cache.load(key)
+            cached = compiled is not None
+            if compiled is None:
+                compiled = compile_cuda(
+                    source.text, name=source.name, arch=arch, headers=headers, options=options
+                )
+                cache.store(key, compiled)
+    return _artifact(source.name, arch, compiler, compiled, cached, time.perf_counter() - start)
+
+
+def _artifact(
+    name: str, arch: str, compiler: str, compiled: Compiled, cached: bool, seconds: float
+) -> Artifact:
+    """Return the artifact of a compiled kernel file."""
+    return Artifact(
+        name=name,
+        arch=arch,
+        cubin=compiled.cubin,
+        compiler=compiler,
+        registers=compiled.registers,
+        spill_bytes=compiled.spill_bytes,
+        stack_bytes=compiled.stack_bytes,
+        shared_bytes=compiled.shared_bytes,
+        cached=cached,
+        seconds=seconds,
+        warnings=compiled.warnings,
+    )

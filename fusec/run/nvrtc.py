@@ -1,0 +1,207 @@
+"""CUDA text to cubin or PTX through NVRTC, with no include path and no file on disk.
+
+cuda.bindings is imported on the first call only. NVRTC releases the interpreter lock while it
+compiles, so threads build in parallel.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from typing import Any
+
+from fusec.diagnostics import EnvironmentProblem, InternalError, Span
+from fusec.run.headers import anchor_includes
+from fusec.run.ptxas import KernelStats, first_error, parse_kernel_stats, parse_warnings
+
+# Line tables hold the folder of every file. A folder of our own, instead of the current one, keeps
+# cubins equal from directory to directory.
+_FOLDER = "/fusec/"
+_STANDARD = "-std=c++17"
+_NVRTC_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+_INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
+
+
+class CompileError(InternalError):
+    """NVRTC refused a kernel; `log` is what it said.
+
+    Generated text that does not compile is a bug of fusec. A caller that builds text which a user
+    edited raises its own error from this one's span and log.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        span: Span | None = None,
+        notes: Sequence[str] = (),
+        help: str | None = None,
+        log: str = "",
+    ) -> None:
+        """Keep the whole log beside the diagnostic."""
+        super().__init__(message, span=span, notes=notes, help=help)
+        self.log = log
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A cubin and what the assembler said about it."""
+
+    cubin: bytes
+    log: str
+    kernels: tuple[KernelStats, ...]
+
+    @property
+    def registers(self) -> int:
+        """Registers a thread, of the kernel that needs most."""
+        return max((k.registers for k in self.kernels), default=0)
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bytes of spill stores and loads, over all kernels."""
+        return sum(k.spill_stores + k.spill_loads for k in self.kernels)
+
+    @property
+    def stack_bytes(self) -> int:
+        """Bytes of stack a thread, of the kernel that needs most."""
+        return max((k.stack_bytes for k in self.kernels), default=0)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of static shared memory a block, of the kernel that needs most."""
+        return max((k.shared_bytes for k in self.kernels), default=0)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The lines of the log that warn."""
+        return parse_warnings(self.log)
+
+
+def compile_cuda(
+    source: str,
+    *,
+    name: str,
+    arch: str,
+    headers: Mapping[str, str],
+    options: tuple[str, ...] = (),
+) -> Compiled:
+    """Return the cubin of `source` for `arch` (as `sm_90a`), with line information."""
+    flags = (f"--gpu-architecture={arch}", _STANDARD, "-lineinfo", "--ptxas-options=-v", *options)
+    cubin, log = _compile(source, name, headers, flags, "CUBIN")
+    return Compiled(cubin, log, parse_kernel_stats(log))
+
+
+def compile_ptx(
+    source: str,
+    *,
+    name: str,
+    arch: str,
+    headers: Mapping[str, str],
+    options: tuple[str, ...] = (),
+) -> str:
+    """Return the PTX of `source` for `arch`; for reading, never for shipping."""
+    virtual = arch.replace("sm_", "compute_")
+    flags = (f"--gpu-architecture={virtual}", _STANDARD, *options)
+    ptx, _ = _compile(source, name, headers, flags, "PTX")
+    return ptx.rstrip(b"\0").decode()
+
+
+@cache
+def compiler_version() -> str:
+    """Return `nvrtc 13.0.88`: from the wheel's metadata, without one by asking NVRTC."""
+    for wheel in _NVRTC_WHEELS:
+        try:
+            return f"nvrtc {metadata.version(wheel)}"
+        except metadata.PackageNotFoundError:
+            continue
+    nvrtc = _bindings()
+    _, major, minor = nvrtc.nvrtcVersion()
+    return f"nvrtc {major}.{minor}"
+
+
+@cache
+def supported_architectures() -> tuple[int, ...]:
+    """Return the compute capabilities that this NVRTC builds for: 80, 90, ..."""
+    _, archs = _bindings().nvrtcGetSupportedArchs()
+    return tuple(archs)
+
+
+@cache
+def _bindings() -> Any:
+    """Import cuda.bindings.nvrtc and load the library behind it."""
+    try:
+        nvrtc = importlib.import_module("cuda.bindings.nvrtc")
+        nvrtc.nvrtcVersion()
+    except (ImportError, OSError, RuntimeError) as problem:
+        reason = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise EnvironmentProblem(
+            "NVRTC, the compiler of CUDA text, is not available", notes=[reason], help=_INSTALL
+        ) from problem
+    return nvrtc
+
+
+def _compile(
+    source: str, name: str, headers: Mapping[str, str], flags: Sequence[str], kind: str
+) -> tuple[bytes, str]:
+    """Run one NVRTC program and return its image and log."""
+    nvrtc = _bindings()
+    texts = [anchor_includes(text, headers, _FOLDER).encode() for text in headers.values()]
+    result, program = nvrtc.nvrtcCreateProgram(
+        anchor_includes(source, headers, _FOLDER).encode(),
+        f"{_FOLDER}{name}.cu".encode(),
+        len(texts),
+        texts,
+        [f"{_FOLDER}{header}".encode() for header in headers],
+    )
+    _check(nvrtc, result, name)
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])
+        log = _read(nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program)
+        text = log.rstrip(b"\0").decode(errors="replace").replace(_FOLDER, "").strip()
+        if int(result) == int(nvrtc.nvrtcResult.NVRTC_ERROR_INVALID_OPTION):
+            raise EnvironmentProblem(
+                f"{compiler_version()} does not accept {' '.join(flags)}",
+                notes=text.splitlines(),
+                help=f"it builds for {', '.join(f'sm_{a}' for a in supported_architectures())}",
+            )
+        if int(result) != 0:
+            raise _compile_error(source, name, flags, text)
+        size = getattr(nvrtc, f"nvrtcGet{kind}Size")
+        return _read(size, getattr(nvrtc, f"nvrtcGet{kind}"), program), text
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+def _compile_error(source: str, name: str, flags: Sequence[str], log: str) -> CompileError:
+    """Return the error that points at the first line NVRTC complains about."""
+    what, line = first_error(log, f"{name}.cu")
+    span = None
+    if line:
+        lines = source.splitlines()
+        text = lines[line - 1] if line <= len(lines) else ""
+        column = len(text) - len(text.lstrip()) + 1
+        span = Span(f"{name}.cu", line, column, max(1, len(text.strip())), text)
+    return CompileError(
+        f"NVRTC does not compile {name}.cu: {what}",
+        span=span,
+        notes=[*log.splitlines()[:40], f"flags: {' '.join(flags)}"],
+        log=log,
+    )
+
+
+def _read(size: Callable[..., Any], content: Callable[..., Any], program: Any) -> bytes:
+    """Read one sized buffer of a program."""
+    _, count = size(program)
+    buffer = bytearray(count)
+    content(program, buffer)
+    return bytes(buffer)
+
+
+def _check(nvrtc: Any, result: Any, name: str) -> None:
+    """Raise on any other failure of NVRTC."""
+    if int(result) != 0:
+        _, text = nvrtc.nvrtcGetErrorString(result)
+        raise CompileError(f"NVRTC failed on {name}.cu: {text.decode()}")
