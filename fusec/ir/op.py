@@ -47,6 +47,7 @@ class Cost:
 Infer = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "tuple[Type, ...]"]
 Compute = Callable[["tuple[Operand, ...]", DType], tuple[DType, ...]]
 Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, Any]]
+Promoted = Callable[["tuple[Operand, ...]"], "tuple[Operand, ...]"]
 Equal = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "Iterable[tuple[Dim, Dim]]"]
 
 
@@ -72,6 +73,7 @@ class OpDef:
     discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
     expand: for a composite, builds it out of other operations.
     canonical: completes the attributes from the operands when the operation is called.
+    promoted: the operands of an elementwise operation that promote to one type.
     equal: pairs of extents that must agree; an anonymous one is unified with the other.
     """
 
@@ -91,6 +93,7 @@ class OpDef:
     expand: Callable[..., Any] | None = None
     canonical: Canonical | None = None
     equal: Equal | None = None
+    promoted: Promoted | None = None
     doc: str = ""
 
     @property

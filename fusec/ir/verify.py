@@ -1,0 +1,124 @@
+"""Check that a fusion is well formed: order, names, types, outputs and aliases."""
+
+from __future__ import annotations
+
+import re
+
+from fusec.diagnostics import FusecError, InternalError
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+
+
+def verify(fusion: Fusion) -> None:
+    """Raise InternalError at the first rule that the fusion breaks."""
+    defined = _check_inputs(fusion)
+    for node in fusion.nodes:
+        _check_node(node, defined)
+        for value in node.outputs:
+            _define(value, defined)
+    _check_outputs(fusion, defined)
+    for pin in fusion.pins:
+        for name in pin.values:
+            if name not in defined:
+                raise FusecError(f"segment `{pin.name}` names `{name}`, which no operation makes",
+                                 span=pin.span)  # fmt: skip
+
+
+def _define(value: Value, defined: dict[str, Value]) -> None:
+    if not _IDENTIFIER.match(value.name):
+        raise InternalError(f"the name `{value.name}` is no identifier")
+    if value.name in defined:
+        raise InternalError(f"`{value.name}` is defined twice")
+    defined[value.name] = value
+
+
+def _check_inputs(fusion: Fusion) -> dict[str, Value]:
+    defined: dict[str, Value] = {}
+    for entry in fusion.inputs:
+        _define(entry.value, defined)
+        if len(entry.strides) != entry.value.rank:
+            raise InternalError(
+                f"input `{entry.value.name}` has {entry.value.rank} dims and"
+                f" {len(entry.strides)} strides"
+            )
+        known = fusion.hints.keys()
+        used = [*entry.value.shape, *entry.strides]
+        for name in sorted({s for size in used for s in size.symbols} - known):
+            raise InternalError(
+                f"input `{entry.value.name}` uses dim `{name}`, which is not declared"
+            )
+    return defined
+
+
+def _check_node(node: Node, defined: dict[str, Value]) -> None:
+    where = f"`{node}`"
+    for operand in node.inputs:
+        if defined.get(operand.name) is not operand:
+            raise InternalError(f"{where} uses `{operand.name}` before it is defined")
+    if node.op.family == "composite":
+        raise InternalError(f"{where}: a composite is expanded when it is called")
+    _check_arity(node, where)
+    missing = {p.name for p in node.op.attributes if p.name != "keepdim"} - node.attributes.keys()
+    surplus = node.attributes.keys() - {p.name for p in node.op.attributes}
+    for name in sorted(missing | surplus):
+        what = "lacks" if name in missing else "has an unknown"
+        raise InternalError(f"{where} {what} attribute `{name}`")
+    try:
+        inferred = node.op.infer(node.operands, node.attributes)
+    except FusecError as error:
+        notes = error.diagnostic.notes
+        raise InternalError(f"{where}: {error}", span=node.span, notes=notes) from error
+    if len(inferred) != len(node.outputs):
+        raise InternalError(f"{where} has {len(node.outputs)} results, not {len(inferred)}")
+    for value, expected in zip(node.outputs, inferred, strict=True):
+        if value.type != expected:
+            raise InternalError(f"{where}: `{value.name}` is {value.type}, not {expected}")
+
+
+def _check_arity(node: Node, where: str) -> None:
+    params = node.op.operands
+    least = sum(p.kind != "optional" for p in params)
+    most = None if any(p.kind == "operands" for p in params) else len(params)
+    count = len(node.operands)
+    if count < least or (most is not None and count > most):
+        raise InternalError(f"{where} has {count} operands, not {least if most is None else most}")
+
+
+def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
+    inputs = {entry.value.name: entry.value for entry in fusion.inputs}
+    seen: set[Value] = set()
+    written: set[str] = set()
+    for output in fusion.outputs:
+        value = output.value
+        if defined.get(value.name) is not value:
+            raise InternalError(f"output `{value.name}` is not defined")
+        if value.name in inputs:
+            raise InternalError(f"output `{value.name}` is an input")
+        if value in seen:
+            raise InternalError(f"`{value.name}` is an output twice")
+        seen.add(value)
+        if value.is_scalar:
+            raise InternalError(f"output `{value.name}` is a scalar")
+        order = output.stride_order
+        if order is not None and sorted(order) != list(range(value.rank)):
+            raise InternalError(f"stride_order of output `{value.name}` is no permutation")
+        if output.alias is None:
+            continue
+        target = inputs.get(output.alias)
+        if target is None:
+            raise InternalError(
+                f"output `{value.name}` aliases `{output.alias}`, which is no input"
+            )
+        if target.type != value.type:
+            raise InternalError(
+                f"output `{value.name}` is {value.type}; its alias `{target.name}` is {target.type}"
+            )
+        if output.alias in written:
+            raise InternalError(f"two outputs are written into `{output.alias}`")
+        written.add(output.alias)
+
+
+def describe(operand: Operand) -> str:
+    """Return an operand as text for messages."""
+    return repr(operand.value) if isinstance(operand, Const) else operand.name

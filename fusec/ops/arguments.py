@@ -1,0 +1,211 @@
+"""Arguments of calls: bound to parameters, checked by kind, brought into canonical form."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import BOOL, F64, I64, DType
+from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.op import REQUIRED, OpDef, Param
+from fusec.ops.shapes import normal_axes, normal_axis
+
+OperandArgument = Any
+"""An operand, a number, a list of these (for a parameter of kind `operands`) or None."""
+
+
+def bind(
+    op: OpDef, positional: Sequence[Any], keywords: Mapping[str, Any], span: Span | None = None
+) -> tuple[list[OperandArgument], dict[str, Any]]:
+    """Return (operands in the order of `op.operands`, attributes) of a call as written."""
+    if len(positional) > len(op.params):
+        raise FusecError(
+            f"`{op.name}` takes {len(op.params)} arguments, got {len(positional)}",
+            span=span,
+            help=signature(op),
+        )
+    given = dict(zip((p.name for p in op.params), positional, strict=False))
+    for name, value in keywords.items():
+        if name in given:
+            raise FusecError(f"argument `{name}` of `{op.name}` is given twice", span=span)
+        if all(p.name != name for p in op.params):
+            raise _unknown(op, name, span)
+        given[name] = value
+    operands: list[OperandArgument] = []
+    attributes: dict[str, Any] = {}
+    for param in op.params:
+        if param.name not in given and param.default is REQUIRED:
+            raise FusecError(f"`{op.name}` needs `{param.name}`", span=span, help=signature(op))
+        if param.is_operand:
+            operands.append(given.get(param.name, param.default))
+        elif param.name in given:
+            attributes[param.name] = given[param.name]
+    return operands, attributes
+
+
+def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
+    close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
+    help = f"did you mean `{close[0]}`?" if close else signature(op)
+    return FusecError(f"`{op.name}` has no argument `{name}`", span=span, help=help)
+
+
+def signature(op: OpDef) -> str:
+    """Return the call as documented: `sum(arg, dims=None, keepdim=False, dtype=None)`."""
+    parts: list[str] = []
+    for param in op.params:
+        default = "" if param.default is REQUIRED else f"={param.default!r}"
+        parts.append(f"{param.name}{default}")
+    return f"{op.name}({', '.join(parts)})"
+
+
+def literal(value: Any) -> Const:
+    """Return a Python number as a Const."""
+    if isinstance(value, bool):
+        return Const(value, BOOL)
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**64:
+            raise FusecError(f"the integer {value} does not fit into 64 bits")
+        return Const(value, I64 if value < 2**63 else dtypes.U64)
+    if isinstance(value, complex):
+        raise Unsupported("complex numbers")
+    return Const(float(value), F64)
+
+
+def operand_slots(op: OpDef, given: Sequence[OperandArgument]) -> list[list[Operand] | None]:
+    """Return the operands of each operand parameter, defaults filled; None for an absent one."""
+    params = op.operands
+    if len(given) > len(params):
+        raise FusecError(
+            f"`{op.name}` takes {len(params)} operands, got {len(given)}", help=signature(op)
+        )
+    slots: list[list[Operand] | None] = []
+    for position, param in enumerate(params):
+        value = given[position] if position < len(given) else None
+        if value is None and param.default is not REQUIRED:
+            value = param.default
+        if value is REQUIRED or (value is None and param.kind != "optional"):
+            raise FusecError(f"`{op.name}` needs `{param.name}`", help=signature(op))
+        slots.append(None if value is None else _operands_of(op, param, value))
+    return slots
+
+
+def flat_operands(op: OpDef, slots: Sequence[list[Operand] | None]) -> list[Operand]:
+    """Return the operands of a node: absent ones left out, which must be the last."""
+    flat: list[Operand] = []
+    absent: str | None = None
+    for param, slot in zip(op.operands, slots, strict=True):
+        if slot is None:
+            absent = param.name
+        elif absent is not None:
+            raise FusecError(f"`{op.name}` with `{param.name}` needs `{absent}` too")
+        else:
+            flat += slot
+    return flat
+
+
+def _operands_of(op: OpDef, param: Param, value: Any) -> list[Operand]:
+    if param.kind == "operands":
+        if not isinstance(value, (list, tuple)) or not value:
+            raise FusecError(f"`{param.name}` of `{op.name}` must be a list of tensors")
+        return [_operand(op, param, v) for v in value]  # pyright: ignore[reportUnknownVariableType]
+    return [_operand(op, param, value)]
+
+
+def _operand(op: OpDef, param: Param, value: Any) -> Operand:
+    if isinstance(value, (Value, Const)):
+        return value
+    if isinstance(value, (bool, int, float, complex)):
+        return literal(value)
+    raise FusecError(f"`{param.name}` of `{op.name}` must be a tensor or a number, got {value!r}")
+
+
+def attributes_of(
+    op: OpDef, operands: Sequence[Operand], given: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return all attributes in canonical form, defaults filled."""
+    names = {p.name for p in op.attributes}
+    for name in given:
+        if name not in names:
+            raise _unknown(op, name, None)
+    complete: dict[str, Any] = {}
+    for param in op.attributes:
+        value = given.get(param.name, param.default)
+        if value is REQUIRED:
+            raise FusecError(f"`{op.name}` needs `{param.name}`", help=signature(op))
+        complete[param.name] = canonical_attribute(op, param, value, operands)
+    return complete
+
+
+def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> Any:
+    """Return one attribute in canonical form; FusecError says what was expected."""
+    if value is None and param.default is None and param.kind != "dims":
+        return None
+    rank = len(operands[0].type.shape or ()) if operands else 0
+    match param.kind:
+        case "dims":
+            if value is None:
+                return tuple(range(rank))
+            axes = [_int(op, param, v) for v in _sequence(value)]
+            return tuple(sorted(normal_axes(op.name, axes, rank)))
+        case "axis":
+            return normal_axis(op.name, _int(op, param, value), rank)
+        case "int":
+            return _int(op, param, value)
+        case "ints":
+            return tuple(_int(op, param, v) for v in _sequence(value))
+        case "float":
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                return float(value)
+        case "bool":
+            if isinstance(value, bool):
+                return value
+        case "mask":
+            values = list(_sequence(value))
+            if all(isinstance(v, bool) for v in values):
+                return tuple(values)
+        case "str":
+            if isinstance(value, str):
+                return value
+        case "dtype":
+            if isinstance(value, DType):
+                return value
+            if isinstance(value, str):
+                return dtypes.find(value)
+        case "size":
+            return size_argument(op.name, param.name, value)
+        case _:
+            return tuple(size_argument(op.name, param.name, v) for v in _sequence(value))
+    raise FusecError(f"`{param.name}` of `{op.name}` must be a {param.kind}, got {value!r}")
+
+
+def _sequence(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _int(op: OpDef, param: Param, value: Any) -> int:
+    if isinstance(value, (Const, Value)) and value.type.dim is not None:
+        value = value.type.dim
+    if isinstance(value, Dim) and value.is_const:
+        value = value.value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise FusecError(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
+
+
+def size_argument(op: str, param: str, value: Any) -> Dim:
+    """Return a size given as a number, a Dim or an integer scalar computed from sizes."""
+    if isinstance(value, (Const, Value)):
+        if value.type.dim is not None:
+            return value.type.dim
+        if value.type.dtype.is_integer:
+            raise Unsupported(
+                f"`{param}` of `{op}` depends on tensor data",
+                notes=[f"{value} is not computed from sizes, constants and scalar inputs"],
+            )
+    if isinstance(value, Dim) or (isinstance(value, int) and not isinstance(value, bool)):
+        return dim(value)
+    raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}")

@@ -1,0 +1,74 @@
+"""Anonymous sizes: unified with the extents they meet, as nvFuser assumes of a script's `-1`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusec.ir.dim import Dim, Symbol, dim
+from fusec.ir.graph import Type
+
+
+class Bindings:
+    """What anonymous symbols turned out to be."""
+
+    def __init__(self) -> None:
+        """Start with no anonymous symbol."""
+        self._order: dict[str, int] = {}
+        self._values: dict[str, Dim] = {}
+
+    def add(self, name: str) -> None:
+        """Declare an anonymous symbol."""
+        self._order[name] = len(self._order)
+
+    @property
+    def bound(self) -> Mapping[str, Dim]:
+        """Return the size that each unified symbol stands for."""
+        return self._values
+
+    def unify(self, left: Dim, right: Dim) -> bool:
+        """Make two extents equal by binding an anonymous symbol; return whether they now are."""
+        left, right = self.size(left), self.size(right)
+        if left == right:
+            return True
+        first, second = self._anonymous(left), self._anonymous(right)
+        if first is not None and second is not None and self._order[first] > self._order[second]:
+            first = None
+        for name, side, other in ((first, left, right), (second, right, left)):
+            if name is not None and name not in other.symbols:
+                quotient = other.divide(dim(side.terms[0][1]))
+                if quotient is not None:
+                    self._bind(name, quotient)
+                    return True
+        return False
+
+    def _anonymous(self, size: Dim) -> str | None:
+        """Return the free anonymous symbol of a size that is one, or a multiple of one."""
+        if len(size.terms) != 1 or len(size.terms[0][0]) != 1:
+            return None
+        atom = size.terms[0][0][0]
+        return atom.name if isinstance(atom, Symbol) and atom.name in self._order else None
+
+    def _bind(self, name: str, value: Dim) -> None:
+        self._values = {k: v.substitute({name: value}) for k, v in self._values.items()}
+        self._values[name] = value
+
+    def size(self, size: Dim) -> Dim:
+        """Return a size with unified symbols replaced."""
+        return size.substitute(self._values)
+
+    def type(self, type: Type) -> Type:
+        """Return a type with unified symbols replaced."""
+        shape = type.shape if type.shape is None else tuple(self.size(d) for d in type.shape)
+        known = None if type.dim is None else self.size(type.dim)
+        if shape == type.shape and known == type.dim:
+            return type
+        return Type(type.dtype, shape, known)
+
+    def attribute(self, value: Any) -> Any:
+        """Return an attribute with unified symbols replaced in its sizes."""
+        if isinstance(value, Dim):
+            return self.size(value)
+        if isinstance(value, tuple):
+            return tuple(self.attribute(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        return value

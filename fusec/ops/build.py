@@ -1,0 +1,350 @@
+"""The one way to make graphs: a builder that checks, completes and types every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from fusec.diagnostics import FusecError, InternalError, Span
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Pin, Type, Value
+from fusec.ir.op import OpDef
+from fusec.ir.verify import verify
+from fusec.ops.arguments import OperandArgument, attributes_of, flat_operands, operand_slots
+from fusec.ops.dtypes import common_type, dtype_of
+from fusec.ops.find import find
+from fusec.ops.inputs import InputBuilder
+from fusec.ops.shapes import broadcast_shape
+
+NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A node whose types may still change by unification; values are slot numbers."""
+
+    op: OpDef
+    operands: tuple[int | Const, ...]
+    attributes: Mapping[str, Any]
+    outputs: tuple[int, ...]
+    span: Span | None
+
+
+class GraphBuilder(InputBuilder):
+    """Builds one fusion: declare dims and inputs, call operations, name outputs, finish."""
+
+    def __init__(self, name: str = "fusion", *, doc: str = "", source: str = "") -> None:
+        """Start an empty fusion."""
+        super().__init__(name)
+        self.name, self.doc, self.source = name, doc, source
+        self._drafts: list[_Draft] = []
+        self._outputs: list[tuple[int, str | None, tuple[int, ...] | None, Span | None]] = []
+        self._pins: list[Pin] = []
+
+    def call(
+        self,
+        op: str,
+        operands: Sequence[OperandArgument],
+        attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+        *,
+        names: Sequence[str] | None = None,
+        span: Span | None = None,
+    ) -> tuple[Operand, ...]:
+        """Call an operation and return its results.
+
+        Operands follow `op.operands`: numbers and None are allowed, a list where the kind is
+        `operands`. Scalar integers may come back as Const.
+        """
+        definition = find(op, span)
+        try:
+            results = self._call(definition, operands, attributes, names, span)
+        except FusecError as error:
+            raise self._placed(error, operands, span) from None
+        return results
+
+    def apply(self, op: str, *operands: OperandArgument, **attributes: Any) -> Operand:
+        """Call an operation with one result and return it."""
+        results = self.call(op, operands, attributes)
+        if len(results) != 1:
+            raise InternalError(f"`{op}` has {len(results)} results")
+        return results[0]
+
+    def _placed(
+        self, error: FusecError, operands: Sequence[OperandArgument], span: Span | None
+    ) -> FusecError:
+        """Return the error at the call, with the places where its operands were defined."""
+        if error.diagnostic.span is not None or span is None:
+            return error
+        old = error.diagnostic
+        places: list[str] = []
+        for operand in operands:
+            slot = self._slot_of.get(operand) if isinstance(operand, Value) else None
+            where = None if slot is None else self._spans[slot]
+            if slot is not None and where is not None:
+                places.append(f"`{self._slots[slot].name}` is defined at {where.place()}")
+        notes = [*old.notes, *dict.fromkeys(places)]
+        return type(error)(old.message, span=span, notes=notes, help=old.help)
+
+    def _call(
+        self,
+        op: OpDef,
+        given: Sequence[OperandArgument],
+        attributes: Mapping[str, Any],
+        names: Sequence[str] | None,
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        slots = [
+            None if slot is None else [self.resolve(o) for o in slot]
+            for slot in operand_slots(op, given)
+        ]
+        flat = [o for slot in slots if slot is not None for o in slot]
+        complete = attributes_of(op, flat, attributes)
+        if op.canonical is not None:
+            complete = {**complete, **op.canonical(tuple(flat), complete)}
+        if op.expand is not None:
+            single = [None if slot is None else slot[0] for slot in slots]
+            results = op.expand(self, *single, **complete)
+            results = results if isinstance(results, tuple) else (results,)
+            return self._named(op, results, names, span)
+        operands = flat_operands(op, slots)
+        for left, right in op.equal(tuple(operands), complete) if op.equal else ():
+            self.bindings.unify(left, right)
+        if op.family == "pointwise":
+            operands = self._aligned(op, operands)
+        operands = [self.resolve(o) for o in operands]
+        complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
+        return self._node(op, tuple(operands), complete, names, span)
+
+    def _node(
+        self,
+        op: OpDef,
+        operands: tuple[Operand, ...],
+        attributes: dict[str, Any],
+        names: Sequence[str] | None,
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        keepdim: bool = attributes.pop("keepdim", False)
+        types = op.infer(operands, attributes)
+        if names is not None and len(names) != len(types):
+            raise FusecError(
+                f"`{op.name}` has {len(types)} results, got {len(names)} names",
+                help=f"results: {', '.join(op.results)}",
+            )
+        folded = _folded(operands, types)
+        if folded is not None:
+            return (folded,)
+        labels = self._labels(op, names, len(types))
+        if keepdim:
+            labels = [self.fresh_name(f"{label}_reduced") for label in labels]
+        outputs = [self._enter(Value(n, t), span) for n, t in zip(labels, types, strict=True)]
+        self._drafts.append(
+            _Draft(
+                op,
+                tuple(o if isinstance(o, Const) else self._slot_of[o] for o in operands),
+                MappingProxyType(attributes),
+                tuple(self._slot_of[o] for o in outputs),
+                span,
+            )
+        )
+        if not keepdim:
+            return tuple(outputs)
+        rank = len(operands[0].type.shape or ())
+        mask = tuple(axis in attributes["dims"] for axis in range(rank))
+        return tuple(
+            self.call(
+                "broadcast",
+                [value],
+                {"is_broadcast_dim": mask},
+                names=None if names is None else [names[k]],
+                span=span,
+            )[0]
+            for k, value in enumerate(outputs)
+        )
+
+    def _labels(self, op: OpDef, names: Sequence[str] | None, count: int) -> list[str]:
+        if names is not None:
+            for name in names:
+                self._claim(name, "value", None)
+            if len(set(names)) != len(names):
+                raise FusecError(f"a result of `{op.name}` is named twice: {', '.join(names)}")
+            return list(names)
+        if count == 1:
+            return [self._numbered(op.name)]
+        return [self._numbered(result) for result in op.results]
+
+    def _named(
+        self,
+        op: OpDef,
+        results: tuple[Operand, ...],
+        names: Sequence[str] | None,
+        span: Span | None,
+    ) -> tuple[Operand, ...]:
+        if names is None:
+            return results
+        if len(names) != len(results):
+            raise FusecError(f"`{op.name}` has {len(results)} results, got {len(names)} names")
+        return tuple(
+            self._renamed(result, name, span) for result, name in zip(results, names, strict=True)
+        )
+
+    def _renamed(self, result: Operand, name: str, span: Span | None) -> Operand:
+        if isinstance(result, Const):
+            return result
+        if self.resolve(result).name in {i.value.name for i in self._inputs}:
+            return self.call("set", [result], names=[name], span=span)[0]
+        return self.rename(result, name, span=span)
+
+    def _aligned(self, op: OpDef, operands: list[Operand]) -> list[Operand]:
+        """Return the operands of an elementwise operation with broadcasts to the result written out."""
+        shapes = [o.type.shape for o in operands if o.type.shape is not None]
+        rank = max((len(s) for s in shapes), default=0)
+        for axis in range(-rank, 0):
+            wide = [s[axis] for s in shapes if len(s) >= -axis and s[axis] != 1]
+            for other in wide[1:]:
+                self.bindings.unify(wide[0], other)
+        operands = [self.resolve(o) for o in operands]
+        shape = broadcast_shape(op.name, operands)
+        if shape is None or all(
+            s is None or len(s) == rank for s in (o.type.shape for o in operands)
+        ):
+            return operands
+        promoted = op.promoted(tuple(operands)) if op.promoted else ()
+        common = common_type(op.name, promoted) if promoted else None
+        aligned: list[Operand] = []
+        for operand in operands:
+            own = operand.type.shape
+            if isinstance(operand, Value) and own is not None and len(own) < rank:
+                name = operand.name
+                weak = not own and any(operand is p for p in promoted)
+                if weak and common is not None and dtype_of(operand) != common:
+                    operand = self.call("cast", [operand], {"dtype": common})[0]
+                operand = self.call(
+                    "broadcast_in_dim",
+                    [operand],
+                    {"shape": shape, "broadcast_dims": list(range(rank - len(own), rank))},
+                    names=[self.fresh_name(f"{name}_broadcast")],
+                )[0]
+            aligned.append(operand)
+        return aligned
+
+    def output(
+        self,
+        value: Operand,
+        *,
+        alias: str | Value | None = None,
+        stride_order: Sequence[int] | None = None,
+        span: Span | None = None,
+    ) -> None:
+        """Name an output; `alias` is the input whose memory it is written into."""
+        value = self.resolve(value)
+        if isinstance(value, Const) or value.is_scalar:
+            raise FusecError(
+                "a scalar cannot be an output",
+                span=span,
+                help="make a tensor of it with full([], ...)",
+            )
+        used = {slot for slot, _, _, _ in self._outputs}
+        is_input = any(i.value.name == value.name for i in self._inputs)
+        if is_input or self._slot_of[value] in used:
+            name = self.fresh_name(f"{value.name}_out")
+            copied = self.call("set", [value], names=[name], span=span)[0]
+            assert isinstance(copied, Value)
+            value = copied
+        target = None if alias is None else self._alias(value, alias, span)
+        order = None if stride_order is None else tuple(stride_order)
+        if order is not None and sorted(order) != list(range(value.rank)):
+            raise FusecError(
+                f"stride_order {list(order)} of output `{value.name}` is no permutation", span=span
+            )
+        self._outputs.append((self._slot_of[value], target, order, span))
+
+    def _alias(self, value: Value, alias: str | Value, span: Span | None) -> str:
+        name = alias if isinstance(alias, str) else self._value(alias).name
+        found = next((i for i in self._inputs if i.value.name == name), None)
+        if found is None:
+            raise FusecError(
+                f"output `{value.name}` aliases `{name}`, which is no input", span=span
+            )
+        source = self._value(found.value)
+        if source.rank == value.rank:
+            for left, right in zip(source.shape, value.shape, strict=True):
+                self.bindings.unify(left, right)
+        if self._value(source).type != self._value(value).type:
+            raise FusecError(
+                f"output `{value.name}` cannot be written into `{name}`",
+                span=span,
+                notes=[f"{self._value(value)}", f"{self._value(source)}"],
+                help="shape and dtype must agree; cast or broadcast the output",
+            )
+        if any(other == name for _, other, _, _ in self._outputs):
+            raise FusecError(f"two outputs are written into input `{name}`", span=span)
+        return name
+
+    def pin(self, pin: Pin) -> None:
+        """Keep a segment named in the file."""
+        self._pins.append(pin)
+
+    def finish(self) -> Fusion:
+        """Return the verified fusion."""
+        if not self._outputs:
+            raise FusecError(f"fusion `{self.name}` has no outputs")
+        values = [self._current(slot) for slot in range(len(self._slots))]
+        size, attribute = self.bindings.size, self.bindings.attribute
+        nodes = tuple(
+            Node(
+                d.op,
+                tuple(o if isinstance(o, Const) else values[o] for o in d.operands),
+                MappingProxyType({k: attribute(v) for k, v in d.attributes.items()}),
+                tuple(values[o] for o in d.outputs),
+                d.span,
+            )
+            for d in self._drafts
+        )
+        fusion = Fusion(
+            name=self.name,
+            inputs=tuple(self._final_input(i, values, size) for i in self._inputs),
+            nodes=nodes,
+            outputs=tuple(Output(values[slot], *rest) for slot, *rest in self._outputs),
+            dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
+            doc=self.doc,
+            pins=tuple(self._pins),
+            source=self.source,
+        )
+        verify(fusion)
+        return fusion
+
+    def _final_input(self, entry: Input, values: Sequence[Value], size: Any) -> Input:
+        return Input(
+            values[self._slot_of[entry.value]],
+            tuple(size(s) for s in entry.strides),
+            entry.low,
+            entry.high,
+            entry.default,
+            entry.on_cpu,
+            entry.span,
+        )
+
+
+def _folded(operands: Sequence[Operand], types: Sequence[Type]) -> Const | None:
+    """Return the integer that a scalar call on literals yields."""
+    known: Dim | None = types[0].dim
+    literals = bool(operands) and all(isinstance(o, Const) for o in operands)
+    if known is not None and known.is_const and literals:
+        return Const(known.value, types[0].dtype)
+    return None
+
+
+def make_node(
+    op: str,
+    operands: Sequence[Operand],
+    attributes: Mapping[str, Any],
+    names: Sequence[str],
+    span: Span | None = None,
+) -> Node:
+    """Return a node on values of an existing fusion; attributes must be canonical."""
+    definition = find(op)
+    types = definition.infer(tuple(operands), attributes)
+    outputs = tuple(Value(n, t) for n, t in zip(names, types, strict=True))
+    return Node(definition, tuple(operands), MappingProxyType(dict(attributes)), outputs, span)

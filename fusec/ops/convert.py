@@ -1,0 +1,38 @@
+"""Conversion between element types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.dtype import BOOL, DType
+from fusec.ir.graph import Operand, Type
+from fusec.ops.declare import Array, declare, size_of
+from fusec.ops.inputs import check_dtype
+from fusec.ops.lazy import np
+
+
+def _infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+    source, dtype = operands[0].type, attributes["dtype"]
+    check_dtype(dtype)
+    if source.dtype.kind == "complex":
+        raise Unsupported("casts of complex numbers")
+    return (Type(dtype, source.shape, size_of(lambda x: x, operands, dtype)),)
+
+
+def _compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
+    return (operands[0].type.dtype.compute,)
+
+
+def _cast(x: Array, dtype: DType) -> Array:
+    """Convert to another type: floats round to nearest even, towards zero if the target is an integer."""
+    if dtype == BOOL:
+        return np.not_equal(x, 0)
+    if dtype.is_integer and np.asarray(x).dtype.kind == "f":
+        return np.trunc(x)
+    return x
+
+
+_cast.__name__ = "cast"
+cast = declare(_cast, "pointwise", infer=_infer, compute=_compute, cuda={"default": "{x}"})

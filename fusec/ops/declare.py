@@ -1,0 +1,247 @@
+"""Declare operations: a function's body is the reference, its signature the operation's.
+
+Every decorator turns a function into a frozen OpDef and enters it into the table; the docstring is the
+documentation. Annotations give the kinds of parameters: `Array` an operand, `Dims`, `Axis`, `Shape`,
+... an attribute. A reference is called as OpDef says: operands in the types of `compute` (floats in
+f64), sizes as ints.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from fusec.diagnostics import InternalError
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Operand, Type
+from fusec.ir.op import REQUIRED, Canonical, Compute, Cost, Equal, Infer, OpDef, Param
+from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
+from fusec.ops.shapes import same_rank_shape
+
+Array: TypeAlias = Any
+Dims: TypeAlias = Sequence[int] | None
+Axis: TypeAlias = int
+Size: TypeAlias = int
+Shape: TypeAlias = Sequence[int]
+Ints: TypeAlias = Sequence[int]
+Mask: TypeAlias = Sequence[bool]
+SizeRule: TypeAlias = Callable[..., Dim]
+Body: TypeAlias = Callable[..., Any]
+
+_KINDS = {
+    "Array": "operand", "Array | None": "optional", "Dims": "dims", "Axis": "axis", "Size": "size",
+    "Shape": "shape", "Ints": "ints", "Ints | None": "ints", "Mask": "mask", "int": "int",
+    "float": "float", "bool": "bool", "str": "str", "DType": "dtype", "DType | None": "dtype",
+}  # fmt: skip
+
+TABLE: dict[str, OpDef] = {}
+"""All operations by name, in the order of declaration; only `declare` writes it."""
+
+
+@contextmanager
+def temporary_ops() -> Iterator[None]:
+    """Undo, at the end, every declaration made inside."""
+    saved = dict(TABLE)
+    try:
+        yield
+    finally:
+        TABLE.clear()
+        TABLE.update(saved)
+
+
+def parameters(body: Body) -> tuple[Param, ...]:
+    """Return the parameters that the signature of a reference declares."""
+    found: list[Param] = []
+    for parameter in inspect.signature(body).parameters.values():
+        kind = _KINDS[str(parameter.annotation)]
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            kind = "operands"
+        default = REQUIRED if parameter.default is inspect.Parameter.empty else parameter.default
+        found.append(Param(parameter.name, kind, default))
+    return tuple(found)
+
+
+def _operands_first(body: Body, params: tuple[Param, ...]) -> Body:
+    """Return `body` called with operands positionally, where an attribute precedes one of them."""
+    kinds = [p.is_operand for p in params]
+    if kinds == sorted(kinds, reverse=True):
+        return body
+    names = [p.name for p in params if p.is_operand]
+
+    def reference(*operands: Array, **attributes: Any) -> Array:
+        return body(**dict(zip(names, operands, strict=False)), **attributes)
+
+    return reference
+
+
+def declare(body: Body, family: str, *, infer: Infer, compute: Compute, **fields: Any) -> OpDef:
+    """Enter an operation into the table; an operation of the same name must not exist."""
+    name = body.__name__.removesuffix("_")
+    if name in TABLE:
+        raise InternalError(f"operation `{name}` is declared twice")
+    params = parameters(body)
+    op = OpDef(
+        name=name,
+        family=family,
+        params=params,
+        reference=_operands_first(body, params),
+        infer=infer,
+        compute=compute,
+        doc=inspect.cleandoc(body.__doc__ or ""),
+        **fields,
+    )
+    TABLE[name] = op
+    return op
+
+
+def _expressions(cuda: str | Mapping[str, str]) -> Mapping[str, str]:
+    return {"default": cuda} if isinstance(cuda, str) else dict(cuda)
+
+
+def computes_in_result(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
+    """Return the result's compute type for every operand."""
+    return (result.compute,) * len(operands)
+
+
+def pointwise(
+    *,
+    cuda: str | Mapping[str, str],
+    dtype: DTypeRule = NUMBER,
+    cost: Cost | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    accuracy: float = 1.0,
+    discontinuous: bool = False,
+    commutative: bool = False,
+    sizes: SizeRule | None = None,
+) -> Callable[[Body], OpDef]:
+    """Declare an elementwise operation; `sizes` computes a scalar result's Dim from operands'."""
+
+    def wrap(body: Body) -> OpDef:
+        name = body.__name__.removesuffix("_")
+
+        def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+            result = dtype.result(name, operands)
+            shape = same_rank_shape(name, operands)
+            return (Type(result, shape, size_of(sizes, operands, result)),)
+
+        def compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
+            return dtype.computes(operands, result)
+
+        return declare(
+            body, "pointwise", infer=infer, compute=compute, cuda=_expressions(cuda),
+            cost=cost or Cost(), domain=domain, accuracy=accuracy, discontinuous=discontinuous,
+            commutative=commutative, promoted=dtype.promoted,
+        )  # fmt: skip
+
+    return wrap
+
+
+def size_of(rule: SizeRule | None, operands: Sequence[Operand], result: DType) -> Dim | None:
+    """Return the Dim of an integer scalar result whose operands all carry one."""
+    if rule is None or not result.is_integer or not is_scalar_call(operands):
+        return None
+    dims = [o.type.dim for o in operands]
+    known = [d for d in dims if d is not None]
+    return rule(*known) if len(known) == len(dims) else None
+
+
+def reduction(
+    *,
+    infer: Infer,
+    compute: Compute = computes_in_result,
+    combine: str,
+    results: tuple[str, ...] = ("out",),
+    cost: Cost | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+    accuracy: float = 1.0,
+    canonical: Canonical | None = None,
+) -> Callable[[Body], OpDef]:
+    """Declare a reduction over `dims`; `combine` names the combiner in device/combine.cuh."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(
+            body, "reduction", infer=infer, compute=compute, cuda={"default": combine},
+            results=results, cost=cost or Cost(), domain=domain, accuracy=accuracy,
+            canonical=canonical,
+        )  # fmt: skip
+
+    return wrap
+
+
+def movement(
+    *, infer: Infer, canonical: Canonical | None = None, equal: Equal | None = None
+) -> Callable[[Body], OpDef]:
+    """Declare an operation that only places elements elsewhere."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(
+            body, "movement", infer=infer, compute=computes_in_result, cost=Cost(0),
+            accuracy=0.0, canonical=canonical, equal=equal,
+        )  # fmt: skip
+
+    return wrap
+
+
+def contraction(
+    *, infer: Infer, equal: Equal, domain: tuple[float, float] = (-1.0, 1.0)
+) -> Callable[[Body], OpDef]:
+    """Declare a sum of products over a shared dim."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(
+            body, "contraction", infer=infer, compute=computes_in_result, cost=Cost(2),
+            domain=domain, equal=equal,
+        )  # fmt: skip
+
+    return wrap
+
+
+def factory(
+    *, infer: Infer, cuda: str | Mapping[str, str], canonical: Canonical | None = None
+) -> Callable[[Body], OpDef]:
+    """Declare an operation that makes a tensor from scalars."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(
+            body, "factory", infer=infer, compute=computes_in_result, cuda=_expressions(cuda),
+            canonical=canonical,
+        )  # fmt: skip
+
+    return wrap
+
+
+def scalar(*, infer: Infer) -> Callable[[Body], OpDef]:
+    """Declare an operation that reads sizes."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(body, "scalar", infer=infer, compute=_as_they_are, cost=Cost(0))
+
+    return wrap
+
+
+def _as_they_are(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
+    return tuple(o.type.dtype for o in operands)
+
+
+def composite(
+    *,
+    expand: Callable[..., Any],
+    canonical: Canonical | None = None,
+    domain: tuple[float, float] = (-2.0, 2.0),
+) -> Callable[[Body], OpDef]:
+    """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(
+            body, "composite", infer=_never, compute=computes_in_result, expand=expand,
+            canonical=canonical, domain=domain,
+        )  # fmt: skip
+
+    return wrap
+
+
+def _never(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+    raise InternalError("a composite has no node")

@@ -1,0 +1,164 @@
+"""Rules for the types of results and for the types in which operations compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dtype import BOOL, F32, F64, DType, category, promote, result_type
+from fusec.ir.graph import Operand, Value
+
+Operands = tuple[Operand, ...]
+
+
+def dtype_of(operand: Operand) -> DType:
+    """Return the element type of an operand."""
+    return operand.type.dtype
+
+
+def common_type(name: str, operands: Sequence[Operand]) -> DType:
+    """Return the type to which operands promote: scalars and 0-dim tensors are weak, as in PyTorch.
+
+    Among scalars a literal is weak beside a value, so that `eps * 2` keeps the type of eps.
+    """
+    for operand in operands:
+        if dtype_of(operand).kind == "complex":
+            raise Unsupported(f"`{name}` of complex numbers")
+    tensors = [dtype_of(o) for o in operands if o.type.shape]
+    zero_dim = [dtype_of(o) for o in operands if o.type.shape == ()]
+    scalars = [dtype_of(o) for o in operands if o.type.shape is None]
+    if tensors or zero_dim:
+        return result_type(tensors, zero_dim, scalars)
+    values = [dtype_of(o) for o in operands if isinstance(o, Value)]
+    literals = [dtype_of(o) for o in operands if not isinstance(o, Value)]
+    best = _fold(values)
+    weak = _fold(literals)
+    if best is None or (weak is not None and category(weak) > category(best)):
+        best = weak
+    assert best is not None
+    return best
+
+
+def _fold(dtypes: Sequence[DType]) -> DType | None:
+    best: DType | None = None
+    for dtype in dtypes:
+        best = dtype if best is None else promote(best, dtype)
+    return best
+
+
+def as_float(dtype: DType, *, scalar: bool) -> DType:
+    """Return `dtype` if it is a float; else f32, or f64 for a scalar."""
+    if dtype.is_float:
+        return dtype
+    return F64 if scalar else F32
+
+
+def is_scalar_call(operands: Sequence[Operand]) -> bool:
+    """Return whether all operands are scalars, and so the result too."""
+    return all(o.type.shape is None for o in operands)
+
+
+@dataclass(frozen=True)
+class DTypeRule:
+    """How an elementwise operation types its result and its computation.
+
+    result: the result's type from the operation's name and operands.
+    compute: the type in which every operand that takes part in promotion is computed.
+    fixed: operands with a type of their own (the condition of where).
+    """
+
+    result: Callable[[str, Operands], DType]
+    compute: Callable[[Operands, DType], DType]
+    fixed: tuple[DType | None, ...] = ()
+
+    def computes(self, operands: Operands, result: DType) -> tuple[DType, ...]:
+        """Return the type that each operand is converted to."""
+        shared = self.compute(operands, result)
+        fixed = (*self.fixed, *(None,) * (len(operands) - len(self.fixed)))
+        return tuple(shared if own is None else own for own in fixed)
+
+    def promoted(self, operands: Sequence[Operand]) -> Operands:
+        """Return the operands that take part in promotion."""
+        fixed = (*self.fixed, *(None,) * (len(operands) - len(self.fixed)))
+        return tuple(o for o, own in zip(operands, fixed, strict=True) if own is None)
+
+
+def _in_result(operands: Operands, result: DType) -> DType:
+    return result.compute
+
+
+def _in_common(operands: Operands, result: DType) -> DType:
+    return common_type("", operands).compute
+
+
+def _in_float(operands: Operands, result: DType) -> DType:
+    shared = common_type("", operands)
+    return as_float(shared, scalar=is_scalar_call(operands)).compute
+
+
+def _promoted(name: str, operands: Operands) -> DType:
+    return common_type(name, operands)
+
+
+def _floating(name: str, operands: Operands) -> DType:
+    return as_float(common_type(name, operands), scalar=is_scalar_call(operands))
+
+
+def _number(name: str, operands: Operands) -> DType:
+    dtype = common_type(name, operands)
+    if dtype == BOOL:
+        raise FusecError(f"`{name}` is not defined for bool", help="cast the operand first")
+    return dtype
+
+
+def _whole(name: str, operands: Operands) -> DType:
+    dtype = common_type(name, operands)
+    if dtype.is_float:
+        raise FusecError(f"`{name}` needs integers or bools, got {dtype}", help="cast the operand")
+    return dtype
+
+
+def _integer(name: str, operands: Operands) -> DType:
+    dtype = common_type(name, operands)
+    if not dtype.is_integer:
+        raise FusecError(f"`{name}` needs integers, got {dtype}", help="cast the operand first")
+    return dtype
+
+
+def _boolean(name: str, operands: Operands) -> DType:
+    common_type(name, operands)
+    return BOOL
+
+
+PROMOTE = DTypeRule(_promoted, _in_result)
+"""The promoted type, bool included."""
+NUMBER = DTypeRule(_number, _in_result)
+"""The promoted type; bool is refused."""
+FLOAT = DTypeRule(_floating, _in_result)
+"""The promoted type; integers and bools become floats."""
+WHOLE = DTypeRule(_whole, _in_result)
+"""The promoted type; floats are refused."""
+INTEGER = DTypeRule(_integer, _in_result)
+"""The promoted type; floats and bool are refused."""
+COMPARE = DTypeRule(_boolean, _in_common)
+"""Bool, computed in the promoted type."""
+CLASSIFY = DTypeRule(_boolean, _in_float)
+"""Bool, computed in the promoted type as a float."""
+LOGICAL = DTypeRule(_boolean, lambda operands, result: BOOL)
+"""Bool, computed from the operands as bools: nonzero is true."""
+
+
+def _selected(name: str, operands: Operands) -> DType:
+    return common_type(name, operands[1:])
+
+
+def _condition_checked(name: str, operands: Operands) -> DType:
+    if dtype_of(operands[0]) != BOOL:
+        found = dtype_of(operands[0])
+        raise FusecError(f"the condition of `{name}` must be bool, got {found}")
+    return _selected(name, operands)
+
+
+SELECT = DTypeRule(_condition_checked, _in_result, fixed=(BOOL,))
+"""The promoted type of all operands but the first, which is a bool."""

@@ -1,0 +1,19 @@
+"""Look up operations by name."""
+
+from __future__ import annotations
+
+import difflib
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.op import OpDef
+from fusec.ops.declare import TABLE
+
+
+def find(name: str, span: Span | None = None) -> OpDef:
+    """Return the operation called `name`; FusecError suggests a near one."""
+    found = TABLE.get(name)
+    if found is not None:
+        return found
+    close = difflib.get_close_matches(name, TABLE, n=1)
+    help = f"did you mean `{close[0]}`?" if close else "`fusec ops` lists all operations"
+    raise FusecError(f"unknown operation `{name}`", span=span, help=help)

@@ -1,0 +1,204 @@
+"""The builder's first half: dims, inputs, names, and values as they currently are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
+from fusec.ir.dim import Dim, DimLike, dim, symbol
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, DimFact, Input, Operand, Type, Value
+from fusec.ops.bindings import Bindings
+from fusec.ops.layout import strides_of
+from fusec.ops.names import check_name
+
+
+def check_dtype(dtype: DType, span: Span | None = None) -> None:
+    """Raise Unsupported for element types that are known by name only."""
+    if dtype.kind == "complex" or dtype.name in ("f4e2m1", "f8e8m0"):
+        raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span)
+
+
+class InputBuilder:
+    """Keeps dims, inputs and values; a value is a slot whose name and type may still change."""
+
+    def __init__(self, name: str) -> None:
+        """Start without values."""
+        check_name(name, "fusion")
+        self.bindings = Bindings()
+        self._slots: list[Value] = []
+        self._slot_of: dict[Value, int] = {}
+        self._spans: list[Span | None] = []
+        self._names: dict[str, int] = {}
+        self._dims: dict[str, DimFact] = {}
+        self._inputs: list[Input] = []
+        self._counters: dict[str, int] = {}
+
+    def declare_dim(
+        self,
+        name: str,
+        default: int,
+        *,
+        multiple_of: int = 1,
+        anonymous: bool = False,
+        buckets: Sequence[int] = (),
+        span: Span | None = None,
+    ) -> Dim:
+        """Declare a named size and return its symbol."""
+        self._claim(name, "dim", span)
+        if not 0 <= default < 2**63:
+            raise FusecError(f"dim `{name}`: {default} is not a size", span=span)
+        if multiple_of < 1 or default % multiple_of:
+            raise FusecError(
+                f"dim `{name}`: the default {default} is no multiple of {multiple_of}", span=span
+            )
+        self._dims[name] = DimFact(name, default, multiple_of, anonymous, tuple(buckets))
+        if anonymous:
+            self.bindings.add(name)
+        return symbol(name)
+
+    def anonymous_dim(self, hint_name: str, default: int) -> Dim:
+        """Return a symbol of its own for a `-1` of a script; it is unified with what it meets."""
+        return self.declare_dim(self.fresh_name(hint_name), default, anonymous=True)
+
+    def input(
+        self,
+        name: str,
+        dtype: DType,
+        shape: Sequence[DimLike] | None,
+        *,
+        strides: Sequence[DimLike] | None = None,
+        contiguity: Sequence[bool | None] | None = None,
+        stride_order: Sequence[int] | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        default: bool | int | float | complex | None = None,
+        on_cpu: bool = False,
+        span: Span | None = None,
+    ) -> Value:
+        """Declare an input; `shape` None makes it a scalar. Without layout it is dense row-major."""
+        self._claim(name, "input", span)
+        check_dtype(dtype, span)
+        if shape is None:
+            return self._scalar_input(name, dtype, default, low, high, span)
+        sizes = tuple(self.bindings.size(dim(d)) for d in shape)
+        if on_cpu and sizes:
+            raise FusecError(
+                f"input `{name}`: only a 0-dim tensor may be in host memory", span=span
+            )
+        if strides is not None and len(strides) != len(sizes):
+            raise FusecError(
+                f"input `{name}` has {len(sizes)} dims and {len(strides)} strides", span=span
+            )
+        try:
+            layout = (
+                strides_of(sizes, contiguity, stride_order, lambda a, d: self._stride(name, a, d))
+                if strides is None
+                else tuple(dim(s) for s in strides)
+            )
+        except FusecError as error:
+            raise error.at(span) from None
+        value = self._enter(Value(name, Type(dtype, sizes)), span)
+        self._inputs.append(Input(value, layout, low, high, None, on_cpu, span))
+        return value
+
+    def _scalar_input(
+        self,
+        name: str,
+        dtype: DType,
+        default: bool | int | float | complex | None,
+        low: float | None,
+        high: float | None,
+        span: Span | None,
+    ) -> Value:
+        known = symbol(name, extent=False) if dtype.is_integer else None
+        value = self._enter(Value(name, Type(dtype, None, known)), span)
+        if known is not None:
+            whole = int(default) if isinstance(default, (int, float)) else 1
+            self._dims[name] = DimFact(name, whole)
+        self._inputs.append(Input(value, (), low, high, default, False, span))
+        return value
+
+    def _stride(self, name: str, axis: int, dense: Dim) -> Dim:
+        label = f"{name}.stride{axis}"
+        self._dims[label] = DimFact(label, self.bindings.size(dense).evaluate(self.hints))
+        return symbol(label)
+
+    @property
+    def hints(self) -> Mapping[str, int]:
+        """Return the default size of every symbol declared so far."""
+        return {fact.name: fact.default for fact in self._dims.values()}
+
+    @property
+    def value_names(self) -> frozenset[str]:
+        """Return the names of all values."""
+        return frozenset(self._names)
+
+    def fresh_name(self, base: str) -> str:
+        """Return `base` if it is free, else the first free of `base_2`, `base_3`, ..."""
+        return base if self._is_free(base) else self._numbered(base, 2)
+
+    def _numbered(self, base: str, first: int = 1) -> str:
+        count = self._counters.get(base, first)
+        while not self._is_free(f"{base}_{count}"):
+            count += 1
+        self._counters[base] = count
+        return f"{base}_{count}"
+
+    def _is_free(self, name: str) -> bool:
+        return name not in self._names and name not in self._dims
+
+    def _claim(self, name: str, what: str, span: Span | None) -> None:
+        check_name(name, what, span)
+        if not self._is_free(name):
+            slot = self._names.get(name)
+            old = None if slot is None else self._spans[slot]
+            notes = [f"first defined at {old.place()}"] if old is not None else []
+            raise FusecError(f"`{name}` is defined twice", span=span, notes=notes)
+
+    def _enter(self, value: Value, span: Span | None) -> Value:
+        slot = len(self._slots)
+        self._slots.append(value)
+        self._spans.append(span)
+        self._slot_of[value] = slot
+        self._names[value.name] = slot
+        return value
+
+    def _current(self, slot: int) -> Value:
+        value = self._slots[slot]
+        now = self.bindings.type(value.type)
+        return value if now is value.type else self._replace(slot, Value(value.name, now))
+
+    def _replace(self, slot: int, value: Value) -> Value:
+        self._slots[slot] = value
+        self._slot_of[value] = slot
+        return value
+
+    def _value(self, value: Value) -> Value:
+        slot = self._slot_of.get(value)
+        if slot is None:
+            raise InternalError(f"value `{value.name}` belongs to another fusion")
+        return self._current(slot)
+
+    def resolve(self, value: Operand) -> Operand:
+        """Return a value as it is now, after unifications and renamings."""
+        return value if isinstance(value, Const) else self._value(value)
+
+    def find_value(self, name: str) -> Value | None:
+        """Return the value now called `name`."""
+        slot = self._names.get(name)
+        return None if slot is None else self._current(slot)
+
+    def rename(self, value: Value, name: str, *, span: Span | None = None) -> Value:
+        """Give the result of a node another name and return it."""
+        old = self._value(value)
+        if old.name == name:
+            return old
+        self._claim(name, "value", span)
+        slot = self._slot_of[old]
+        if any(self._slot_of[i.value] == slot for i in self._inputs):
+            raise FusecError(f"input `{old.name}` cannot be renamed", span=span)
+        del self._names[old.name]
+        self._names[name] = slot
+        self._spans[slot] = span or self._spans[slot]
+        return self._replace(slot, Value(name, old.type))

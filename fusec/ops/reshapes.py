@@ -1,0 +1,100 @@
+"""Reshape and permute: the same elements in another shape or order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, floordiv, product
+from fusec.ir.graph import Operand, Type
+from fusec.ops.declare import Array, Ints, Shape, movement
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import described, normal_axes, require_rank, tensor_shape, text
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def _canonical_reshape(operands: Operands, attributes: Attributes) -> Attributes:
+    shape: tuple[Dim, ...] = attributes["new_shape"]
+    unknown = [i for i, extent in enumerate(shape) if extent == -1]
+    if not unknown:
+        return {}
+    if len(unknown) > 1:
+        raise FusecError(f"`reshape`: only one extent of {text(shape)} may be -1")
+    total = product(tensor_shape("reshape", operands[0]))
+    rest = product(extent for extent in shape if extent != -1)
+    if rest == 0:
+        raise FusecError(f"`reshape`: the -1 in {text(shape)} is ambiguous beside an extent of 0")
+    if total.is_const and rest.is_const and total.value % rest.value:
+        raise _sizes_differ(operands, shape)
+    at = unknown[0]
+    return {"new_shape": (*shape[:at], floordiv(total, rest), *shape[at + 1 :])}
+
+
+def _sizes_differ(operands: Operands, shape: tuple[Dim, ...]) -> FusecError:
+    return FusecError(
+        f"`reshape` to {text(shape)} changes the number of elements",
+        notes=[described(operands), f"{product(operands[0].shape)} elements"],
+    )
+
+
+def _infer_reshape(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    shape: tuple[Dim, ...] = attributes["new_shape"]
+    before, after = product(tensor_shape("reshape", operands[0])), product(shape)
+    if any(e.is_const and e.value < 0 for e in shape):
+        raise FusecError(f"`reshape` to {text(shape)}: extents are at least 0")
+    if before != after and not _may_agree(before, after):
+        raise _sizes_differ(operands, shape)
+    return (Type(dtype_of(operands[0]), shape),)
+
+
+def _may_agree(before: Dim, after: Dim) -> bool:
+    """Return whether symbolic element counts may be equal at run time.
+
+    Floor divisions do not cancel in the normal form: `N // 4 * 4` is N for a multiple of 4 only.
+    """
+    if before.is_const and after.is_const:
+        return False
+    return any("//" in str(size) for size in (before, after))
+
+
+@movement(infer=_infer_reshape, canonical=_canonical_reshape)
+def reshape(arg: Array, new_shape: Shape) -> Array:
+    """Return the same elements in row-major order in another shape; one extent may be -1."""
+    return np.reshape(arg, tuple(new_shape))
+
+
+def _canonical_permute(operands: Operands, attributes: Attributes) -> Attributes:
+    rank = len(tensor_shape("permute", operands[0]))
+    return {"dims": normal_axes("permute", attributes["dims"], rank)}
+
+
+def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    order: tuple[int, ...] = attributes["dims"]
+    shape = require_rank("permute", operands[0], len(order), "dims")
+    return (Type(dtype_of(operands[0]), tuple(shape[axis] for axis in order)),)
+
+
+@movement(infer=_infer_permute, canonical=_canonical_permute)
+def permute(arg: Array, dims: Ints) -> Array:
+    """Reorder dims: dim i of the result is dim `dims[i]` of the operand."""
+    return np.transpose(arg, tuple(dims))
+
+
+def _infer_same(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    return (operands[0].type,)
+
+
+@movement(infer=_infer_same)
+def set_(arg: Array) -> Array:
+    """Copy the operand."""
+    return arg
+
+
+@movement(infer=_infer_same)
+def segment_set(arg: Array) -> Array:
+    """Copy the operand and end a segment there: producer and consumers never share a kernel."""
+    return arg

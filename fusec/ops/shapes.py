@@ -1,0 +1,105 @@
+"""Shape rules shared by the families, with errors that name operands, axes and ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, Shape, shape_text
+from fusec.ir.graph import Operand, Value
+
+
+def described(operands: Sequence[Operand]) -> str:
+    """Return `x is bf16[B, H], w is bf16[K]`."""
+    return ", ".join(
+        f"{o.name if isinstance(o, Value) else repr(o.value)} is {o.type}" for o in operands
+    )
+
+
+def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Operand]) -> Dim:
+    """Return the extent to which extents broadcast: the one that is not literally 1."""
+    wide = [e for e in extents if e != 1]
+    if not wide:
+        return extents[0]
+    for other in wide[1:]:
+        if other != wide[0]:
+            raise FusecError(
+                f"operands of `{name}` do not broadcast",
+                notes=[described(operands), f"{wide[0]} and {other} differ"],
+                help="extents must be equal or literally 1; reshape, or declare both by one name",
+            )
+    return wide[0]
+
+
+def broadcast_shape(name: str, operands: Sequence[Operand]) -> Shape | None:
+    """Return the shape of an elementwise result, ranks aligned at the end; None if all are scalars."""
+    shapes = [o.type.shape for o in operands if o.type.shape is not None]
+    if not shapes:
+        return None
+    rank = max(len(s) for s in shapes)
+    return tuple(
+        broadcast_extents(name, [s[axis] for s in shapes if len(s) >= -axis], operands)
+        for axis in range(-rank, 0)
+    )
+
+
+def same_rank_shape(name: str, operands: Sequence[Operand]) -> Shape | None:
+    """Return the shape of an elementwise result whose tensor operands all have its rank."""
+    ranks = {len(o.type.shape) for o in operands if o.type.shape is not None}
+    if len(ranks) > 1:
+        raise FusecError(
+            f"operands of `{name}` differ in rank",
+            notes=[described(operands)],
+            help="write a broadcast_in_dim",
+        )
+    return broadcast_shape(name, operands)
+
+
+def tensor_shape(name: str, operand: Operand) -> Shape:
+    """Return the shape of an operand that must be a tensor."""
+    if operand.type.shape is None:
+        raise FusecError(f"`{name}` needs a tensor", notes=[described([operand])])
+    return operand.type.shape
+
+
+def normal_axis(name: str, axis: int, rank: int, what: str = "dim") -> int:
+    """Return `axis` counted from the front; FusecError if it is out of range."""
+    if not -rank <= axis < rank:
+        span = "a 0-dim tensor has none" if rank == 0 else f"expected {-rank} to {rank - 1}"
+        raise FusecError(f"{what} {axis} of `{name}` is out of range: {span}")
+    return axis % rank
+
+
+def normal_axes(name: str, axes: Sequence[int], rank: int, what: str = "dim") -> tuple[int, ...]:
+    """Return axes counted from the front, in the order given; FusecError for one named twice."""
+    normal = tuple(normal_axis(name, axis, rank, what) for axis in axes)
+    for axis in normal:
+        if normal.count(axis) > 1:
+            raise FusecError(f"{what} {axis} of `{name}` is given twice")
+    return normal
+
+
+def without_axes(shape: Shape, axes: Sequence[int]) -> Shape:
+    """Return the shape without some axes."""
+    return tuple(extent for axis, extent in enumerate(shape) if axis not in axes)
+
+
+def require_rank(name: str, operand: Operand, count: int, what: str) -> Shape:
+    """Return the operand's shape, which must have as many dims as `what` has entries."""
+    shape = tensor_shape(name, operand)
+    if len(shape) != count:
+        raise FusecError(
+            f"{what} of `{name}` has {count} entries for {len(shape)} dims",
+            notes=[described([operand])],
+        )
+    return shape
+
+
+def mismatch(name: str, left: Dim, right: Dim, why: str, operands: Sequence[Operand]) -> FusecError:
+    """Return the error of two extents that ought to agree."""
+    return FusecError(f"`{name}`: {why}: {left} and {right} differ", notes=[described(operands)])
+
+
+def text(shape: Shape) -> str:
+    """Return a shape as `[B, H]`."""
+    return shape_text(shape)
