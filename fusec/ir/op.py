@@ -20,10 +20,10 @@ REQUIRED = object()
 class Param:
     """A parameter of an operation.
 
-    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`; an operand may
-    have a number as default. `kind` of an attribute: `dims` (a set of dims), `axis` (one dim), `int`,
-    `float`, `bool`, `str`, `dtype`, `shape` (sizes that may be symbolic), `size` (one size), `ints`,
-    `mask` (bools).
+    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`; an operand
+    may have a number as default. `kind` of an attribute: `dims` (a set of dims), `axis` (one dim),
+    `int`, `float`, `bool`, `str`, `dtype`, `shape` (sizes that may be symbolic), `size` (one size),
+    `ints`, `mask` (bools).
     """
 
     name: str
@@ -38,7 +38,7 @@ class Param:
 
 @dataclass(frozen=True)
 class Cost:
-    """Work per element: ordinary floating-point or integer instructions, and special-function calls."""
+    """Work per element: ordinary arithmetic instructions and special-function calls."""
 
     flops: float = 1
     sfu: float = 0
@@ -60,14 +60,14 @@ class OpDef:
         (expanded into other operations when it is called, never a node).
     params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
-    reference: NumPy function of the operand arrays, positional in the order of `operands`, and of the
-        attributes by keyword with sizes as ints; a tuple for several results. Operands come in the
-        types of `compute`, floats in f64; rounding to the result's type is the caller's.
+    reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
+        the attributes by keyword with sizes as ints; a tuple for several results. Operands come in
+        the types of `compute`, floats in f64; rounding to the result's type is the caller's.
     infer: the types of the results from operands and attributes; raises FusecError on bad shapes.
     compute: the types that the operands are converted to before the operation, from the operands'
         and the result's type (half types are computed in f32).
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
-        operands as `{name}`; for a reduction the combiner's name in device/reduce.cuh under `default`.
+        operands as `{name}`; for a reduction the combiner's name in device/combine.cuh as `default`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
     accuracy: error of the CUDA expression in units in the last place of the compute type.
     discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.

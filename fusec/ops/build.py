@@ -197,7 +197,7 @@ class GraphBuilder(InputBuilder):
         return self.rename(result, name, span=span)
 
     def _aligned(self, op: OpDef, operands: list[Operand]) -> list[Operand]:
-        """Return the operands of an elementwise operation with broadcasts to the result written out."""
+        """Return elementwise operands with broadcasts to the result's rank written out."""
         shapes = [o.type.shape for o in operands if o.type.shape is not None]
         rank = max((len(s) for s in shapes), default=0)
         for axis in range(-rank, 0):
@@ -206,9 +206,7 @@ class GraphBuilder(InputBuilder):
                 self.bindings.unify(wide[0], other)
         operands = [self.resolve(o) for o in operands]
         shape = broadcast_shape(op.name, operands)
-        if shape is None or all(
-            s is None or len(s) == rank for s in (o.type.shape for o in operands)
-        ):
+        if shape is None or all(len(s) == rank for s in shapes):
             return operands
         promoted = op.promoted(tuple(operands)) if op.promoted else ()
         common = common_type(op.name, promoted) if promoted else None
@@ -241,9 +239,7 @@ class GraphBuilder(InputBuilder):
         value = self.resolve(value)
         if isinstance(value, Const) or value.is_scalar:
             raise FusecError(
-                "a scalar cannot be an output",
-                span=span,
-                help="make a tensor of it with full([], ...)",
+                "a scalar cannot be an output", span=span, help="make a 0-dim tensor with full"
             )
         used = {slot for slot, _, _, _ in self._outputs}
         is_input = any(i.value.name == value.name for i in self._inputs)
@@ -264,9 +260,7 @@ class GraphBuilder(InputBuilder):
         name = alias if isinstance(alias, str) else self._value(alias).name
         found = next((i for i in self._inputs if i.value.name == name), None)
         if found is None:
-            raise FusecError(
-                f"output `{value.name}` aliases `{name}`, which is no input", span=span
-            )
+            raise FusecError(f"output `{value.name}` aliases `{name}`, not an input", span=span)
         source = self._value(found.value)
         if source.rank == value.rank:
             for left, right in zip(source.shape, value.shape, strict=True):

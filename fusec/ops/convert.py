@@ -26,7 +26,7 @@ def _compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
 
 
 def _cast(x: Array, dtype: DType) -> Array:
-    """Convert to another type: floats round to nearest even, towards zero if the target is an integer."""
+    """Convert to another type, rounding to nearest even; floats to integers towards zero."""
     if dtype == BOOL:
         return np.not_equal(x, 0)
     if dtype.is_integer and np.asarray(x).dtype.kind == "f":

@@ -1,9 +1,9 @@
 """Declare operations: a function's body is the reference, its signature the operation's.
 
-Every decorator turns a function into a frozen OpDef and enters it into the table; the docstring is the
-documentation. Annotations give the kinds of parameters: `Array` an operand, `Dims`, `Axis`, `Shape`,
-... an attribute. A reference is called as OpDef says: operands in the types of `compute` (floats in
-f64), sizes as ints.
+Every decorator turns a function into a frozen OpDef and enters it into the table; the docstring is
+the documentation. Annotations give the kinds of parameters: `Array` an operand, `Dims`, `Axis`,
+`Shape`, ... an attribute. A reference is called as OpDef says: operands in the types of `compute`
+(floats in f64), sizes as ints.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class InputBuilder:
         on_cpu: bool = False,
         span: Span | None = None,
     ) -> Value:
-        """Declare an input; `shape` None makes it a scalar. Without layout it is dense row-major."""
+        """Declare an input; `shape` None makes it a scalar. The default layout is dense."""
         self._claim(name, "input", span)
         check_dtype(dtype, span)
         if shape is None:

@@ -32,7 +32,7 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
 
 
 def broadcast_shape(name: str, operands: Sequence[Operand]) -> Shape | None:
-    """Return the shape of an elementwise result, ranks aligned at the end; None if all are scalars."""
+    """Return an elementwise result's shape, ranks aligned at the end; None if all are scalars."""
     shapes = [o.type.shape for o in operands if o.type.shape is not None]
     if not shapes:
         return None
