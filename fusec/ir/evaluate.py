@@ -1,0 +1,245 @@
+"""The meaning of a fusion: evaluation with the operations' NumPy references in double precision.
+
+Floats are held as float64, complex numbers as complex128, integers and bools in their own type. A
+value of a half type is rounded where it is defined; f32 values are not rounded, only their overflow
+to infinity is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusec.diagnostics import FusecError, InternalError
+from fusec.ir.dim import Dim, shape_text
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Type, Value
+from fusec.ir.op import OpDef
+
+Array = NDArray[Any]
+Sizes = Mapping[str, int]
+
+F32_OVERFLOW = float(2.0**128 - 2.0**103)
+"""The least double that rounds to infinity in f32."""
+
+
+def storage(dtype: DType) -> Any:
+    """Return the NumPy dtype in which the reference holds values of `dtype`."""
+    if dtype.is_float:
+        return np.dtype(np.float64)
+    return np.dtype(np.complex128) if dtype.kind == "complex" else dtype.numpy
+
+
+def widen(array: Any, dtype: DType) -> Array:
+    """Return stored values of `dtype` as the reference holds them."""
+    raw = np.asarray(array)
+    if dtype.name == "bf16" and raw.dtype == dtype.numpy:
+        # Shifting into f32 is several times faster than the general conversion.
+        wide: Array = (raw.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+        return wide.astype(np.float64)
+    return raw.astype(storage(dtype), copy=False)
+
+
+def round_to(array: Array, dtype: DType) -> Array:
+    """Return doubles rounded to the nearest values of a float type (to even)."""
+    if dtype.name == "f64":
+        return array
+    with np.errstate(all="ignore"):
+        return widen(np.asarray(array).astype(dtype.numpy), dtype)
+
+
+def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
+    """Return values converted to the type that an operation computes in; `exact` rounds floats."""
+    with np.errstate(all="ignore"):
+        converted = np.asarray(array).astype(storage(dtype), copy=False)
+        return round_to(converted, dtype) if exact and dtype.is_float else converted
+
+
+def convert_operand(operand: Operand, array: Array, dtype: DType) -> Array:
+    """Return an operand as its operation takes it: a scalar is rounded to the compute type."""
+    source = operand.type.dtype
+    if source == dtype and not operand.is_scalar:
+        return array
+    return convert(array, dtype, exact=operand.is_scalar)
+
+
+def evaluate_attributes(attributes: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
+    """Return attributes with every Dim replaced by its value."""
+    return {name: _evaluate_attribute(value, sizes) for name, value in attributes.items()}
+
+
+def _evaluate_attribute(value: Any, sizes: Sizes) -> Any:
+    if isinstance(value, Dim):
+        return value.evaluate(sizes)
+    if isinstance(value, tuple):
+        items: tuple[Any, ...] = value
+        return tuple(_evaluate_attribute(item, sizes) for item in items)
+    return value
+
+
+def apply_reference(op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
+    """Return the results of an operation's reference as arrays."""
+    with np.errstate(all="ignore"):
+        results = op.reference(*operands, **attributes)
+    listed: Sequence[Any] = results if isinstance(results, (tuple, list)) else (results,)
+    return tuple(np.asarray(r) for r in listed)
+
+
+def is_rounded(node: Node) -> bool:
+    """Return whether half results of `node` are rounded: movement and factories only pass values on."""
+    return node.op.family not in ("movement", "factory", "scalar")
+
+
+def settle(node: Node, value: Value, array: Array) -> Array:
+    """Return a raw result in the type it is held in: rounded if half, f32 overflow made infinite."""
+    dtype = value.dtype
+    with np.errstate(all="ignore"):
+        held = np.asarray(array).astype(storage(dtype), copy=False)
+    if dtype.is_half and is_rounded(node):
+        return round_to(held, dtype)
+    if dtype.is_float and not is_rounded(node) and node.op.family == "factory":
+        return round_to(held, dtype)
+    return overflow(held) if dtype.name == "f32" else held
+
+
+def overflow(array: Array) -> Array:
+    """Return doubles with those beyond the range of f32 made infinite."""
+    if array.size == 0:
+        return array
+    with np.errstate(all="ignore"):
+        low, high = np.min(array), np.max(array)
+        if -F32_OVERFLOW < low and high < F32_OVERFLOW:
+            return array
+        infinite = np.where(array >= F32_OVERFLOW, np.inf, array)
+        return np.where(infinite <= -F32_OVERFLOW, -np.inf, infinite)
+
+
+def known_scalar(value: Value, sizes: Sizes) -> Array | None:
+    """Return an integer scalar that follows from sizes, or None."""
+    if value.is_scalar and value.dim is not None and value.dtype.is_integer:
+        return np.asarray(value.dim.evaluate(sizes), dtype=storage(value.dtype))
+    return None
+
+
+def constant(operand: Const) -> Array:
+    """Return a literal as an array."""
+    return np.asarray(operand.value, dtype=storage(operand.dtype))
+
+
+def extents(type: Type, sizes: Sizes) -> tuple[int, ...]:
+    """Return the shape at `sizes`; () for a scalar."""
+    return tuple(d.evaluate(sizes) for d in type.shape or ())
+
+
+def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
+    """Return an input as given, by default or from sizes; its stored type is kept."""
+    value = entry.value
+    if value.name in given:
+        array = np.asarray(given[value.name])
+    else:
+        scalar = known_scalar(value, sizes)
+        if scalar is None and entry.default is None:
+            raise FusecError(f"no value is given for input `{value.name}`")
+        array = np.asarray(entry.default) if scalar is None else scalar
+    expected = extents(value.type, sizes)
+    if array.shape != expected:
+        raise FusecError(
+            f"input `{value.name}` has shape {list(array.shape)}, expected {list(expected)}",
+            notes=(f"`{value.name}` is declared {value.dtype}{shape_text(value.shape)}",),
+        )
+    return array
+
+
+def widen_input(value: Value, array: Array) -> Array:
+    """Return an input as the reference holds it; a scalar is rounded to its type."""
+    if value.is_scalar and value.dtype.is_float:
+        return round_to(np.asarray(array, dtype=np.float64), value.dtype)
+    return widen(array, value.dtype)
+
+
+def last_uses(nodes: Sequence[Node], kept: Iterable[Value]) -> list[list[Value]]:
+    """Return for each node the values that no later node reads."""
+    seen, dead = set(kept), list[list[Value]]()
+    for node in reversed(nodes):
+        fresh = [v for v in dict.fromkeys((*node.inputs, *node.outputs)) if v not in seen]
+        seen.update(fresh)
+        dead.append(fresh)
+    dead.reverse()
+    return dead
+
+
+def needed_nodes(fusion: Fusion, wanted: Iterable[Value]) -> list[Node]:
+    """Return the nodes that `wanted` depends on, in order."""
+    live, kept = set(wanted), list[Node]()
+    for node in reversed(fusion.nodes):
+        if any(v in live for v in node.outputs):
+            live.update(node.inputs)
+            kept.append(node)
+    kept.reverse()
+    return kept
+
+
+def find_values(fusion: Fusion, wanted: Iterable[str] | None) -> list[Value]:
+    """Return the values named `wanted`, the outputs for None."""
+    if wanted is None:
+        return list(dict.fromkeys(o.value for o in fusion.outputs))
+    found = list[Value]()
+    for name in wanted:
+        value = fusion.find(name)
+        if value is None:
+            raise FusecError(f"fusion `{fusion.name}` has no value `{name}`")
+        found.append(value)
+    return found
+
+
+def evaluate(
+    fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None
+) -> dict[str, Array]:
+    """Return the values named `wanted` (the outputs for None), as the reference computes them."""
+    values = find_values(fusion, wanted)
+    nodes = needed_nodes(fusion, values)
+    read = {v for n in nodes for v in n.inputs} | set(values)
+    environment: dict[Value, Array] = {}
+    for entry in fusion.inputs:
+        if entry.value in read:
+            raw = input_array(entry, inputs, sizes)
+            environment[entry.value] = widen_input(entry.value, raw)
+    for node, dead in zip(nodes, last_uses(nodes, values), strict=True):
+        for value, array in zip(node.outputs, evaluate_node(node, environment, sizes), strict=True):
+            environment[value] = array
+        for value in dead:
+            del environment[value]
+    return {v.name: environment[v] for v in values}
+
+
+def evaluate_node(node: Node, environment: Mapping[Value, Array], sizes: Sizes) -> tuple[Array, ...]:
+    """Return the results of one node, settled and of the declared shapes."""
+    known = [known_scalar(v, sizes) for v in node.outputs]
+    if all(k is not None for k in known):
+        return tuple(k for k in known if k is not None)
+    operands = [
+        convert_operand(o, constant(o) if isinstance(o, Const) else environment[o], dtype)
+        for o, dtype in zip(node.operands, node.compute_dtypes, strict=True)
+    ]
+    results = apply_reference(node.op, operands, evaluate_attributes(node.attributes, sizes))
+    return tuple(
+        check_shape(node, v, settle(node, v, r), extents(v.type, sizes))
+        for v, r in zip(node.outputs, results, strict=True)
+    )
+
+
+def check_shape(node: Node, value: Value, array: Array, expected: tuple[int, ...]) -> Array:
+    """Return `array` broadcast to its declared shape; InternalError where that cannot be."""
+    if array.shape == expected:
+        return array
+    try:
+        return np.broadcast_to(array, expected)
+    except ValueError:
+        raise InternalError(
+            f"the reference of `{node.op.name}` returned shape {list(array.shape)} for "
+            f"`{value.name}`, declared {list(expected)}",
+            span=node.span,
+        ) from None

@@ -1,0 +1,227 @@
+"""Error bounds of reductions, in parts that add up over blocks of the reduced axes.
+
+A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the result.
+With u the unit in the last place of the accumulator and n the number of terms:
+
+- sum, mean: sum of the bounds + u * growth(n) * sum|x|.
+- max, min: the extremes of x + bound and of x - bound.
+- prod: the terms' relative bounds and n roundings.
+- any, all: the results with doubtful elements taken either way.
+- var, welford: sum of 2 |x - mean| b + b**2, n * (bound of the mean)**2, and
+  u * growth(n) * sqrt(m2 * (m2 + n mean**2)): a single pass loses digits when the mean is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, rounding, settle_bounded, unit
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, apply_reference
+from fusec.ir.graph import Node, Value
+
+State = dict[str, Array]
+
+SUMS = frozenset({"sum", "mean"})
+SPREADS = frozenset({"var", "var_mean", "welford"})
+MERGEABLE = SUMS | SPREADS | {"max", "min", "prod", "any", "all"}
+
+
+def growth(count: int) -> float:
+    """Return the error of a sum of `count` terms in ulps of sum|x|, whatever the order of summation.
+
+    At most half an ulp for each addition; the roundings of a long serial sum walk at random, which
+    stays below sqrt(count) / 2 ulps with more than four standard deviations to spare.
+    """
+    return min(max(count - 1, 0), 4 + sqrt(count)) / 2
+
+
+def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
+    """Return the state of one block of the operand."""
+    x, name = operand.value, node.op.name
+    state: State = {"count": np.asarray(_count(x.shape, axes))}
+    bound = None if operand.bound is None else np.broadcast_to(operand.bound, x.shape)
+    with np.errstate(all="ignore"):
+        if name in SUMS:
+            state |= _sums(x, bound, axes, node.output.dtype)
+        elif name in SPREADS:
+            state |= _spread(x, bound, axes)
+        elif name in ("max", "min"):
+            pick = np.max if name == "max" else np.min
+            state["out"] = pick(x, axis=axes)
+            if bound is not None:
+                state |= {"up": pick(x + bound, axis=axes), "down": pick(x - bound, axis=axes)}
+        elif name == "prod":
+            state["out"] = np.prod(x, axis=axes, dtype=_accumulator(node.output.dtype))
+            if bound is not None:
+                state["relative"] = np.sum(bound / np.abs(x), axis=axes)
+        elif name in ("any", "all"):
+            pick = np.any if name == "any" else np.all
+            maybe = False if bound is None else bound > 0
+            truth = x.astype(np.bool_)
+            state |= {"up": pick(truth | maybe, axis=axes), "down": pick(truth & ~np.asarray(maybe), axis=axes)}
+            state["out"] = pick(truth, axis=axes)
+        else:
+            raise Unsupported(f"no error bound is known for reduction `{name}`", span=node.span)
+    return state
+
+
+def merge(node: Node, a: State, b: State) -> State:
+    """Return the state of two blocks together."""
+    name = node.op.name
+    pick = {"max": np.maximum, "min": np.minimum, "any": np.logical_or, "all": np.logical_and}
+    with np.errstate(all="ignore"):
+        if name in SPREADS:
+            return _merge_spread(a, b)
+        if name in pick:
+            return {"count": a["count"] + b["count"]} | {
+                k: pick[name](a[k], b[k]) for k in a if k != "count"
+            }
+        product = {"out"} if name == "prod" else set[str]()
+        return {k: a[k] * b[k] if k in product else a[k] + b[k] for k in a}
+
+
+def finish(node: Node, state: State, attributes: Mapping[str, Any]) -> tuple[Bounded, ...]:
+    """Return the results of a reduction from its state, with the reference's values left out."""
+    name, count = node.op.name, int(state["count"])
+    dtype = node.output.dtype
+    with np.errstate(all="ignore"):
+        if name in SUMS:
+            total, bound = state["out"], _sum_bound(state, count, dtype)
+            if name == "mean":
+                total = total / count if count else total * np.nan
+                bound = add_bounds(
+                    None if bound is None else bound / max(count, 1), rounding(total, dtype, 1)
+                )
+            return (settle_bounded(node, node.output, total, bound, None),)
+        if name in SPREADS:
+            return _finish_spread(node, state, count, attributes)
+        out, bound = state["out"], None
+        if name == "prod":
+            relative = state.get("relative", np.zeros(out.shape)) + count * unit(dtype)
+            bound = np.abs(out) * relative if dtype.is_float else None
+            if bound is not None:
+                bound = np.where(np.isnan(bound), np.inf, bound)
+        elif "up" in state:
+            up, down = (np.asarray(state[k], np.float64) for k in ("up", "down"))
+            bound = np.maximum(np.abs(up - out), np.abs(out - down))
+            bound = np.where(np.isnan(bound), 0.0, bound)
+            bound = bound if bound.any() else None
+        return (settle_bounded(node, node.output, out, bound, None),)
+
+
+def reduce_bounded(
+    node: Node, operand: Bounded, attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    """Return the results of a reduction of a whole operand; values are the reference's."""
+    taken = convert_bounded(node.operands[0], operand, node.compute_dtypes[0])
+    results = apply_reference(node.op, [taken.value], attributes)
+    state = start(node, taken, attributes["dims"])
+    if node.op.name not in SPREADS:
+        # The reference decides the value, the state only how far it may be off.
+        state["out"] = results[0]
+        if node.op.name == "mean":
+            state["out"] = results[0] * max(int(state["count"]), 1)
+        return finish(node, state, attributes)
+    bounded = finish(node, state, attributes)
+    return tuple(
+        settle_bounded(node, v, r, b.bound, None)
+        for v, r, b in zip(node.outputs, results, bounded, strict=True)
+    )
+
+
+def _count(shape: Sequence[int], axes: tuple[int, ...]) -> int:
+    count = 1
+    for axis in axes:
+        count *= shape[axis]
+    return count
+
+
+def _accumulator(dtype: DType) -> Any:
+    return np.float64 if dtype.is_float else dtype.numpy
+
+
+def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
+    state: State = {"out": np.sum(x, axis=axes, dtype=_accumulator(dtype))}
+    if dtype.is_float:
+        state["magnitude"] = np.sum(np.abs(x), axis=axes, dtype=np.float64)
+    if bound is not None:
+        state["bounds"] = np.sum(bound, axis=axes)
+    return state
+
+
+def _sum_bound(state: State, count: int, dtype: DType) -> Array | None:
+    magnitude = state.get("magnitude")
+    own: Array | None = None
+    if magnitude is not None and count > 1:
+        own = magnitude * (unit(dtype) * growth(count))
+        own = np.where(np.isfinite(own), own, 0.0)
+    return add_bounds(state.get("bounds"), own)
+
+
+def _spread(x: Array, bound: Array | None, axes: tuple[int, ...]) -> State:
+    count = max(_count(x.shape, axes), 1)
+    mean = np.sum(x, axis=axes, keepdims=True) / count
+    centred = x - mean
+    state: State = {
+        "mean": np.squeeze(mean, axis=axes),
+        "m2": np.sum(centred * centred, axis=axes),
+        "magnitude": np.sum(np.abs(x), axis=axes),
+    }
+    if bound is not None:
+        state["bounds"] = np.sum(bound, axis=axes)
+        state["cross"] = np.sum((2 * np.abs(centred) + bound) * bound, axis=axes)
+    return state
+
+
+def _merge_spread(a: State, b: State) -> State:
+    count = a["count"] + b["count"]
+    delta = b["mean"] - a["mean"]
+    share = b["count"] / np.maximum(count, 1)
+    joined: State = {k: a[k] + b[k] for k in a if k != "mean"}
+    joined["mean"] = a["mean"] + delta * share
+    joined["m2"] = joined["m2"] + delta * delta * (a["count"] * share)
+    if "cross" in a:
+        for part, other in ((a, 1 - share), (b, share)):
+            joined["cross"] = joined["cross"] + 2 * np.abs(delta) * other * part["bounds"]
+    return joined
+
+
+def _finish_spread(
+    node: Node, state: State, count: int, attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    dtype, mean, m2 = node.outputs[0].dtype, state["mean"], state["m2"]
+    u, grow = unit(dtype), growth(count)
+    slip = state["magnitude"] * (u * grow)
+    mean_bound = (slip + state.get("bounds", 0.0)) / max(count, 1) + np.abs(mean) * u
+    error = (
+        state.get("cross", 0.0) + count * mean_bound**2
+        + u * grow * np.sqrt(m2 * (m2 + count * mean * mean)) + 4 * u * m2
+    )  # fmt: skip
+    correction = attributes.get("correction", 0)
+    free = max(count - correction, 0)
+    results: dict[str, tuple[Array, Array]] = {
+        "mean": (mean, mean_bound),
+        "m2": (m2, error),
+        "var": (m2 / free if free else m2 / np.float64(0), error / free if free else error * 0),
+    }
+    return tuple(
+        settle_bounded(node, value, *results[kind], None)
+        if kind != "count"
+        else Bounded(np.full(value.shape and mean.shape, count, dtype=value.dtype.numpy))
+        for value, kind in zip(node.outputs, _spread_results(node), strict=True)
+    )
+
+
+def _spread_results(node: Node) -> tuple[str, ...]:
+    names = {"avg": "mean", "mean": "mean", "var": "var", "m2": "m2", "n": "count", "out": "var"}
+    return tuple(names[_result_name(node, v)] for v in node.outputs)
+
+
+def _result_name(node: Node, value: Value) -> str:
+    return node.op.results[node.outputs.index(value)]

@@ -1,0 +1,198 @@
+"""Arrays with a layout of their own, and files of named arrays."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dtype import ALL, DType
+from fusec.ir.evaluate import Array
+
+
+@dataclass(frozen=True, eq=False)
+class StridedArray:
+    """A tensor in one block of memory; strides and offset in elements.
+
+    An expanded dim has stride 0. The block goes to the GPU as it is.
+    """
+
+    storage: Array
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def array(self) -> Array:
+        """Return the tensor as a NumPy view of the block."""
+        size = self.storage.dtype.itemsize
+        start = self.storage[self.offset :] if self.storage.size else self.storage
+        return np.lib.stride_tricks.as_strided(
+            start, self.shape, tuple(s * size for s in self.strides), writeable=False
+        )
+
+    @property
+    def dtype(self) -> Any:
+        """Return the NumPy dtype."""
+        return self.storage.dtype
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        """Return the tensor where NumPy asks for one."""
+        array = self.array
+        if dtype is not None and dtype != array.dtype:
+            return array.astype(dtype)
+        return array.copy() if copy else array
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over; 0 for an empty one."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the strides of a dense row-major tensor."""
+    strides, step = list[int](), 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= extent
+    return tuple(reversed(strides))
+
+
+def strides_of(array: Any) -> tuple[int, ...]:
+    """Return the strides of an array in elements."""
+    if isinstance(array, StridedArray):
+        return array.strides
+    plain = np.asarray(array)
+    return tuple(s // plain.dtype.itemsize for s in plain.strides)
+
+
+def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
+    """Return the tensor with the strides given, copied unless it has them already.
+
+    Strides of dims with one element do not count. Elements of an expanded dim must be equal.
+    """
+    shape = tuple(np.shape(array))
+    wanted = tuple(strides)
+    if isinstance(array, StridedArray) and _same_layout(shape, array.strides, wanted):
+        return array
+    plain = np.asarray(array)
+    if _same_layout(shape, strides_of(plain), wanted) and plain.flags.c_contiguous:
+        return StridedArray(plain.reshape(-1), shape, wanted)
+    target = np.zeros(span(shape, wanted), plain.dtype)
+    step = plain.dtype.itemsize
+    view = np.lib.stride_tricks.as_strided(target, shape, tuple(s * step for s in wanted))
+    if plain.size:
+        view[...] = plain
+    return StridedArray(target, shape, wanted)
+
+
+def _same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
+    return all(s == t or extent <= 1 for extent, s, t in zip(shape, a, b, strict=True))
+
+
+_SAFETENSORS = {
+    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "f8e4m3", "F8_E5M2": "f8e5m2",
+    "F8_E8M0": "f8e8m0", "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64",
+    "U32": "u32", "U16": "u16", "U8": "u8", "BOOL": "bool", "C64": "c64",
+}  # fmt: skip
+
+
+def load_arrays(path: str | Path) -> dict[str, Array]:
+    """Return the arrays of a .safetensors or .npz file by name."""
+    file = Path(path)
+    try:
+        if file.suffix == ".npz":
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+        return _load_safetensors(file)
+    except OSError as error:
+        raise FusecError(f"cannot read `{file}`: {error.strerror or error}") from None
+    except FusecError:
+        raise
+    except Exception as error:  # the readers raise many types on damaged files
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise FusecError(
+            f"`{file}` is not a readable .safetensors or .npz file", notes=(reason,)
+        ) from None
+
+
+def _load_safetensors(file: Path) -> dict[str, Array]:
+    from safetensors import deserialize
+
+    by_name = {d.name: d for d in ALL}
+    arrays: dict[str, Array] = {}
+    entries: Any = deserialize(file.read_bytes())
+    for name, entry in entries:
+        kind = _SAFETENSORS.get(entry["dtype"])
+        if kind is None:
+            raise FusecError(f"`{file}`: tensor `{name}` has unknown dtype {entry['dtype']}")
+        flat = np.frombuffer(bytes(entry["data"]), dtype=by_name[kind].numpy)
+        count = int(np.prod(entry["shape"], dtype=np.int64))
+        arrays[name] = flat[:count].reshape(entry["shape"])
+    return arrays
+
+
+def as_declared(name: str, array: Array, dtype: DType) -> Array:
+    """Return an array read from a file in its declared type: npz keeps half types as raw 16 bits."""
+    declared = dtype.numpy
+    if array.dtype == declared:
+        return array
+    raw = array.dtype.kind == "V" or (array.dtype.kind == "u" and dtype.is_half)
+    if raw and array.dtype.itemsize == declared.itemsize:
+        return np.ascontiguousarray(array).view(declared).reshape(array.shape)
+    raise FusecError(
+        f"`{name}` has dtype {array.dtype}, declared {dtype} ({dtype.long})",
+        help=f"store it as {dtype.long}, in an npz file its bits as uint{dtype.bits}",
+    )
+
+
+def save_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
+    """Write arrays to a .safetensors or .npz file, aside first and then renamed."""
+    file = Path(path)
+    if file.suffix not in (".npz", ".safetensors"):
+        raise FusecError(f"`{file}`: write to a .safetensors or .npz file")
+    plain = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    plain = {name: a.reshape(np.shape(arrays[name])) for name, a in plain.items()}
+    try:
+        handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
+    except OSError as error:
+        raise FusecError(f"cannot write `{file}`: {error.strerror or error}") from None
+    try:
+        with os.fdopen(handle, "wb") as out:
+            _write(out, file.suffix, plain)
+        os.chmod(aside, 0o666 & ~_umask())
+        os.replace(aside, file)
+    except OSError as error:
+        Path(aside).unlink(missing_ok=True)
+        raise FusecError(f"cannot write `{file}`: {error.strerror or error}") from None
+    except BaseException:
+        Path(aside).unlink(missing_ok=True)
+        raise
+
+
+def _write(out: Any, suffix: str, arrays: Mapping[str, Array]) -> None:
+    if suffix == ".npz":
+        bits = {1: np.uint8, 2: np.uint16}
+        numpy_own = {name: a.dtype.isbuiltin == 1 for name, a in arrays.items()}
+        np.savez(
+            out,
+            **{n: a if numpy_own[n] else a.view(bits[a.dtype.itemsize]) for n, a in arrays.items()},
+        )
+        return
+    from safetensors.numpy import save
+
+    out.write(save(dict(arrays)))
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

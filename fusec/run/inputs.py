@@ -1,0 +1,275 @@
+"""Inputs: random ones with the declared layouts, and sizes read off given ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, Symbol, shape_text
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, Sizes
+from fusec.ir.graph import Fusion, Input, Value
+from fusec.run.arrays import StridedArray, span, strides_of
+
+PAD = 8
+"""Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
+
+_THROUGH = frozenset({"cast", "set", "segment_set"})
+
+
+def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
+    """Return the size of every symbol: as given, by default, and with padded run-time strides."""
+    sizes = dict(fusion.hints)
+    for name, size in (given or {}).items():
+        if name not in sizes:
+            known = ", ".join(n for n in sizes if "." not in n)
+            raise FusecError(f"fusion `{fusion.name}` has no dim `{name}`", help=f"one of {known}")
+        sizes[name] = size
+    check_facts(fusion, sizes)
+    for entry in fusion.inputs:
+        _bind_strides(entry, sizes, set(given or {}))
+    return sizes
+
+
+def check_facts(fusion: Fusion, sizes: Sizes) -> None:
+    """Raise FusecError where a size breaks what is declared of its dim."""
+    for fact in fusion.dims:
+        size = sizes.get(fact.name, fact.default)
+        if size < 0 and fact.name not in {i.value.name for i in fusion.inputs}:
+            raise FusecError(f"dim `{fact.name}` is {size}, a size cannot be negative")
+        if size % fact.multiple_of:
+            raise FusecError(
+                f"dim `{fact.name}` is {size}, declared a multiple of {fact.multiple_of}"
+            )
+
+
+def _own_strides(entry: Input) -> dict[str, int]:
+    """Return the stride symbols that belong to one input alone, with their axis."""
+    return {
+        name: axis
+        for axis, stride in enumerate(entry.strides)
+        for name in stride.symbols
+        if name == f"{entry.value.name}.stride{axis}"
+    }
+
+
+def _bind_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None:
+    open_ = {n: a for n, a in _own_strides(entry).items() if n not in given}
+    shape = [d.evaluate(sizes) for d in entry.value.shape]
+    while open_:
+        known = [
+            (extent, stride.evaluate(sizes))
+            for extent, stride in zip(shape, entry.strides, strict=True)
+            if not (stride.symbols & open_.keys())
+        ]
+        # The dim that nothing else is waited for: the fastest of those left.
+        name = max(open_, key=lambda n: _rank(entry, open_[n], sizes))
+        reach = span([e for e, _ in known], [s for _, s in known])
+        sizes[name] = 2 if reach <= 1 else -(-reach // PAD) * PAD + PAD
+        del open_[name]
+
+
+def _rank(entry: Input, axis: int, sizes: Sizes) -> tuple[int, int]:
+    dense = sizes.get(f"{entry.value.name}.stride{axis}", 0)
+    return (-dense, axis)
+
+
+def random_inputs(fusion: Fusion, sizes: Sizes, seed: int = 0) -> dict[str, Any]:
+    """Return random inputs: StridedArrays for tensors, plain numbers for scalars; fresh for each seed."""
+    return {entry.value.name: random_input(fusion, entry, sizes, seed) for entry in fusion.inputs}
+
+
+def random_input(fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> Any:
+    """Return one random input; it depends on its name and the seed, not on the other inputs."""
+    value = entry.value
+    generator = np.random.Generator(
+        np.random.PCG64(np.random.SeedSequence([seed, crc32(value.name.encode())]))
+    )
+    low, high = interval(fusion, entry)
+    if value.is_scalar:
+        return _scalar(entry, sizes, generator, low, high)
+    shape = tuple(d.evaluate(sizes) for d in value.shape)
+    strides = tuple(s.evaluate(sizes) for s in entry.strides)
+    count = span(shape, strides)
+    explicit = entry.low is not None or entry.high is not None
+    storage = _draw(generator, count, value.dtype, low, high, zeros=explicit)
+    return StridedArray(storage, shape, strides)
+
+
+def _scalar(entry: Input, sizes: Sizes, generator: Any, low: float, high: float) -> Any:
+    dtype, name = entry.value.dtype, entry.value.name
+    if dtype.is_integer and entry.value.dim is not None and name in sizes:
+        return sizes[name]
+    if entry.default is not None:
+        return entry.default
+    drawn = _draw(generator, 1, dtype, low, high, zeros=entry.low is not None)[0]
+    return bool(drawn) if dtype.kind == "bool" else int(drawn) if dtype.is_integer else float(drawn)
+
+
+def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
+    """Return the interval of random values: as declared, or where all operations that use it are defined."""
+    low, high = -np.inf, np.inf
+    for a, b in _domains(fusion, entry.value):
+        if max(low, a) < min(high, b):
+            low, high = max(low, a), min(high, b)
+    if not np.isfinite(low) or not np.isfinite(high):
+        low, high = -2.0, 2.0
+    declared = (entry.low, entry.high)
+    if declared[0] is not None:
+        low, high = declared[0], max(high, declared[0] + 1)
+    if declared[1] is not None:
+        low, high = (low if declared[0] is not None else min(low, declared[1] - 1)), declared[1]
+    return float(low), float(high)
+
+
+def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
+    left, seen = [value], set[Value]()
+    while left:
+        current = left.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for node in fusion.users.get(current, ()):
+            if node.op.name in _THROUGH or node.op.family == "movement":
+                left += node.outputs
+            elif node.op.family in ("pointwise", "reduction", "contraction"):
+                yield node.op.domain
+
+
+def _draw(generator: Any, count: int, dtype: DType, low: float, high: float, *, zeros: bool) -> Array:
+    if dtype.kind == "bool":
+        return generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
+    if dtype.is_integer:
+        return _draw_integers(generator, count, dtype, low, high, zeros=zeros)
+    wide = np.float64 if dtype.name == "f64" else np.float32
+    drawn = generator.random(count, dtype=wide) * wide(high - low) + wide(low)
+    values = drawn.astype(dtype.numpy)
+    if not zeros:
+        # A zero hides errors: anything times it is right.
+        values[values == 0] = wide(high if high else low)
+    return values
+
+
+def _draw_integers(
+    generator: Any, count: int, dtype: DType, low: float, high: float, *, zeros: bool
+) -> Array:
+    facts = np.iinfo(dtype.numpy)
+    least = max(int(np.ceil(low)), int(facts.min))
+    most = max(min(int(np.floor(high)), int(facts.max)), least)
+    drawn = generator.integers(least, most, count, dtype=dtype.numpy, endpoint=True)
+    if not zeros and (least, most) != (0, 0):
+        drawn[drawn == 0] = most if most else least
+    return drawn
+
+
+def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
+    """Return the size of every symbol, from the shapes and strides of `arrays` and from scalars.
+
+    FusecError names the input and dim that is missing, disagrees or breaks a declared fact.
+    """
+    sizes: dict[str, int] = {}
+    origin: dict[str, str] = {}
+    pending: list[tuple[Dim, int, str]] = []
+    for entry in fusion.inputs:
+        value = entry.value
+        if value.is_scalar:
+            _bind_scalar(entry, arrays, sizes, origin)
+            continue
+        if value.name not in arrays:
+            raise FusecError(f"input `{value.name}` is missing", span=entry.span)
+        shape = tuple(np.shape(arrays[value.name]))
+        if len(shape) != value.rank:
+            raise FusecError(
+                f"input `{value.name}` has {len(shape)} dims {list(shape)}, expected {value.rank}",
+                notes=(f"declared {value.dtype}{shape_text(value.shape)}",),
+            )
+        for axis, (dim, size) in enumerate(zip(value.shape, shape, strict=True)):
+            pending.append((dim, size, f"dim {axis} of input `{value.name}`"))
+    _solve(pending, sizes, origin)
+    for entry in fusion.inputs:
+        if not entry.value.is_scalar:
+            _read_strides(entry, arrays[entry.value.name], sizes)
+    for fact in fusion.dims:
+        sizes.setdefault(fact.name, fact.default)
+    check_facts(fusion, sizes)
+    return sizes
+
+
+def _bind_scalar(
+    entry: Input, arrays: Mapping[str, Any], sizes: dict[str, int], origin: dict[str, str]
+) -> None:
+    value = entry.value
+    given = arrays.get(value.name, entry.default)
+    if given is None:
+        raise FusecError(f"scalar input `{value.name}` is missing", span=entry.span)
+    if np.shape(given):
+        raise FusecError(f"input `{value.name}` is a scalar, got shape {list(np.shape(given))}")
+    if value.dtype.is_integer and value.dim is not None:
+        sizes[value.name] = int(given)
+        origin[value.name] = f"scalar input `{value.name}`"
+
+
+def _solve(
+    pending: list[tuple[Dim, int, str]], sizes: dict[str, int], origin: dict[str, str]
+) -> None:
+    """Bind symbols in rounds: each dim that has one unknown symbol left, alone in a linear term."""
+    progress = True
+    while progress:
+        progress = False
+        for dim, size, place in pending:
+            unknown = _unknown(dim, sizes)
+            if unknown is None:
+                continue
+            solution = _solve_one(dim, unknown, size, sizes)
+            if solution is None:
+                raise FusecError(f"{place} is {size}, which `{dim}` cannot be")
+            sizes[unknown], origin[unknown], progress = solution, place, True
+    for dim, size, place in pending:
+        if not dim.symbols <= sizes.keys():
+            continue
+        expected = dim.evaluate(sizes)
+        if size != expected:
+            name = f" (`{dim}`)" if dim.symbols else ""
+            notes = [f"`{s}` is {sizes[s]} from {origin[s]}" for s in sorted(dim.symbols) if s in origin]
+            raise FusecError(f"{place}{name} is {size}, expected {expected}", notes=notes)
+
+
+def _unknown(dim: Dim, sizes: Sizes) -> str | None:
+    """Return the only unbound symbol of a dim if it stands alone in a linear term."""
+    unknown = [s for s in dim.symbols if s not in sizes]
+    if len(unknown) != 1:
+        return None
+    carriers = [m for m, _ in dim.terms if any(unknown[0] in _symbols(a) for a in m)]
+    plain = len(carriers) == 1 and sum(unknown[0] in _symbols(a) for a in carriers[0]) == 1
+    return unknown[0] if plain and any(isinstance(a, Symbol) and a.name == unknown[0] for a in carriers[0]) else None
+
+
+def _symbols(atom: Any) -> frozenset[str]:
+    return frozenset({atom.name}) if isinstance(atom, Symbol) else atom.left.symbols | atom.right.symbols
+
+
+def _solve_one(dim: Dim, name: str, size: int, sizes: Sizes) -> int | None:
+    base = dim.evaluate({**sizes, name: 0})
+    slope = dim.evaluate({**sizes, name: 1}) - base
+    if slope == 0:
+        return 1 if size == base else None
+    return (size - base) // slope if (size - base) % slope == 0 else None
+
+
+def _read_strides(entry: Input, array: Any, sizes: dict[str, int]) -> None:
+    actual = strides_of(array)
+    for name, axis in _own_strides(entry).items():
+        sizes[name] = actual[axis]
+    strides = tuple(s.evaluate(sizes) for s in entry.strides)
+    shape = tuple(np.shape(array))
+    for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
+        # NumPy's own arrays are laid out anew before they go to the GPU.
+        if isinstance(array, StridedArray) and shape[axis] > 1 and found != expected:
+            raise FusecError(
+                f"input `{entry.value.name}` has stride {found} in dim {axis}, expected {expected}",
+                notes=(f"declared strides {shape_text(entry.strides)}",),
+            )
