@@ -140,7 +140,9 @@ def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
                 yield node.op.domain
 
 
-def _draw(generator: Any, count: int, dtype: DType, low: float, high: float, *, zeros: bool) -> Array:
+def _draw(
+    generator: Any, count: int, dtype: DType, low: float, high: float, *, zeros: bool
+) -> Array:
     if dtype.kind == "bool":
         return generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
     if dtype.is_integer:
@@ -234,7 +236,9 @@ def _solve(
         expected = dim.evaluate(sizes)
         if size != expected:
             name = f" (`{dim}`)" if dim.symbols else ""
-            notes = [f"`{s}` is {sizes[s]} from {origin[s]}" for s in sorted(dim.symbols) if s in origin]
+            notes = [
+                f"`{s}` is {sizes[s]} from {origin[s]}" for s in sorted(dim.symbols) if s in origin
+            ]
             raise FusecError(f"{place}{name} is {size}, expected {expected}", notes=notes)
 
 
@@ -245,11 +249,19 @@ def _unknown(dim: Dim, sizes: Sizes) -> str | None:
         return None
     carriers = [m for m, _ in dim.terms if any(unknown[0] in _symbols(a) for a in m)]
     plain = len(carriers) == 1 and sum(unknown[0] in _symbols(a) for a in carriers[0]) == 1
-    return unknown[0] if plain and any(isinstance(a, Symbol) and a.name == unknown[0] for a in carriers[0]) else None
+    return (
+        unknown[0]
+        if plain and any(isinstance(a, Symbol) and a.name == unknown[0] for a in carriers[0])
+        else None
+    )
 
 
 def _symbols(atom: Any) -> frozenset[str]:
-    return frozenset({atom.name}) if isinstance(atom, Symbol) else atom.left.symbols | atom.right.symbols
+    return (
+        frozenset({atom.name})
+        if isinstance(atom, Symbol)
+        else atom.left.symbols | atom.right.symbols
+    )
 
 
 def _solve_one(dim: Dim, name: str, size: int, sizes: Sizes) -> int | None:

@@ -128,7 +128,9 @@ class _Tally:
         found = widen(raw, self.value.dtype)
         judged = judge(found, expected, self.value.dtype)
         wrong = judged.wrong
-        unwritten = int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
+        unwritten = (
+            int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
+        )
         worst = self._find_worst(index, found, expected, judged) if wrong.any() else []
         with lock:
             self.checked += int(found.size)
@@ -179,7 +181,9 @@ def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
     """Compare a block: wrong is beyond its bound and not excused by a jump or an unbounded error."""
     value, bound = expected.value, expected.bound
     if not dtype.is_float:
-        errors = (found != value).astype(np.float64) if dtype.kind == "bool" else _distance(found, value)
+        errors = (
+            (found != value).astype(np.float64) if dtype.kind == "bool" else _distance(found, value)
+        )
         limit: Any = 0.0 if bound is None else bound
     else:
         errors, limit = _distance(found, value), 0.0 if bound is None else bound
@@ -194,11 +198,19 @@ def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
         excused = int(np.count_nonzero(off & excusable))
         wrong = beyond & ~excusable
     finite = np.where(np.isfinite(errors), errors, 0.0) if not np.isfinite(errors).all() else errors
-    error = float(np.max(errors, initial=0.0)) if wrong.any() else float(np.max(finite, initial=0.0))
+    error = (
+        float(np.max(errors, initial=0.0)) if wrong.any() else float(np.max(finite, initial=0.0))
+    )
     with np.errstate(all="ignore"):
         ratios = np.where(finite > 0, finite / limit, 0.0)
-    ratios = np.where(np.isfinite(ratios) & ~(np.zeros(1, bool) if doubt is None else doubt), ratios, 0.0)
-    ratio = float("inf") if wrong.any() and not np.any(ratios > 1) else float(np.max(ratios, initial=0.0))
+    ratios = np.where(
+        np.isfinite(ratios) & ~(np.zeros(1, bool) if doubt is None else doubt), ratios, 0.0
+    )
+    ratio = (
+        float("inf")
+        if wrong.any() and not np.any(ratios > 1)
+        else float(np.max(ratios, initial=0.0))
+    )
     return Judged(wrong, errors, excused, error, ratio)
 
 
@@ -261,6 +273,8 @@ def compare(
     lock = threading.Lock()
     stream = Stream(fusion, inputs, sizes, values)
     budget = WORK_LIMIT * (os.cpu_count() or 1) if limit is None else limit
-    coverage = stream.run(lambda value, index, part: tallies[value].add(index, part, lock), budget, seed)
+    coverage = stream.run(
+        lambda value, index, part: tallies[value].add(index, part, lock), budget, seed
+    )
     verdicts = tuple(tallies[v].verdict() for v in values)
     return Verdict(verdicts, coverage, time.perf_counter() - began)
