@@ -70,7 +70,9 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
     if "e" not in text and "." not in text:
         text += ".0"
     text = re.sub(r"e([+-]?)0*(\d)", lambda m: f"e{m[1].replace('+', '')}{m[2]}", text)
-    return Text(text + ("f" if kind.name == "f32" else ""), UNARY if text.startswith("-") else PRIMARY)
+    return Text(
+        text + ("f" if kind.name == "f32" else ""), UNARY if text.startswith("-") else PRIMARY
+    )
 
 
 def _shortest(number: float, kind: DType) -> str:
@@ -105,7 +107,9 @@ def apply(template: str, arguments: Mapping[str, Text]) -> Text:
 
 
 def _is_unary(words: list[str], k: int) -> bool:
-    return words[k] in "-+*&" and (k == 0 or words[k - 1] in _BINARY or words[k - 1] in ("(", "!", "~"))
+    return words[k] in "-+*&" and (
+        k == 0 or words[k - 1] in _BINARY or words[k - 1] in ("(", "!", "~")
+    )
 
 
 def _required(words: list[str], k: int) -> int:

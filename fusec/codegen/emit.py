@@ -15,11 +15,13 @@ from fusec.codegen.ctext import (
     literal,
     storage_type,
 )
-from fusec.codegen.divisibility import Divisibility
-from fusec.codegen.instances import Instance
 from fusec.codegen.names import Names
+from fusec.diagnostics import FusecError
+from fusec.index.access import Facts, vector_base
 from fusec.index.expression import Atom, Index, Quotient, Var, index
+from fusec.index.instances import Instance
 from fusec.index.movement import Condition, Conditions
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 
 _INLINE_WIDTH = 56
@@ -55,20 +57,26 @@ class Emitter:
 
     scopes: tuple[Scope, ...]
     names: Names
-    facts: Divisibility
+    facts: Facts
     lane: Var | None = None
     width: int = 1
     aliases: Mapping[Var, Alias] = field(default_factory=dict[Var, Alias])
     written: frozenset[str] = frozenset()
     wide: bool = False
     width_name: str = "kVec"
-    lines: dict[tuple[int, str], list[str]] = field(default_factory=dict[tuple[int, str], list[str]])
+    lines: dict[tuple[int, str], list[str]] = field(
+        default_factory=dict[tuple[int, str], list[str]]
+    )
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
-    _texts: dict[tuple[int, Instance], Text] = field(default_factory=dict[tuple[int, Instance], Text])
+    _texts: dict[tuple[int, Instance], Text] = field(
+        default_factory=dict[tuple[int, Instance], Text]
+    )
     _atoms: dict[tuple[int, Atom], Text] = field(default_factory=dict[tuple[int, Atom], Text])
-    _vectors: dict[tuple[int, Instance], str] = field(default_factory=dict[tuple[int, Instance], str])
+    _vectors: dict[tuple[int, Instance], str] = field(
+        default_factory=dict[tuple[int, Instance], str]
+    )
 
     def count(self, roots: Iterable[Instance]) -> None:
         """Count how often each instance is read, for folding single uses into their user."""
@@ -132,7 +140,11 @@ class Emitter:
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text
         name = self.names.fresh(instance.name or "part")
-        self.add(phase, self.scopes[number].name, f"const {compute_type(instance.dtype)} {name} = {text};")
+        self.add(
+            phase,
+            self.scopes[number].name,
+            f"const {compute_type(instance.dtype)} {name} = {text};",
+        )
         return Text(name)
 
     def _expression(self, instance: Instance, phase: int) -> Text:
@@ -145,7 +157,7 @@ class Emitter:
             return self._select(instance, phase)
         return self._op(instance, phase)
 
-    def _op(self, instance: Instance, phase: int) -> Text:
+    def _op(self, instance: Instance, phase: int, *, rounded: bool = True) -> Text:
         node = instance.node
         assert node is not None
         if node.op.name == "cast":
@@ -159,7 +171,8 @@ class Emitter:
         }
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
         template = _template(node.op.cuda, kind)
-        return self._rounded(apply(template, arguments), instance.dtype)
+        text = apply(template, arguments)
+        return self._rounded(text, instance.dtype) if rounded else text
 
     def _rounded(self, text: Text, dtype: DType) -> Text:
         return Text(f"fusec::round_to<{storage_type(dtype)}>({text})") if dtype.is_half else text
@@ -198,7 +211,15 @@ class Emitter:
             and source.operands[0].kind != "constant"
         ):
             source = source.operands[0]
-        text = self.ref(source, phase)
+        if (
+            source.kind == "op"
+            and source.dtype == dtype
+            and dtype.is_half
+            and self.uses[source] <= 1
+        ):
+            text = self._op(source, phase, rounded=False)
+        else:
+            text = self.ref(source, phase)
         if not dtype.is_half and source.dtype.compute == dtype and source.kind != "dim":
             return text
         return Text(f"fusec::convert<{storage_type(dtype)}>({text})")
@@ -218,25 +239,11 @@ class Emitter:
 
     # --- memory
 
-    def _split_lane(self, address: Index) -> Index | None:
-        """Return the address of lane 0 if the lanes of a vector lie side by side, else None."""
-        if self.lane is None or self.width == 1 or address.coefficient(self.lane) != 1:
-            return None
-        base = address.substitute({self.lane: index(0)})
-        return base if self.facts.index_multiple(base, self.width) else None
-
     def vector_base(self, address: Index, conditions: Conditions) -> Index | None:
         """Return lane 0's address if the access is one vector, conditions included; else None."""
-        base = self._split_lane(address)
-        if base is None or self.lane is None:
+        if self.lane is None:
             return None
-        for condition in conditions:
-            if self.lane not in condition.position.variables:
-                continue
-            start = self._split_lane(condition.position)
-            if start is None or not self.facts.condition_aligned(condition, start, self.width):
-                return None
-        return base
+        return vector_base(address, conditions, self.lane, self.width, self.facts)
 
     def _is_vector(self, instance: Instance) -> bool:
         assert instance.address is not None
@@ -291,14 +298,18 @@ class Emitter:
     def pointer(self, buffer: str, address: Index, phase: int) -> str:
         """Return `buffer + address`."""
         text = self.index(address, phase)
-        return identifier(buffer) if text.text == "0" else f"{identifier(buffer)} + {text.at_least(12)}"
+        return (
+            identifier(buffer)
+            if text.text == "0"
+            else f"{identifier(buffer)} + {text.at_least(12)}"
+        )
 
     # --- indices
 
     def index(self, value: Index, phase: int) -> Text:
         """Return an index as C; quotients and remainders become named constants."""
         parts: list[str] = []
-        for atom, coefficient in value.terms:
+        for atom, coefficient in sorted(value.terms, key=self._outer_first):
             if isinstance(atom, Var):
                 parts.append(self._scaled(atom, coefficient))
                 continue
@@ -308,12 +319,17 @@ class Emitter:
         if value.constant != 0 or not parts:
             parts.append(dim_text(value.constant, wide=self.wide).at_least(12))
         text = " + ".join(parts).replace("+ -", "- ")
-        return Text(text, 12 if len(parts) > 1 else 13 if "*" in text or "/" in text else _precedence(text))
+        return Text(
+            text, 12 if len(parts) > 1 else 13 if "*" in text or "/" in text else _precedence(text)
+        )
 
-    def _scaled(self, variable: Var, coefficient: object) -> str:
-        from fusec.ir.dim import Dim
+    def _outer_first(self, term: tuple[Atom, Dim]) -> int:
+        try:
+            return -abs(term[1].evaluate(self.facts.hints))
+        except FusecError:
+            return -(1 << 30)  # a stride that is known at run time only
 
-        assert isinstance(coefficient, Dim)
+    def _scaled(self, variable: Var, coefficient: Dim) -> str:
         alias = self.aliases.get(variable, Alias(variable.name))
         if alias.scale != 1:
             exact = coefficient.divide(alias.scale)

@@ -166,9 +166,7 @@ class Index:
         )
 
     def __str__(self) -> str:
-        parts = [
-            (str(a) if c == 1 else f"{_atom_factor(a)} * {_factor(c)}") for a, c in self.terms
-        ]
+        parts = [(str(a) if c == 1 else f"{_atom_factor(a)} * {_factor(c)}") for a, c in self.terms]
         if not parts or self.constant != 0:
             parts.append(str(self.constant))
         return " + ".join(parts)
@@ -235,7 +233,10 @@ def _split(value: Index, by: Dim) -> tuple[Index, Index]:
         )
     exact, remaining = value.constant.divide(by), value.constant
     if exact is None and value.constant.is_const and by.is_const and by.value > 0:
-        exact, remaining = dim(value.constant.value // by.value), dim(value.constant.value % by.value)
+        exact, remaining = (
+            dim(value.constant.value // by.value),
+            dim(value.constant.value % by.value),
+        )
     elif exact is not None:
         remaining = dim(0)
     return _collect(divisible, exact or dim(0)), _collect(rest, remaining)
@@ -324,9 +325,11 @@ def delinearize(position: Index, shape: Iterable[DimLike]) -> tuple[Index, ...]:
     extents = tuple(dim(e) for e in shape)
     coordinates: list[Index] = []
     for extent, stride in zip(extents, contiguous_strides(extents), strict=True):
+        if extent == 1:
+            coordinates.append(index(0))
+            continue
         whole = position // stride
-        outermost = not coordinates
-        coordinates.append(
-            index(0) if extent == 1 else whole if outermost and whole.within(0, extent) else whole % extent
-        )
+        # The position lies inside the shape, so the outermost coordinate needs no remainder.
+        outermost = all(c.is_const and c.constant == 0 for c in coordinates)
+        coordinates.append(whole if outermost else whole % extent)
     return tuple(coordinates)

@@ -148,7 +148,9 @@ def _pairs(widths: tuple[Dim, ...]) -> list[tuple[Dim, Dim]]:
 
 def _pull_pad(node: Node, at: Coordinates) -> Pulled:
     source = node.operands[0].shape
-    moved = tuple(c - low for c, (low, _) in zip(at, _pairs(node.attributes["pad_widths"]), strict=True))
+    moved = tuple(
+        c - low for c, (low, _) in zip(at, _pairs(node.attributes["pad_widths"]), strict=True)
+    )
     conditions = [Condition(c, dim(0), e) for c, e in zip(moved, source, strict=True)]
     branch = Branch(node.operands[0], moved, needed(*conditions))
     return Pulled((branch,), node.operands[1])

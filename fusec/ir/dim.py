@@ -71,7 +71,7 @@ class Dim:
     def _hash(self) -> int:
         return hash(self.value) if self.is_const else hash(self.terms)
 
-    @property
+    @cached_property
     def is_const(self) -> bool:
         """Return whether no symbol occurs."""
         return not self.terms or (len(self.terms) == 1 and not self.terms[0][0])
@@ -97,6 +97,8 @@ class Dim:
                     yield from atom.right.atoms()
 
     def __add__(self, other: DimLike) -> Dim:
+        if isinstance(other, int) and other == 0:
+            return self
         return _collect((*self.terms, *dim(other).terms))
 
     __radd__ = __add__
@@ -112,6 +114,10 @@ class Dim:
 
     def __mul__(self, other: DimLike) -> Dim:
         right = dim(other)
+        if self.is_const and right.is_const:
+            return dim(self.value * right.value)
+        if right.is_const and right.value == 1:
+            return self
         return _collect(
             (tuple(sorted((*m, *n), key=str)), c * d)
             for m, c in self.terms
@@ -169,6 +175,10 @@ class Dim:
 
     def lower_bound(self) -> int | None:
         """Return a proven lower bound for extents of at least 1, or None."""
+        return self._lower_bound
+
+    @cached_property
+    def _lower_bound(self) -> int | None:
         if self.is_const:
             return self.value
         one = dim(1)
@@ -183,10 +193,16 @@ class Dim:
 
     def at_least(self, other: DimLike) -> bool:
         """Return whether this dim is proven to be at least `other`."""
+        if self.is_const and (isinstance(other, int) or other.is_const):
+            return self.value >= (other if isinstance(other, int) else other.value)
         bound = (self - other).lower_bound()
         return bound is not None and bound >= 0
 
     def __str__(self) -> str:
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
         if not self.terms:
             return "0"
         text = ""
@@ -210,6 +226,8 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     sums: dict[Monomial, int] = {}
     for monomial, coefficient in terms:
         sums[monomial] = sums.get(monomial, 0) + coefficient
+    if len(sums) == 1 and () in sums:
+        return Dim((((), sums[()]),)) if sums[()] else Dim(())
     return Dim(tuple(sorted(((m, c) for m, c in sums.items() if c), key=lambda t: _key(t[0]))))
 
 
@@ -275,7 +293,21 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
     if left.is_const and right.is_const and right.value:
         return dim(left.value // right.value)
     exact = left.divide(right)
-    return exact if exact is not None else _of_atom(Call("floordiv", left, right))
+    if exact is not None:
+        return exact
+    whole, rest = _split(left, right)
+    if whole is not None and right.lower_bound() is not None:
+        if rest >= 0 and right.at_least(rest + 1):
+            return whole
+        if rest < 0 and right.at_least(-rest):
+            return whole - 1
+    return _of_atom(Call("floordiv", left, right))
+
+
+def _split(value: Dim, by: Dim) -> tuple[Dim | None, int]:
+    """Return (the quotient of all terms but the constant, the constant); None if it is not exact."""
+    constant = next((c for m, c in value.terms if not m), 0)
+    return (value - constant).divide(by), constant
 
 
 def ceildiv(a: DimLike, b: DimLike) -> Dim:

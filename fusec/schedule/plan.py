@@ -62,9 +62,7 @@ class TensorMapArgument:
     swizzle: str = "128B"
 
 
-Argument = Union[
-    TensorArgument, SizeArgument, ScalarArgument, WorkspaceArgument, TensorMapArgument
-]
+Argument = Union[TensorArgument, SizeArgument, ScalarArgument, WorkspaceArgument, TensorMapArgument]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,119 @@
+"""The view of the pointwise template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import dim_text
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Var
+from fusec.index.instances import Lowering
+from fusec.ir.dim import dim, floordiv, product
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.pointwise import PointwiseParameters
+from fusec.schedule.pointwise_choice import bind
+
+
+@dataclass(frozen=True, kw_only=True)
+class PointwiseView(KernelView):
+    """A loop nest over rows and vectors of columns (or vectors alone).
+
+    rows, columns: extents as C text (rows is empty for a flat loop); chunks: vectors of a row;
+    tail: the elements after the last whole vector of a flat loop, one per thread, or None.
+    """
+
+    index_type: str
+    threads_x: int
+    threads_y: int
+    vector_width: int
+    unroll: int
+    rows: str
+    chunks: str
+    columns: str
+    body: Body
+    tail: Body | None
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
+    """Return the view of a pointwise kernel."""
+    fusion, parameters = plan.fusion, kernel.parameters
+    assert isinstance(parameters, PointwiseParameters)
+    domain = find_domain(fusion)
+    assert isinstance(domain, Domain)
+    outer = domain.axes[: parameters.break_point]
+    columns = product(a.extent for a in domain.axes[parameters.break_point :])
+    width = parameters.vector_width
+    whole = Facts(fusion.hints).multiple(columns, width)
+    names = parameter_names(kernel)
+    body = _body(plan, kernel, domain, width)
+    tail = None if whole else _body(plan, kernel, domain, 1)
+    chunks = floordiv(columns, width)
+    del names
+    return PointwiseView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(parameters, bool(outer)),
+        index_type="fusec::i64" if parameters.wide_index else "int",
+        threads_x=parameters.threads_x,
+        threads_y=parameters.threads_y,
+        vector_width=width,
+        unroll=parameters.unroll,
+        rows=dim_text(product(a.extent for a in outer)).text if outer else "",
+        chunks=dim_text(chunks).text,
+        columns=dim_text(columns).text,
+        body=body,
+        tail=tail,
+    )
+
+
+def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
+    access = (
+        f"accesses of {parameters.vector_width} elements"
+        if parameters.vector_width > 1
+        else "single elements"
+    )
+    if rows:
+        shape = f"{parameters.threads_y} x {parameters.threads_x} threads (rows x vectors)"
+        return f"Schedule: rows by vectors of columns, {shape}, {parameters.unroll} rows per thread, {access}."
+    return f"Schedule: one flat loop, {parameters.threads_x} threads, {parameters.unroll} vectors per thread, {access}."
+
+
+def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
+    parameters: PointwiseParameters = kernel.parameters
+    fusion = plan.fusion
+    binding, (row, chunk, lane) = bind(domain, parameters.break_point, width)
+    lowering = Lowering(fusion, domain, binding)
+    flat = frozenset({chunk})
+    scopes = (
+        Scope("kernel", frozenset(), per_phase=False),
+        Scope("row", frozenset({row}), per_phase=False),
+        Scope("vector", flat),
+        Scope("lane", frozenset({lane})),
+    )
+    if width == 1:
+        # Var equality includes the extent; a width of 1 has one chunk per element and no lane.
+        scopes = (
+            *scopes[:2],
+            Scope("vector", frozenset({Var("chunk", chunk.extent)})),
+            Scope("lane", frozenset()),
+        )
+    emitter = Emitter(
+        scopes,
+        parameter_names(kernel),
+        Facts(fusion.hints),
+        lane=lane if width > 1 else None,
+        width=width,
+        aliases={chunk: Alias("column", width)},
+        written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
+        wide=parameters.wide_index,
+    )
+    plans = store_plans(lowering, fusion.outputs)
+    emitter.count(p.instance for p in plans)
+    for plan_ in plans:
+        emit_store(emitter, plan_, 0)
+    return Body(*(emitter.take(0, s) for s in ("kernel", "row", "vector", "lane", "after")))
+
+
+__all__ = ["PointwiseView", "dim", "view"]

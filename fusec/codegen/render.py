@@ -1,0 +1,110 @@
+"""Rendering: a kernel's view and its template make CUDA text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any
+
+from fusec.codegen.ctext import compute_type, identifier, storage_type
+from fusec.diagnostics import InternalError
+from fusec.schedule.plan import (
+    Argument,
+    Kernel,
+    ScalarArgument,
+    SizeArgument,
+    TensorArgument,
+    WorkspaceArgument,
+)
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+@dataclass(frozen=True)
+class KernelSource:
+    """The CUDA text of one kernel."""
+
+    name: str
+    text: str
+    digest: str
+
+
+@cache
+def environment() -> Environment:
+    """Return the Jinja environment of the CUDA templates."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("fusec", "templates"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+
+
+def parameter(argument: Argument) -> str:
+    """Return a kernel parameter's declaration."""
+    if isinstance(argument, TensorArgument):
+        const = "" if argument.written else "const "
+        restrict = " __restrict__" if argument.restrict else ""
+        return f"{const}{storage_type(argument.dtype)}*{restrict} {identifier(argument.name)}"
+    if isinstance(argument, WorkspaceArgument):
+        return f"{storage_type(argument.dtype)}* {identifier(argument.name)}"
+    if isinstance(argument, SizeArgument):
+        return f"{'fusec::i64' if argument.wide else 'int'} {identifier(argument.name)}"
+    if isinstance(argument, ScalarArgument):
+        return f"{storage_type(argument.dtype)} {identifier(argument.name)}"
+    return f"const __grid_constant__ fusec::TensorMap {identifier(argument.name)}"
+
+
+def parameters(kernel: Kernel) -> tuple[str, ...]:
+    """Return the declarations of all parameters."""
+    return tuple(parameter(a) for a in kernel.arguments)
+
+
+_QUALIFIED = re.compile(r"fusec::(\w+)")
+_DEFINED = re.compile(
+    r"^(?:struct\b.*?(\w+) \{|using (\w+) =|(?:__device__|__host__).*?(\w+)\(|inline.*?(k\w+) =)",
+    re.MULTILINE,
+)
+
+
+@cache
+def _headers_by_name() -> dict[str, str]:
+    """Return the device header that defines each name."""
+    from importlib.resources import files
+
+    found: dict[str, str] = {}
+    for entry in files("fusec").joinpath("templates/device").iterdir():
+        if entry.name.endswith(".cuh"):
+            for names in _DEFINED.findall(entry.read_text(encoding="utf-8")):
+                found.setdefault("".join(names), entry.name)
+    return found
+
+
+def headers_used(text: str) -> tuple[str, ...]:
+    """Return the device headers of the `fusec::` names in a kernel's text, sorted."""
+    names = set(_QUALIFIED.findall(text))
+    by_name = _headers_by_name()
+    unknown = sorted(n for n in names if n not in by_name)
+    if unknown:
+        raise InternalError(f"no device header defines {', '.join(unknown)}")
+    return tuple(sorted({by_name[n] for n in names if by_name[n] != "storage.cuh"} | {"types.cuh"}))
+
+
+def render(kernel: Kernel, view: Any) -> KernelSource:
+    """Return the text of a kernel's template filled with its view, with the headers in use sorted in."""
+    template = environment().get_template(f"{kernel.template}.cu.j2")
+    used = headers_used(template.render(k=view))
+    text = template.render(k=replace(view, headers=used))
+    text = re.sub(r"[ \t]+\n", "\n", text)
+    text = re.sub(r"\n{3,}", "\n\n", text)
+    return KernelSource(kernel.name, text, sha256(text.encode()).hexdigest())
+
+
+__all__ = ["KernelSource", "compute_type", "environment", "parameter", "parameters", "render"]

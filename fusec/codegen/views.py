@@ -1,0 +1,155 @@
+"""What every template's view holds, and how the body of an elementwise loop nest is put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import identifier, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.names import Names
+from fusec.codegen.render import parameters
+from fusec.index.expression import Index, linearize
+from fusec.index.instances import Instance, Lowering
+from fusec.index.movement import Conditions
+from fusec.ir.graph import Const, Fusion, Node, Output
+from fusec.schedule.layout import output_strides_in
+from fusec.schedule.plan import Kernel, KernelPlan
+
+_MAX_EQUATIONS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class KernelView:
+    """The head of a kernel.
+
+    purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one sentence;
+    headers: device headers in use (found by rendering once without); parameters: declarations.
+    """
+
+    name: str
+    purpose: str
+    source: str
+    equations: tuple[str, ...]
+    schedule: str
+    parameters: tuple[str, ...]
+    headers: tuple[str, ...] = ()
+
+
+def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
+    """Return the fields of KernelView but `schedule`, as keyword arguments."""
+    fusion = plan.fusion
+    return {
+        "name": kernel.name,
+        "purpose": fusion.doc.strip().split("\n")[0]
+        or f"{plan.scheduler} kernel of {fusion.name}.",
+        "source": fusion.source,
+        "equations": equations(fusion),
+        "parameters": parameters(kernel),
+    }
+
+
+def equations(fusion: Fusion) -> tuple[str, ...]:
+    """Return the segment's operations as lines for the banner."""
+    lines = [_equation(n) for n in fusion.nodes if n.op.family != "scalar"]
+    if len(lines) > _MAX_EQUATIONS:
+        rest = len(lines) - _MAX_EQUATIONS
+        lines = [*lines[:_MAX_EQUATIONS], f"... and {rest} more operations"]
+    return tuple(lines)
+
+
+def _equation(node: Node) -> str:
+    operands = [repr(o.value).lower() if isinstance(o, Const) else o.name for o in node.operands]
+    attributes = [f"{k}={_attribute(v)}" for k, v in node.attributes.items()]
+    results = ", ".join(v.name for v in node.outputs)
+    return f"{results} = {node.op.name}({', '.join([*operands, *attributes])})"
+
+
+def _attribute(value: object) -> str:
+    if isinstance(value, tuple):
+        items: tuple[object, ...] = value
+        return "[" + ", ".join(_attribute(v) for v in items) + "]"
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Body:
+    """The statements of one phase, by the scope they stand in.
+
+    row: once per row; vector: once per vector (loads, vectors to fill); lane: once per element;
+    stores: after the lanes, once per vector.
+    """
+
+    kernel: tuple[str, ...]
+    row: tuple[str, ...]
+    vector: tuple[str, ...]
+    lane: tuple[str, ...]
+    stores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class StorePlan:
+    """An output, the instance it stores, and where."""
+
+    output: Output
+    instance: Instance
+    address: Index
+    conditions: Conditions
+
+    @property
+    def buffer(self) -> str:
+        """Return the name of the pointer that is written through."""
+        return self.output.alias or self.output.value.name
+
+
+def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePlan, ...]:
+    """Return where each output's home lies in memory."""
+    plans: list[StorePlan] = []
+    for output in outputs:
+        coordinates, conditions = lowering.home(output.value)
+        strides = output_strides_in(lowering.fusion, output)
+        instance = lowering.at(output.value, coordinates, conditions)
+        plans.append(StorePlan(output, instance, linearize(coordinates, strides), conditions))
+    return tuple(plans)
+
+
+def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
+    """Emit an element-wise store: through a vector filled by the lanes, or element by element.
+
+    The lines of scope `after` follow the loop over lanes.
+    """
+    value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)
+    dtype = storage_type(plan.output.value.dtype)
+    base = emitter.vector_base(plan.address, plan.conditions)
+    if base is not None and emitter.lane is not None:
+        name = emitter.names.fresh(f"{plan.output.value.name}_vec", "vec")
+        vector_scope = emitter.scopes[-2].name
+        emitter.add(phase, vector_scope, f"fusec::Vec<{dtype}, {emitter.width_name}> {name};")
+        emitter.add(phase, "lane", f"{name}[{emitter.lane.name}] = {value};")
+        pointer = emitter.pointer(plan.buffer, base, phase)
+        line = f"fusec::store({pointer}, {name});"
+        tested = emitter.at_lane_zero(plan.conditions)
+        emitter.add(phase, "after", _guarded(emitter, tested, line, phase))
+        return
+    address = emitter.index(plan.address, phase)
+    line = f"{identifier(plan.buffer)}[{address}] = {value};"
+    emitter.add(phase, emitter.scopes[-1].name, _guarded(emitter, plan.conditions, line, phase))
+
+
+def _guarded(emitter: Emitter, conditions: Conditions, line: str, phase: int) -> str:
+    if not conditions:
+        return line
+    return f"if ({emitter.condition(conditions, phase)}) {line}"
+
+
+def parameter_names(kernel: Kernel) -> Names:
+    """Return a name allocator that knows the kernel's parameters and the templates' own names."""
+    taken = [identifier(a.name) for a in kernel.arguments]
+    return Names([*taken, *TEMPLATE_NAMES])
+
+
+TEMPLATE_NAMES = (
+    "row", "column", "chunk", "lane", "v", "i", "c", "u", "size", "rows", "columns", "thread",
+    "warp", "block", "tile", "kVec", "kThreads", "kUnroll", "kRows", "kColumns", "kernel",
+)  # fmt: skip
+"""Names that templates give to their own variables."""

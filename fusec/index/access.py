@@ -1,0 +1,72 @@
+"""Access classes: which accesses of a vector of lanes are one wide access, and under which facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusec.index.expression import Index, Var, index
+from fusec.index.movement import Conditions
+from fusec.ir.dim import Dim
+
+
+@dataclass
+class Facts:
+    """Answers whether dims are multiples of a number; answers read off hint sizes are kept as facts."""
+
+    hints: Mapping[str, int]
+    assumed: dict[tuple[Dim, int], None] = field(default_factory=dict[tuple[Dim, int], None])
+
+    def multiple(self, value: Dim, by: int) -> bool:
+        """Return whether `value` is a multiple of `by`."""
+        if by == 1 or all(c % by == 0 for _, c in value.terms):
+            return True
+        if value.is_const or value.evaluate(self.hints) % by:
+            return False
+        self.assumed[(value, by)] = None
+        return True
+
+    def index_multiple(self, value: Index, by: int) -> bool:
+        """Return whether every value of the index is a multiple of `by`."""
+        return self.multiple(value.constant, by) and all(
+            self.multiple(c, by) for _, c in value.terms
+        )
+
+
+def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | None:
+    """Return the address of lane 0 if the lanes lie side by side from an aligned start, else None."""
+    if width == 1 or address.coefficient(lane) != 1:
+        return None
+    base = address.substitute({lane: index(0)})
+    return base if facts.index_multiple(base, width) else None
+
+
+def vector_base(
+    address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
+) -> Index | None:
+    """Return lane 0's address if all lanes are one access, inside or outside the conditions together."""
+    base = lane_zero(address, lane, width, facts)
+    if base is None:
+        return None
+    for condition in conditions:
+        if lane not in condition.position.variables:
+            continue
+        start = lane_zero(condition.position, lane, width, facts)
+        aligned = (
+            start is not None
+            and facts.multiple(condition.low, width)
+            and facts.multiple(condition.end, width)
+        )
+        if not aligned:
+            return None
+    return base
+
+
+def access_class(
+    address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
+) -> str:
+    """Return `uniform` (same for all lanes), `vector` or `scalar` (one access a lane)."""
+    tested = any(lane in c.position.variables for c in conditions)
+    if lane not in address.variables and not tested:
+        return "uniform"
+    return "scalar" if vector_base(address, conditions, lane, width, facts) is None else "vector"

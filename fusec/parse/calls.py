@@ -1,0 +1,350 @@
+"""Op lines bound to the op table and handed to the graph builder."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusec import ops
+from fusec.diagnostics import FusecError, Span
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod
+from fusec.ir.dtype import DTYPES, I64, DType
+from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.op import REQUIRED, OpDef, Param
+from fusec.ops.arguments import literal, signature
+from fusec.ops.build import GraphBuilder
+from fusec.parse.expressions import (
+    Argument,
+    CallTree,
+    Infix,
+    Items,
+    Literal,
+    Name,
+    OpLine,
+    Tree,
+)
+from fusec.parse.scope import Scope
+from fusec.parse.source import Source
+
+_SIZE_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
+}  # fmt: skip
+_SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
+_SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
+
+
+class Calls:
+    """Turns the trees of op lines into nodes."""
+
+    def __init__(self, source: Source, builder: GraphBuilder, scope: Scope) -> None:
+        """Bind trees of `source` to names of `scope`."""
+        self._source, self._builder, self._scope = source, builder, scope
+        self._sizes: dict[str, Operand] = {}
+        self.inputs: list[Value] = []
+
+    def line(self, line: OpLine) -> tuple[Operand, ...]:
+        """Build the call of an op line and return its results."""
+        return self._call(line.call, [n.text for n in line.names])
+
+    def _span(self, tree: Tree | Name) -> Span:
+        return self._source.span(tree.start, tree.end)
+
+    def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
+        span = self._span(tree)
+        try:
+            op = ops.find(tree.name.text)
+        except FusecError as error:
+            raise error.at(self._span(tree.name)) from None
+        given = self._bind(op, tree)
+        # What a composite gives is known when it has been expanded.
+        if op.family != "composite" and names is not None and len(names) != len(op.results):
+            count, results = len(op.results), ", ".join(op.results)
+            raise FusecError(
+                f"`{op.name}` gives {count} result{'s' * (count > 1)}, the line names {len(names)}",
+                span=span,
+                help=f"name {'them' if count > 1 else 'one'}, as in `{results} = {op.name}(...)`",
+            )
+        operands: list[Any] = []
+        attributes: dict[str, Any] = {}
+        for param in op.params:
+            if param.name not in given:
+                if param.default is REQUIRED:
+                    raise FusecError(
+                        f"`{op.name}` needs `{param.name}`", span=span, help=signature(op)
+                    )
+                if param.is_operand:
+                    operands.append(None)
+            elif param.is_operand:
+                operands.append(self._operand(given[param.name], op, param))
+            else:
+                attributes[param.name] = self._attribute(given[param.name], op, param)
+        try:
+            return tuple(
+                self._builder.call(op.name, operands, attributes, names=names, span=span)
+            )
+        except FusecError as error:
+            raise error.at(span) from None
+
+    def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
+        given: dict[str, Tree] = {}
+        keyword_seen = False
+        for position, argument in enumerate(tree.arguments):
+            name = self._parameter(op, position, argument, keyword_seen)
+            keyword_seen |= argument.keyword is not None
+            if name in given:
+                raise FusecError(
+                    f"argument `{name}` of `{op.name}` is given twice",
+                    span=self._span(argument.keyword or argument.value),
+                    help=signature(op),
+                )
+            given[name] = argument.value
+        return given
+
+    def _parameter(self, op: OpDef, position: int, argument: Argument, keyword_seen: bool) -> str:
+        names = [p.name for p in op.params]
+        if argument.keyword is not None:
+            name = argument.keyword.text
+            if name not in names:
+                close = difflib.get_close_matches(name, names, n=1)
+                raise FusecError(
+                    f"`{op.name}` has no argument `{name}`",
+                    span=self._span(argument.keyword),
+                    help=f"did you mean `{close[0]}`?" if close else signature(op),
+                )
+            return name
+        if keyword_seen:
+            raise FusecError(
+                "a positional argument follows a keyword",
+                span=self._span(argument.value),
+                help=signature(op),
+            )
+        if position >= len(names):
+            count = len(names)
+            raise FusecError(
+                f"`{op.name}` takes {count} argument{'s' * (count != 1)}, "
+                f"got {position + 1} or more",
+                span=self._span(argument.value),
+                help=signature(op),
+            )
+        return names[position]
+
+    # -- operands
+
+    def _operand(self, tree: Tree, op: OpDef, param: Param) -> Any:
+        if param.kind == "operands":
+            if not isinstance(tree, Items):
+                raise FusecError(
+                    f"`{param.name}` of `{op.name}` is a list of tensors",
+                    span=self._span(tree),
+                    help=f"write `{op.name}([a, b])`",
+                )
+            return [self._single(item, op, param) for item in tree.items]
+        if isinstance(tree, Literal) and tree.value is None:
+            if param.kind != "optional":
+                raise FusecError(
+                    f"`{param.name}` of `{op.name}` cannot be none", span=self._span(tree)
+                )
+            return None
+        return self._single(tree, op, param)
+
+    def _single(self, tree: Tree, op: OpDef, param: Param) -> Operand:
+        if isinstance(tree, Items):
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` is one tensor, not a list",
+                span=self._span(tree),
+                help=signature(op),
+            )
+        if isinstance(tree, Literal):
+            if tree.value is None:
+                raise FusecError("none is not a tensor", span=self._span(tree))
+            return self._constant(tree)
+        if isinstance(tree, Name):
+            return self._named(tree)
+        if isinstance(tree, CallTree):
+            return self._typed(tree) if tree.name.text in DTYPES else self._nested(tree)
+        return self._arithmetic(tree)
+
+    def _constant(self, tree: Literal) -> Const:
+        assert tree.value is not None
+        try:
+            return literal(tree.value)
+        except FusecError as error:
+            raise error.at(self._span(tree)) from None
+
+    def _nested(self, tree: CallTree) -> Operand:
+        results = self._call(tree, None)
+        if len(results) != 1:
+            raise FusecError(
+                f"`{tree.name.text}` gives {len(results)} results and cannot be nested",
+                span=self._span(tree),
+                help="give it a line of its own",
+            )
+        return results[0]
+
+    def _typed(self, tree: CallTree) -> Const:
+        """Return a constant of a given type: `f32(0.5)`."""
+        values = [a.value for a in tree.arguments]
+        if len(values) != 1 or not isinstance(values[0], Literal) or values[0].value is None:
+            raise FusecError(
+                f"`{tree.name.text}(...)` takes one number",
+                span=self._span(tree),
+                help=f"to convert a tensor write `cast(x, {tree.name.text})`",
+            )
+        return Const(typed_number(values[0].value, DTYPES[tree.name.text], self._span(tree)),
+                     DTYPES[tree.name.text])  # fmt: skip
+
+    def _named(self, tree: Name) -> Operand:
+        meaning = self._scope.find(tree.text, self._span(tree))
+        return self._size(meaning, tree) if isinstance(meaning, Dim) else meaning
+
+    def _size(self, size: Dim, tree: Tree) -> Operand:
+        """Return a dim as a scalar operand: the size of an input that has it."""
+        if size.is_const:
+            return Const(size.value, I64)
+        key = str(size)
+        if key not in self._sizes:
+            for value in map(self._builder.resolve, self.inputs):
+                if value.type.shape is not None and size in value.shape:
+                    axis = value.shape.index(size)
+                    (self._sizes[key],) = self._builder.call(
+                        "size", [value], {"dim": axis}, span=self._span(tree)
+                    )
+                    break
+            else:
+                raise FusecError(
+                    f"`{size}` is not the size of an input, so it is no number here",
+                    span=self._span(tree),
+                )
+        return self._sizes[key]
+
+    def _arithmetic(self, tree: Infix) -> Operand:
+        sides: list[Operand] = []
+        for side in (tree.left, tree.right):
+            if isinstance(side, Literal) and side.value is not None:
+                operand: Operand = self._constant(side)
+            elif isinstance(side, Name):
+                operand = self._named(side)
+            elif isinstance(side, Infix):
+                operand = self._arithmetic(side)
+            elif isinstance(side, CallTree):
+                operand = self._nested(side)
+            else:
+                raise FusecError("expected a size", span=self._span(side))
+            if operand.type.dim is None:
+                name = _SCALAR_OPS[tree.operator]
+                raise FusecError(
+                    f"`{tree.operator}` computes sizes only",
+                    span=self._span(tree),
+                    help=f"operations are calls: `{name}(a, b)`",
+                )
+            sides.append(operand)
+        (result,) = self._builder.call(_SCALAR_OPS[tree.operator], sides, span=self._span(tree))
+        return result
+
+    # -- attributes
+
+    def _attribute(self, tree: Tree, op: OpDef, param: Param) -> Any:
+        if isinstance(tree, Literal):
+            return tree.value
+        if isinstance(tree, Items):
+            return [self._attribute(item, op, param) for item in tree.items]
+        if param.kind == "dtype":
+            return self._dtype(tree, op, param)
+        if isinstance(tree, Name) and param.kind == "str":
+            return tree.text
+        if param.kind not in _SIZE_KINDS:
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` must be a {param.kind}", span=self._span(tree)
+            )
+        return self.size(tree)
+
+    def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
+        if not isinstance(tree, Name):
+            raise FusecError(
+                f"`{param.name}` of `{op.name}` is a dtype",
+                span=self._span(tree),
+                help="one of " + ", ".join(DTYPES),
+            )
+        try:
+            return dtypes.find(tree.text)
+        except FusecError as error:
+            raise error.at(self._span(tree)) from None
+
+    def size(self, tree: Tree) -> Dim:
+        """Return the Dim of an expression of sizes."""
+        if isinstance(tree, Literal) and type(tree.value) is int:
+            if not -(2**63) <= tree.value < 2**63:
+                raise FusecError("the size does not fit into 64 bits", span=self._span(tree))
+            return dim(tree.value)
+        if isinstance(tree, Name):
+            meaning = self._scope.find(tree.text, self._span(tree))
+            if isinstance(meaning, Value):
+                meaning = self._builder.resolve(meaning)
+            known = meaning if isinstance(meaning, Dim) else meaning.type.dim
+            if known is not None:
+                return known
+            raise FusecError(
+                f"`{tree.text}` is {meaning.type}, not a size"
+                if not isinstance(meaning, Dim) else "",
+                span=self._span(tree),
+                help="sizes are dims, integers and integer scalars computed from them",
+            )  # fmt: skip
+        if isinstance(tree, Infix):
+            left, right = self.size(tree.left), self.size(tree.right)
+            return self._infix(tree, left, right)
+        if isinstance(tree, CallTree):
+            return self._size_call(tree)
+        raise FusecError("expected a size: an integer or a dim", span=self._span(tree))
+
+    def _infix(self, tree: Infix, left: Dim, right: Dim) -> Dim:
+        if tree.operator in ("//", "%") and right == 0:
+            raise FusecError("division by zero", span=self._span(tree))
+        match tree.operator:
+            case "+":
+                return left + right
+            case "-":
+                return left - right
+            case "*":
+                return left * right
+            case "//":
+                return left // right
+            case _:
+                return left % right
+
+    def _size_call(self, tree: CallTree) -> Dim:
+        function = _SIZE_FUNCTIONS.get(tree.name.text)
+        values = [a.value for a in tree.arguments if a.keyword is None]
+        if function is not None and len(values) == len(tree.arguments) == 2:
+            return function(self.size(values[0]), self.size(values[1]))
+        if tree.name.text not in ops.TABLE:
+            raise FusecError(
+                f"unknown function `{tree.name.text}` of sizes",
+                span=self._span(tree.name),
+                help="one of " + ", ".join(_SIZE_FUNCTIONS),
+            )
+        known = self._nested(tree).type.dim
+        if known is None:
+            raise FusecError("expected a size: this is not an integer scalar computed from sizes",
+                             span=self._span(tree))  # fmt: skip
+        return known
+
+
+def typed_number(value: bool | int | float, dtype: DType, span: Span) -> bool | int | float:
+    """Return `value` as a number of `dtype`; FusecError where it does not fit."""
+    if dtype.kind == "bool":
+        if isinstance(value, bool):
+            return value
+        raise FusecError(f"expected true or false for a {dtype}", span=span)
+    if dtype.is_integer:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FusecError(f"expected an integer for {dtype}", span=span)
+        low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+        high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
+        if not low <= value <= high:
+            raise FusecError(f"{value} does not fit into {dtype}", span=span)
+        return value
+    if isinstance(value, bool):
+        raise FusecError(f"expected a number for {dtype}", span=span)
+    return float(value)

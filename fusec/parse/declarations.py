@@ -1,0 +1,312 @@
+"""The `dims:` and `inputs:` of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping as MappingOf
+from dataclasses import dataclass, field
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Value
+from fusec.ops.build import GraphBuilder
+from fusec.parse.calls import typed_number
+from fusec.parse.expressions import Literal, Name, Parser, Tree
+from fusec.parse.fields import (
+    Problems,
+    boolean,
+    check_fields,
+    did_you_mean,
+    integer,
+    listing,
+    number,
+    wrong,
+)
+from fusec.parse.scope import Scope
+from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
+
+DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
+INPUT_FIELDS = (
+    "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu",
+)  # fmt: skip
+_TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
+SizeOf = Callable[[Tree], Dim]
+
+
+@dataclass
+class Declarations:
+    """Reads dims and inputs into a builder and a scope."""
+
+    builder: GraphBuilder
+    scope: Scope
+    problems: Problems
+    size_of: SizeOf
+    overrides: MappingOf[str, int]
+    inputs: list[Value]
+    hints: dict[str, int] = field(default_factory=dict[str, int])
+    settable: list[str] = field(default_factory=list[str])
+
+    def dims(self, node: Mapping) -> None:
+        """Declare every dim."""
+        for entry in node.entries:
+            name, span = entry.key.text, entry.key.span
+            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+                if ".stride" in name:
+                    # The size that a run-time stride is planned for, as fusec itself prints it.
+                    self.hints[name] = integer(entry.value, f"the stride `{name}`")
+                    continue
+                self.scope.check_new(name, "dim", span)
+                self.scope.define(name, self._dim(name, entry), span)
+
+    def _dim(self, name: str, entry: Entry) -> Dim:
+        node, multiple_of, anonymous, buckets = entry.value, 1, False, ()
+        help = f"write `{name}: 4096` or `{name}: {{default: 4096, multiple_of: 8}}`"
+        if isinstance(node, Scalar) and isinstance(node.value, str):
+            return self._derived(name, node)
+        if isinstance(node, Mapping):
+            check_fields(node, DIM_FIELDS, f"dim `{name}`")
+            given = {e.key.text: e.value for e in node.entries}
+            if "default" not in given:
+                raise FusecError(f"dim `{name}` needs a `default`", span=node.span, help=help)
+            if "multiple_of" in given:
+                multiple_of = integer(given["multiple_of"], "an integer of at least 1")
+                if multiple_of < 1:
+                    raise wrong(given["multiple_of"], "an integer of at least 1")
+            if "anonymous" in given:
+                anonymous = boolean(given["anonymous"], "true or false")
+            if "buckets" in given:
+                items = listing(given["buckets"], "a list of sizes").items
+                buckets = tuple(self._size(i, f"a size of dim `{name}`", help) for i in items)
+            node = given["default"]
+        self.settable.append(name)
+        default = self._size(node, f"the size of dim `{name}`", help)
+        span = node.span
+        if name in self.overrides:
+            default, span = self.overrides[name], entry.key.span
+            _check_override(name, default, multiple_of)
+        if default % multiple_of:
+            raise FusecError(
+                f"the default size of `{name}`, {default}, is not a multiple of {multiple_of}",
+                span=span,
+            )
+        return self.builder.declare_dim(
+            name, default, multiple_of=multiple_of, anonymous=anonymous, buckets=buckets, span=span
+        )
+
+    def _size(self, node: YamlNode, what: str, help: str) -> int:
+        value = node.value if isinstance(node, Scalar) else None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise wrong(node, f"{what} (an integer)", help)
+        if value < 0:
+            raise FusecError(f"{what} is negative", span=node.span)
+        if value >= 2**63:
+            raise FusecError(f"{what} does not fit into 64 bits", span=node.span)
+        return value
+
+    def _derived(self, name: str, node: Scalar) -> Dim:
+        if name in self.overrides:
+            raise FusecError(f"`{name}` is computed from other dims and cannot be set")
+        parser = Parser(node.source, *node.body)
+        tree = parser.expression()
+        parser.finish("size")
+        return self.size_of(tree)
+
+    def check_overrides(self) -> None:
+        """Raise FusecError for an override of a name that the file does not declare."""
+        for name, value in self.overrides.items():
+            if ".stride" in name:
+                self.hints[name] = value
+            elif name not in self.settable and self.scope.span_of(name) is None:
+                known = ", ".join(self.settable) or "none"
+                raise FusecError(
+                    f"cannot set `{name}`: the file has no such dim",
+                    help=did_you_mean(name, self.settable) or f"dims: {known}",
+                )
+
+    def entries(self, node: Mapping) -> None:
+        """Declare every input."""
+        for entry in node.entries:
+            name, span = entry.key.text, entry.key.span
+            with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
+                self.scope.check_new(name, "value", span)
+                value = self._input(name, entry)
+                self.inputs.append(value)
+                self.scope.define(name, value, span)
+
+    def _input(self, name: str, entry: Entry) -> Value:
+        node, span = entry.value, entry.key.span
+        if isinstance(node, Scalar):
+            given: dict[str, YamlNode] = {}
+            type_node: YamlNode = node
+        elif isinstance(node, Mapping):
+            check_fields(node, INPUT_FIELDS, f"input `{name}`")
+            given = {e.key.text: e.value for e in node.entries}
+            if "type" not in given:
+                help = _TYPE_HELP if not given else "write `type: bf16[B, H]`"
+                raise FusecError(f"input `{name}` needs a `type`", span=node.span, help=help)
+            type_node = given["type"]
+        else:
+            raise wrong(node, f"the type of `{name}`", _TYPE_HELP)
+        if not isinstance(type_node, Scalar) or not type_node.text.strip():
+            raise wrong(type_node, f"the type of `{name}`", _TYPE_HELP)
+        dtype, shape, default = self._type(name, type_node)
+        if shape is None:
+            return self._scalar(name, dtype, default, given, span)
+        if "default" in given or default is not None:
+            where = given["default"] if "default" in given else type_node
+            raise FusecError("only scalar inputs have defaults", span=where.span)
+        if name in self.overrides:
+            raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
+        if "strides" in given and ("contiguity" in given or "stride_order" in given):
+            raise FusecError(
+                "`strides` already say the layout",
+                span=given["strides"].span,
+                help="remove `contiguity` and `stride_order`",
+            )
+        low, high = self._range(given)
+        return self.builder.input(
+            name,
+            dtype,
+            shape,
+            strides=self._strides(name, given.get("strides"), len(shape)),
+            contiguity=self._contiguity(given.get("contiguity"), len(shape)),
+            stride_order=_order(given.get("stride_order"), len(shape)),
+            low=low,
+            high=high,
+            on_cpu=boolean(given["on_cpu"], "true or false") if "on_cpu" in given else False,
+            span=span,
+        )
+
+    def _type(self, name: str, node: Scalar) -> tuple[DType, list[Dim] | None, Literal | None]:
+        parser = Parser(node.source, *node.body)
+        word = parser.name("a dtype")
+        dtype = self._dtype(parser, word)
+        shape: list[Dim] | None = None
+        default: Literal | None = None
+        if parser.take("["):
+            shape = []
+            while parser.token.text != "]":
+                tree = parser.expression()
+                if isinstance(tree, Literal) and isinstance(tree.value, int) and tree.value < 0:
+                    raise FusecError(
+                        f"a size of `{name}` is negative",
+                        span=parser.span(tree),
+                        help="name the size under `dims:`, as in `B: 4096`",
+                    )
+                shape.append(self.size_of(tree))
+                if not parser.take(","):
+                    break
+            parser.expect("]", " or `,`")
+        if parser.take("="):
+            tree = parser.expression()
+            if not isinstance(tree, Literal) or tree.value is None:
+                raise FusecError("a default is a number or bool", span=parser.span(tree))
+            default = tree
+        parser.finish("type")
+        return dtype, shape, default
+
+    def _dtype(self, parser: Parser, word: Name) -> DType:
+        try:
+            return dtypes.find(word.text)
+        except FusecError as error:
+            raise error.at(parser.span(word)) from None
+
+    def _scalar(
+        self, name: str, dtype: DType, default: Literal | None, given: dict[str, YamlNode], span: Span
+    ) -> Value:
+        for field_name in ("strides", "contiguity", "stride_order", "on_cpu"):
+            if field_name in given:
+                raise FusecError(
+                    f"`{name}` is a scalar and has no `{field_name}`",
+                    span=given[field_name].span,
+                    help=f"a 0-dim tensor is written `{dtype}[]`",
+                )
+        value = None if default is None else default.value
+        if "default" in given:
+            node = given["default"]
+            found = node.value if isinstance(node, Scalar) else None
+            if found is None or isinstance(found, str):
+                raise wrong(node, "a number or bool")
+            value, span_of_value = found, node.span
+        else:
+            span_of_value = span
+        self.settable.append(name)
+        if name in self.overrides:
+            value = self.overrides[name]
+        if value is not None:
+            value = typed_number(value, dtype, span_of_value)
+        low, high = self._range(given)
+        return self.builder.input(
+            name, dtype, None, default=value, low=low, high=high, span=span
+        )
+
+    def _range(self, given: dict[str, YamlNode]) -> tuple[float | None, float | None]:
+        node = given.get("range")
+        if node is None:
+            return None, None
+        items = listing(node, "a range, as in `[-1, 1]`").items
+        if len(items) != 2:
+            raise FusecError(f"a range has 2 ends, found {len(items)}", span=node.span)
+        low, high = (number(i, "an end of the range (a number)") for i in items)
+        if not low <= high:
+            raise FusecError(f"the range is empty: {low} is above {high}", span=node.span)
+        return low, high
+
+    def _strides(self, name: str, node: YamlNode | None, rank: int) -> list[Dim] | None:
+        if node is None:
+            return None
+        items = _per_dim(node, "strides", name, rank).items
+        strides: list[Dim] = []
+        for item in items:
+            if not isinstance(item, Scalar):
+                raise wrong(item, "a stride, in elements")
+            parser = Parser(item.source, *item.body)
+            strides.append(self.size_of(parser.expression()))
+            parser.finish("stride")
+        return strides
+
+    def _contiguity(self, node: YamlNode | None, rank: int) -> list[bool | None] | None:
+        if node is None:
+            return None
+        flags: list[bool | None] = []
+        for item in _per_dim(node, "contiguity", "the input", rank).items:
+            value = item.value if isinstance(item, Scalar) else ""
+            if value is not None and not isinstance(value, bool):
+                raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
+            flags.append(value)
+        return flags
+
+
+def _per_dim(node: YamlNode, what: str, name: str, rank: int) -> Listing:
+    items = listing(node, f"a list of {what}, one for each dim")
+    if len(items.items) != rank:
+        raise FusecError(
+            f"{len(items.items)} entries of {what} for {rank} dims of {name}", span=node.span
+        )
+    return items
+
+
+def _order(node: YamlNode | None, rank: int) -> list[int] | None:
+    return None if node is None else stride_order(node, rank)
+
+
+def stride_order(node: YamlNode, rank: int) -> list[int]:
+    """Return nvFuser's stride order: the rank of each dim counted from the fastest."""
+    items = _per_dim(node, "stride_order", "the tensor", rank).items
+    order = [integer(i, "the position of a dim, 0 for the fastest") for i in items]
+    if sorted(order) != list(range(rank)):
+        raise FusecError(
+            f"stride_order is a permutation of 0 to {rank - 1}, found {order}", span=node.span
+        )
+    return order
+
+
+def _check_override(name: str, value: int, multiple_of: int) -> None:
+    if not 0 <= value < 2**63:
+        raise FusecError(f"cannot set `{name}` to {value}: it is not a size")
+    if value % multiple_of:
+        raise FusecError(
+            f"cannot set `{name}` to {value}: the file says that it is a multiple of {multiple_of}",
+            help=f"nearest: {max(multiple_of, round(value / multiple_of) * multiple_of)}",
+        )

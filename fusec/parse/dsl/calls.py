@@ -1,0 +1,179 @@
+"""Calls of `fd.ops.*`: argument lists of nvFuser, old and new, laid onto the operation table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, Operand
+from fusec.ir.op import OpDef
+from fusec.ops.arguments import bind, literal
+from fusec.parse.dsl.datatype import DataType, as_dtype
+from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
+
+if TYPE_CHECKING:
+    from fusec.parse.dsl.definition import FusionDefinition
+
+Arguments = tuple[list[Any], dict[str, Any]]
+
+OLD_NAMES: Mapping[str, str] = {
+    "view": "reshape", "tensor_sizes": "shape", "torch_gather": "gather",
+}  # fmt: skip
+"""Operations by names of older versions."""
+
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "dims": ("axes", "axis", "dim", "reduction_axes"),
+    "dim": ("axis", "dims"),
+    "shape": ("size", "output_shape", "new_shape"),
+    "new_shape": ("shape", "size"),
+    "is_broadcast_dim": ("is_broadcast_dims",),
+    "fill_value": ("arg", "value"),
+    "keepdim": ("keep_dim", "keepdims"),
+    "bool": ("is_bool",),
+}
+"""Names that older versions, or PyTorch, gave to a parameter."""
+
+_OPERAND_NAMES = (
+    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor"),
+    ("arg2", "other", "rhs", "y", "b"),
+    ("arg3", "z", "c"),
+)
+
+
+def _without_original_shape(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    """Leave out the shape of the operand, which older versions wanted before the new one."""
+    positional, named = list(args), dict(options)
+    named.pop("original_shape", None)
+    if len(positional) == 3 or (len(positional) == 2 and {"new_shape", "dims"} & named.keys()):
+        del positional[1]
+    return positional, named
+
+
+def _squeeze(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    # The old form has the operand's sizes in the second place, the new one a bool in the third.
+    if len(args) == 3 and isinstance(args[2], bool):
+        return list(args), dict(options)
+    return _without_original_shape(args, options)
+
+
+def _without(*names: str) -> Callable[[Sequence[Any], Mapping[str, Any]], Arguments]:
+    def drop(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+        return list(args), {k: v for k, v in options.items() if k not in names}
+
+    return drop
+
+
+def _reduce(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    # nvFuser's overload without dims takes the dtype in the second place.
+    if len(args) == 2 and isinstance(args[1], DataType):
+        return [args[0]], {**options, "dtype": args[1]}
+    return list(args), dict(options)
+
+
+ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] = {
+    "reshape": _without_original_shape,
+    "squeeze": _squeeze,
+    "slice": _without("manual_normalization"),
+    "cat": _without("manual_padding"),
+    **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
+}
+"""Argument lists that the table's own parameters do not cover."""
+
+
+def read_call(
+    definition: FusionDefinition, op: OpDef, args: Sequence[Any], options: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
+    adapter = ADAPTERS.get(op.name)
+    positional, named = (list(args), dict(options)) if adapter is None else adapter(args, options)
+    named = {_parameter_called(op, name): value for name, value in named.items()}
+    kinds = {p.name: p.kind for p in op.params}
+    order = [p.kind for p in op.params] + [""] * len(positional)
+    operands, attributes = bind(
+        op,
+        [_plain(definition, v, kind) for v, kind in zip(positional, order, strict=False)],
+        {name: _plain(definition, v, kinds.get(name, "")) for name, v in named.items()},
+    )
+    # None means "not given" wherever nvFuser has an optional attribute.
+    return operands, {name: value for name, value in attributes.items() if value is not None}
+
+
+def _parameter_called(op: OpDef, name: str) -> str:
+    names = [p.name for p in op.params]
+    if name in names:
+        return name
+    for target, synonyms in SYNONYMS.items():
+        if target in names and name in synonyms:
+            return target
+    for operand, synonyms in zip(op.operands, _OPERAND_NAMES, strict=False):
+        if name in synonyms:
+            return operand.name
+    return name
+
+
+def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
+    """Return an argument without handles: values, numbers, dims, dtypes and lists of these."""
+    if kind == "dtype":
+        return as_dtype(value)
+    if isinstance(value, Handle):
+        if value.definition is not definition:
+            raise FusecError(f"`{value!r}` belongs to another FusionDefinition")
+        return value.operand
+    if isinstance(value, (list, tuple, Vector)):
+        return [_plain(definition, v, "") for v in list[Any](value)]
+    if isinstance(value, Dim):
+        if value.is_const:
+            return value.value
+        if kind in ("operand", "optional"):
+            raise FusecError(
+                f"the size `{value}` is no operand", help="take it from a tensor: fd.ops.size(x, 0)"
+            )
+        return value
+    return value.item() if hasattr(value, "item") else value
+
+
+def handle_of(definition: FusionDefinition, operand: Operand) -> Tensor | Scalar:
+    """Return the handle of a result."""
+    scalar = operand.type.shape is None
+    return Scalar(definition, operand) if scalar else Tensor(definition, operand)
+
+
+def scalar_const(value: Any, dtype: DType | None) -> Const:
+    """Return a literal of the given type, or of Python's for the value."""
+    value = value.item() if hasattr(value, "item") else value
+    if not isinstance(value, (bool, int, float, complex)):
+        raise FusecError(f"a scalar's value is a number, got {value!r}")
+    if dtype is None:
+        return literal(value)
+    convert = {"bool": bool, "uint": int, "int": int, "float": float, "complex": complex}
+    try:
+        made: Any = convert[dtype.kind](value)  # pyright: ignore[reportArgumentType]
+    except (TypeError, ValueError, OverflowError):
+        raise FusecError(f"{value!r} is no {dtype} value") from None
+    if dtype == dtypes.BOOL or not dtype.is_integer:
+        return Const(made, dtype)
+    low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+    if not low <= made < low + 2**dtype.bits:
+        raise FusecError(f"{value!r} does not fit into {dtype}")
+    return Const(made, dtype)
+
+
+def as_size(value: Any, what: str) -> Dim | int:
+    """Return a size: an int (-1 among them) or an expression of sizes."""
+    if isinstance(value, Scalar):
+        size = value.dim
+        if size is None:
+            raise FusecError(
+                f"{what} depends on data: {value!r} is not known from sizes",
+                help="sizes come from constants, shapes and integer scalar inputs",
+            )
+        value = size
+    if isinstance(value, Dim):
+        return value.value if value.is_const else value
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise FusecError(f"{what} is a size, got {value!r}")
+    return value.__index__()

@@ -1,0 +1,183 @@
+"""What a script holds: tensors, scalars and vectors of a definition, with Python's operators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Const, Operand, Value
+from fusec.parse.dsl.datatype import DataType, of_dtype
+
+if TYPE_CHECKING:
+    from fusec.parse.dsl.definition import FusionDefinition
+
+
+class Handle:
+    """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
+
+    def __init__(self, definition: FusionDefinition, operand: Operand) -> None:
+        """Hold `operand` of `definition`."""
+        self.definition = definition
+        self.initial = operand
+
+    @property
+    def operand(self) -> Operand:
+        """Return the value as it is now: unifying two sizes may have changed its type."""
+        if isinstance(self.initial, Value):
+            return self.definition.builder.resolve(self.initial)
+        return self.initial
+
+    @property
+    def dtype(self) -> DataType:
+        """Return the element type."""
+        return of_dtype(self.operand.type.dtype)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        function = getattr(self.definition.ops, name)
+        return lambda *args, **kwargs: function(self, *args, **kwargs)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+    def __bool__(self) -> bool:
+        if isinstance(self.initial, Const):
+            return bool(self.initial.value)
+        raise FusecError(
+            "the truth of a fusion's value is not known while the fusion is being defined",
+            help="use fd.ops.where for a choice by element",
+        )
+
+    def __repr__(self) -> str:
+        return repr(self.operand)
+
+
+class Tensor(Handle):
+    """A tensor of a definition."""
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of dims."""
+        return len(self.operand.shape)
+
+    @property
+    def shape(self) -> Vector:
+        """Return the sizes; nvFuser spells it `t.shape()`, and a vector may be called."""
+        return self.definition.ops.shape(self)
+
+    def size(self, dim: int) -> Scalar:
+        """Return the size of one dim."""
+        return self.definition.ops.size(self, dim)
+
+    def __len__(self) -> int:
+        raise FusecError("a tensor of a fusion has no length; use t.size(0)")
+
+
+class Scalar(Handle):
+    """A scalar of a definition, or one of its sizes."""
+
+    @property
+    def dim(self) -> Dim | None:
+        """Return the value where it is an integer known from sizes."""
+        return self.operand.type.dim
+
+    def __index__(self) -> int:
+        dim = self.dim
+        if dim is not None and dim.is_const:
+            return dim.value
+        raise FusecError(f"{self!r} is not a constant integer")
+
+    def __float__(self) -> float:
+        operand = self.operand
+        if isinstance(operand, Const) and not isinstance(operand.value, complex):
+            return float(operand.value)
+        raise FusecError(f"{self!r} is not a constant")
+
+
+class Vector(Sequence["Scalar"]):
+    """A list of integer scalars, as used for shapes."""
+
+    def __init__(self, definition: FusionDefinition, elements: Sequence[Scalar]) -> None:
+        """Hold the elements."""
+        self.definition = definition
+        self.elements = tuple(elements)
+
+    def __call__(self) -> Vector:
+        """Return the vector itself, for nvFuser's `t.shape()`."""
+        return self
+
+    @property
+    def size(self) -> int:
+        """Return the number of elements."""
+        return len(self.elements)
+
+    def __len__(self) -> int:
+        return len(self.elements)
+
+    def __iter__(self) -> Iterator[Scalar]:
+        return iter(self.elements)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.elements[index]
+
+    def __repr__(self) -> str:
+        return f"[{', '.join(repr(e) for e in self.elements)}]"
+
+
+_BINARY = {
+    "add": "add", "sub": "sub", "mul": "mul", "mod": "mod", "pow": "pow",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
+}  # fmt: skip
+_COMPARE = ("eq", "ne", "lt", "le", "gt", "ge")
+_UNARY = {"neg": "neg", "abs": "abs", "invert": "bitwise_not"}
+
+
+def _is_integer(operand: Any) -> bool:
+    if isinstance(operand, Handle):
+        return isinstance(operand, Scalar) and operand.operand.type.dtype.is_integer
+    return isinstance(operand, (int, Dim)) and not isinstance(operand, bool)
+
+
+def _quotient(a: Any, b: Any) -> str:
+    # A quotient of two sizes is a size; any other is PyTorch's true division.
+    return "div" if _is_integer(a) and _is_integer(b) else "truediv"
+
+
+def _install_operators() -> None:
+    def define(method: str, name: Callable[[Any, Any], str], *, swapped: bool = False) -> None:
+        def operator(self: Handle, other: Any) -> Any:
+            left, right = (other, self) if swapped else (self, other)
+            return getattr(self.definition.ops, name(left, right))(left, right)
+
+        operator.__name__ = operator.__qualname__ = method
+        setattr(Handle, method, operator)
+
+    def constant(name: str) -> Callable[[Any, Any], str]:
+        return lambda a, b: name
+
+    def floor(a: Any, b: Any) -> str:
+        if _is_integer(a) and _is_integer(b):
+            return "div"
+        raise FusecError("`//` is defined for sizes; use fd.ops.floor(fd.ops.truediv(a, b))")
+
+    for method, op in _BINARY.items():
+        define(f"__{method}__", constant(op))
+        define(f"__r{method}__", constant(op), swapped=True)
+    for method, choose in (("truediv", _quotient), ("floordiv", floor)):
+        define(f"__{method}__", choose)
+        define(f"__r{method}__", choose, swapped=True)
+    for method in _COMPARE:
+        define(f"__{method}__", constant(method))
+    for method, op in _UNARY.items():
+
+        def unary(self: Handle, op: str = op) -> Any:
+            return getattr(self.definition.ops, op)(self)
+
+        setattr(Handle, f"__{method}__", unary)
+
+
+_install_operators()

@@ -1,0 +1,210 @@
+"""The actual inputs of `fd.execute`: adopted from NumPy, PyTorch or the stand-in, and checked."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim, shape_text
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Fusion, Input
+
+
+@dataclass(frozen=True, eq=False)
+class Actual:
+    """An input given to `execute`: what it looks like, and how to get its data when they are needed.
+
+    strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
+    into the caller's memory; `wrap` makes a result of the caller's kind out of an array.
+    """
+
+    shape: tuple[int, ...] | None
+    strides: tuple[int, ...]
+    dtype: DType
+    array: Callable[[], Any]
+    write: Callable[[Any], None]
+    wrap: Callable[[Any], Any] | None = None
+
+
+def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
+    """Return the inputs that a script passes, with lists (vectors of scalars) laid flat."""
+    return tuple(_adopt(v) for v in _flat(values))
+
+
+def _flat(values: Iterable[Any]) -> Iterator[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)) and not hasattr(value, "strides"):
+            yield from _flat(value)  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield value
+
+
+def _adopt(value: Any) -> Actual:
+    import numpy as np
+
+    if isinstance(value, Actual):
+        return value
+    own = getattr(value, "fusec_actual", None)
+    if own is not None:
+        return own()
+    if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "storage_offset"):
+        return _adopt_torch(value)
+    if isinstance(value, np.ndarray):
+        array: Any = value
+        return Actual(
+            tuple(int(n) for n in array.shape),
+            tuple(int(s) // array.itemsize for s in array.strides),
+            dtypes.of_numpy(array.dtype),
+            lambda: array,
+            lambda result: np.copyto(array, result),
+        )
+    if isinstance(value, (bool, int, float, complex, np.generic)):
+        scalar: Any = value.item() if isinstance(value, np.generic) else value
+        kinds = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F64}
+        dtype = kinds.get(type(scalar), dtypes.C128)
+        return Actual(None, (), dtype, lambda: scalar, _cannot_write)
+    raise FusecError(
+        f"an input of type {type(value).__name__} cannot be used",
+        help="inputs are NumPy arrays, PyTorch tensors and Python numbers",
+    )
+
+
+def _cannot_write(_: Any) -> None:
+    raise FusecError("a scalar input cannot be written into")
+
+
+def _adopt_torch(tensor: Any) -> Actual:
+    import numpy as np
+
+    torch = sys.modules["torch"]
+    dtype = dtypes.find(str(tensor.dtype).removeprefix("torch."))
+    bits: Any = {1: torch.uint8, 2: torch.int16}.get(dtype.size)
+    has_numpy = dtype.numpy.isbuiltin == 1
+    shape = tuple(int(n) for n in tensor.shape)
+    strides = tuple(int(s) for s in tensor.stride())
+
+    def array() -> Any:
+        # The memory is copied as it lies, so that strides and sharing between elements survive.
+        length = span(shape, strides)
+        flat = torch.as_strided(tensor.detach(), (length,), (1,), tensor.storage_offset()).cpu()
+        flat = flat.numpy() if has_numpy else flat.view(bits).numpy().view(dtype.numpy)
+        return strided(flat, shape, strides, 0)
+
+    def wrap(result: Any) -> Any:
+        result = np.ascontiguousarray(result)
+        own = dtypes.of_numpy(result.dtype)
+        if result.dtype.isbuiltin == 1:
+            made = torch.from_numpy(result)
+        else:
+            raw = np.uint8 if own.size == 1 else np.int16
+            made = torch.from_numpy(result.view(raw)).view(getattr(torch, own.long))
+        return made.to(tensor.device)
+
+    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap)
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor spans."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+
+
+def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+    """Return a view of a 1-D array with any strides, counted in elements."""
+    import numpy as np
+
+    raw: Any = np.asarray(flat).view(np.uint8)
+    size = flat.dtype.itemsize
+    return np.ndarray(
+        tuple(shape), flat.dtype, buffer=raw, offset=offset * size,
+        strides=tuple(s * size for s in strides),
+    )  # fmt: skip
+
+
+def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
+    """Return the fusion with the sizes and scalars of `actuals` as defaults; FusecError if they differ."""
+    if len(actuals) != len(fusion.inputs):
+        raise FusecError(
+            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.inputs)}",
+            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.inputs)}"],
+        )
+    sizes: dict[str, tuple[int, str]] = {}
+    inputs: list[Input] = []
+    pending: list[tuple[Dim, int, str, Input]] = []
+    for declared, actual in zip(fusion.inputs, actuals, strict=True):
+        value = declared.value
+        _check_kind(declared, actual)
+        if value.is_scalar:
+            number = actual.array()
+            number = number if actual.shape is None else number.item()
+            inputs.append(replace(declared, default=number))
+            if value.dim is not None:
+                pending.append((value.dim, int(number), value.name, declared))
+            continue
+        inputs.append(declared)
+        for axis, (extent, stride) in enumerate(zip(value.shape, declared.strides, strict=True)):
+            place = f"dim {axis} of `{value.name}`"
+            pending.append((extent, actual.shape[axis], place, declared))
+            if actual.shape[axis] != 1 and 0 not in actual.shape:
+                pending.append((stride, actual.strides[axis], f"the stride of {place}", declared))
+    _solve(pending, sizes)
+    facts = tuple(
+        replace(fact, default=sizes[fact.name][0]) if fact.name in sizes else fact
+        for fact in fusion.dims
+    )
+    return replace(fusion, inputs=tuple(inputs), dims=facts)
+
+
+def _check_kind(declared: Input, actual: Actual) -> None:
+    value = declared.value
+    name, span_ = value.name, declared.span
+    if value.is_scalar:
+        if actual.shape not in (None, ()):
+            raise FusecError(f"`{name}` is a scalar, the input given is a tensor", span=span_)
+        if dtypes.category(actual.dtype) > max(1, dtypes.category(value.dtype)):
+            raise FusecError(
+                f"`{name}` is {value.dtype}, the input given is {actual.dtype}", span=span_
+            )
+        return
+    if actual.shape is None:
+        raise FusecError(f"`{name}` is a tensor, the input given is a number", span=span_)
+    declared_text = f"{value.dtype}{shape_text(value.shape)}"
+    given_text = f"{actual.dtype}{shape_text(actual.shape)}"
+    if actual.dtype != value.dtype or len(actual.shape) != value.rank:
+        what = "type" if actual.dtype != value.dtype else "rank"
+        raise FusecError(
+            f"`{name}` is declared {declared_text}, the input given is {given_text}: "
+            f"the {what} differs",
+            span=span_,
+        )
+
+
+def _solve(
+    pending: Sequence[tuple[Dim, int, str, Input]], sizes: dict[str, tuple[int, str]]
+) -> None:
+    """Match declared sizes with actual ones: plain symbols first, then everything else is checked."""
+    for size, actual, place, declared in pending:
+        if str(size) in size.symbols:
+            known = sizes.setdefault(str(size), (actual, place))
+            if known[0] != actual:
+                raise FusecError(
+                    f"{place} is {actual}, {known[1]} is {known[0]}, and they must be equal",
+                    span=declared.span,
+                    help="only a dim declared as 1 is broadcast",
+                )
+    values = {name: size for name, (size, _) in sizes.items()}
+    for size, actual, place, declared in pending:
+        if not size.symbols <= values.keys():
+            continue
+        expected = size.evaluate(values)
+        if expected != actual:
+            text = str(size) if size.is_const else f"{size} = {expected}"
+            raise FusecError(
+                f"{place} is {actual}, it is declared as {text}", span=declared.span
+            )
+

@@ -1,0 +1,64 @@
+"""Where in the user's script a call stands: its span, and the names its result is assigned to."""
+
+from __future__ import annotations
+
+import linecache
+import re
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from types import CodeType, FrameType
+
+from fusec.diagnostics import Span
+
+_PACKAGE = str(Path(__file__).resolve().parents[2])
+_ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]*)?=\s*\(?\s*")
+_SHOWN_WIDTH = 200
+
+
+@dataclass(frozen=True)
+class Place:
+    """A call in a script: its span and the names on the left of its assignment."""
+
+    span: Span
+    targets: tuple[str, ...] = ()
+
+
+def is_own(frame: FrameType) -> bool:
+    """Return whether a frame belongs to fusec itself."""
+    return frame.f_code.co_filename.startswith(_PACKAGE)
+
+
+def here() -> Place | None:
+    """Return the place of the innermost call outside fusec."""
+    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame is not None and is_own(frame):
+        frame = frame.f_back
+    return None if frame is None else of_frame(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+def of_frame(code: CodeType, instruction: int, line: int) -> Place:
+    """Return the place of one instruction."""
+    start, end, column, end_column = _positions(code)[instruction // 2]
+    start = start or line
+    text = linecache.getline(code.co_filename, start).rstrip("\n")
+    if column is None or not text:
+        return Place(Span(code.co_filename, line, 1, 1, text[:_SHOWN_WIDTH]))
+    # Positions count bytes of UTF-8, spans count characters.
+    encoded = text.encode()
+    first = len(encoded[:column].decode(errors="ignore"))
+    last = len(text)
+    if end == start and end_column is not None:
+        last = len(encoded[:end_column].decode(errors="ignore"))
+    assignment = _ASSIGNMENT.fullmatch(text[:first])
+    targets = re.split(r"\s*,\s*", assignment[1]) if assignment else []
+    width = max(1, min(last, _SHOWN_WIDTH) - first)
+    return Place(
+        Span(code.co_filename, start, first + 1, width, text[:_SHOWN_WIDTH]), tuple(targets)
+    )
+
+
+@lru_cache(maxsize=256)
+def _positions(code: CodeType) -> list[tuple[int | None, int | None, int | None, int | None]]:
+    return list(code.co_positions())

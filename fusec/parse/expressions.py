@@ -1,0 +1,327 @@
+"""The grammar of op lines, types and dim expressions: tokens and trees with offsets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Union
+
+from fusec.diagnostics import FusecError, Span
+from fusec.parse.source import Source
+
+MAX_DEPTH = 64
+_TOKEN = re.compile(
+    r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
+    r"|(?P<mark>//|[-+*/%(),=\[\]:])"
+)
+_BLANK = re.compile(r"(?:\s|\\\n)*")
+_NAME_REST = re.compile(r"\w+")
+_WORDS: dict[str, None | bool | float] = {
+    "true": True, "True": True, "false": False, "False": False,
+    "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token: its kind (number, name, mark or end), text and place."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number, bool or none."""
+
+    value: None | bool | int | float
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Name:
+    """A name: of a value, dim, dtype or attribute, as the place decides."""
+
+    text: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list in brackets."""
+
+    items: tuple[Tree, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An argument, positional where `keyword` is None."""
+
+    keyword: Name | None
+    value: Tree
+
+
+@dataclass(frozen=True)
+class CallTree:
+    """A call."""
+
+    name: Name
+    arguments: tuple[Argument, ...]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Infix:
+    """Arithmetic on sizes: +, -, *, // or %."""
+
+    operator: str
+    left: Tree
+    right: Tree
+    start: int
+    end: int
+
+
+Tree = Union[Literal, Name, Items, CallTree, Infix]
+
+
+@dataclass(frozen=True)
+class OpLine:
+    """`names = call`."""
+
+    names: tuple[Name, ...]
+    call: CallTree
+
+
+def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
+    """Yield the tokens of a stretch of the source, the last one of kind `end`."""
+    position, text = start, source.text
+    while True:
+        blank = _BLANK.match(text, position, end)
+        position = blank.end() if blank else position
+        if position >= end:
+            # The end is reported just after the last token, not on a later blank line.
+            last = len(text[start:end].rstrip()) + start
+            yield Token("end", "", last, last)
+            return
+        found = _TOKEN.match(text, position, end)
+        if found is None:
+            raise FusecError(
+                f"unexpected `{text[position]}`",
+                span=source.span(position),
+                help=_foreign(text[position]),
+            )
+        rest = _NAME_REST.match(text, found.end(), end)
+        if rest is not None and found.lastgroup in ("number", "name"):
+            word = found[0] + rest[0]
+            raise FusecError(
+                f"`{word}` is not a name",
+                span=source.span(position, rest.end()),
+                help="names have ASCII letters, digits and `_`, and do not begin with a digit",
+            )
+        yield Token(found.lastgroup or "", found[0], position, found.end())
+        position = found.end()
+
+
+def _foreign(character: str) -> str | None:
+    if character in "'\"":
+        return "op lines hold no quoted text: dtypes and names stand bare, as in `cast(x, f32)`"
+    if character == "\\":
+        return "write the op line without escapes"
+    if character in "<>!&|^~@":
+        return "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
+    return None
+
+
+class Parser:
+    """A recursive-descent parser over one stretch of the source."""
+
+    def __init__(self, source: Source, start: int, end: int) -> None:
+        """Read all tokens of source[start:end]."""
+        self.source = source
+        self._tokens = list(tokens_of(source, start, end))
+        self._next = 0
+        self._depth = 0
+
+    @property
+    def token(self) -> Token:
+        """Return the next token."""
+        return self._tokens[self._next]
+
+    def span(self, tree: Tree | Token) -> Span:
+        """Return the place of a tree or token."""
+        return self.source.span(tree.start, tree.end)
+
+    def take(self, mark: str) -> bool:
+        """Step over `mark` if it is next."""
+        if self.token.kind == "mark" and self.token.text == mark:
+            self._next += 1
+            return True
+        return False
+
+    def expect(self, mark: str, what: str = "") -> Token:
+        """Step over `mark`; FusecError if something else is next."""
+        token = self.token
+        if not self.take(mark):
+            raise self.unexpected(f"`{mark}`{what}")
+        return token
+
+    def unexpected(self, expected: str, help: str | None = None) -> FusecError:
+        """Return the error for the next token."""
+        token = self.token
+        found = "the end of the line" if token.kind == "end" else f"`{token.text}`"
+        if token.text == ":" and help is None:
+            help = "keyword arguments are written `name=value`"
+        return FusecError(f"expected {expected}, found {found}", span=self.span(token), help=help)
+
+    def name(self, what: str) -> Name:
+        """Read a name."""
+        token = self.token
+        if token.kind != "name":
+            raise self.unexpected(what)
+        self._next += 1
+        return Name(token.text, token.start, token.end)
+
+    def finish(self, after: str) -> None:
+        """Check that nothing follows."""
+        if self.token.kind != "end":
+            raise self.unexpected(f"nothing after the {after}", _second_line(self))
+
+    def op_line(self) -> OpLine:
+        """Read `names = call`."""
+        first = self.token
+        if first.kind == "name" and self._tokens[self._next + 1].text == "(":
+            raise FusecError(
+                "an op line names its result",
+                span=self.span(first),
+                help=f"write `y = {first.text}(...)`",
+            )
+        names = [self.name("the name of a result")]
+        while self.take(","):
+            names.append(self.name("the name of a result"))
+        self.expect("=", " after the result's name")
+        tree = self.expression()
+        if not isinstance(tree, CallTree):
+            raise FusecError(
+                "the right side of an op line is a call",
+                span=self.span(tree),
+                help="write `y = op(x)`; a plain copy is `y = set(x)`; sums are `add(a, b)`",
+            )
+        self.finish("call")
+        return OpLine(tuple(names), tree)
+
+    def expression(self) -> Tree:
+        """Read an expression."""
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise FusecError(
+                f"calls nested deeper than {MAX_DEPTH} levels",
+                span=self.span(self.token),
+                help="give intermediate values a line of their own",
+            )
+        left = self._product()
+        while self.token.kind == "mark" and self.token.text in ("+", "-"):
+            operator = self.token.text
+            self._next += 1
+            right = self._product()
+            left = Infix(operator, left, right, left.start, right.end)
+        self._depth -= 1
+        return left
+
+    def _product(self) -> Tree:
+        left = self._sign()
+        while self.token.kind == "mark" and self.token.text in ("*", "//", "%", "/"):
+            operator = self.token.text
+            if operator == "/":
+                raise FusecError(
+                    "`/` is not an operator here",
+                    span=self.span(self.token),
+                    help="sizes are divided with `//`, tensors with `div(a, b)`",
+                )
+            self._next += 1
+            right = self._sign()
+            left = Infix(operator, left, right, left.start, right.end)
+        return left
+
+    def _sign(self) -> Tree:
+        start, negative, signed = self.token.start, False, False
+        while self.token.kind == "mark" and self.token.text in ("-", "+"):
+            negative ^= self.token.text == "-"
+            signed = True
+            self._next += 1
+        tree = self._primary()
+        if not signed:
+            return tree
+        if isinstance(tree, Literal) and tree.value is not None and not isinstance(tree.value, bool):
+            return Literal(-tree.value if negative else tree.value, start, tree.end)
+        if not negative:
+            return tree
+        return Infix("-", Literal(0, start, start), tree, start, tree.end)
+
+    def _primary(self) -> Tree:
+        token = self.token
+        if token.kind == "number":
+            self._next += 1
+            return Literal(_number(token.text), token.start, token.end)
+        if token.kind == "name":
+            self._next += 1
+            if self.token.text == "(" and self.token.kind == "mark":
+                return self._call(Name(token.text, token.start, token.end))
+            if token.text in _WORDS:
+                return Literal(_WORDS[token.text], token.start, token.end)
+            return Name(token.text, token.start, token.end)
+        if self.take("("):
+            tree = self.expression()
+            self.expect(")")
+            return tree
+        if self.take("["):
+            items: list[Tree] = []
+            while not (self.token.kind == "mark" and self.token.text == "]"):
+                items.append(self.expression())
+                if not self.take(","):
+                    break
+            closing = self.expect("]", " or `,`")
+            return Items(tuple(items), token.start, closing.end)
+        raise self.unexpected("a value")
+
+    def _call(self, name: Name) -> CallTree:
+        self.expect("(")
+        arguments: list[Argument] = []
+        while not (self.token.kind == "mark" and self.token.text == ")"):
+            arguments.append(self._argument())
+            if not self.take(","):
+                break
+        closing = self.expect(")", f" or `,` in the call of `{name.text}`")
+        return CallTree(name, tuple(arguments), name.start, closing.end)
+
+    def _argument(self) -> Argument:
+        following = self._tokens[min(self._next + 1, len(self._tokens) - 1)]
+        if self.token.kind == "name" and following.kind == "mark" and following.text == "=":
+            keyword = self.name("a keyword")
+            self.expect("=")
+            return Argument(keyword, self.expression())
+        return Argument(None, self.expression())
+
+
+def _number(text: str) -> int | float:
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    # Digits beyond any integer type: the reader refuses the size, int() would refuse the length.
+    if text.isdigit():
+        return int(text) if len(text) <= 40 else 10**40
+    return float(text)
+
+
+def _second_line(parser: Parser) -> str | None:
+    line = parser.source.text[: parser.token.start].rpartition("\n")[2]
+    if not line.strip() and parser.token.kind == "name":
+        return "a new op begins with `- `"
+    return None

@@ -1,0 +1,143 @@
+"""Checked access to YAML nodes: what was found, what was expected, and where."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from fusec.diagnostics import Diagnostic, FusecError, Span, Unsupported
+from fusec.parse.scope import Skip
+from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
+
+MAX_ERRORS = 20
+
+
+class Problems:
+    """Collects errors, so that one run reports many."""
+
+    def __init__(self) -> None:
+        """Start without errors."""
+        self._errors: list[FusecError] = []
+
+    @contextmanager
+    def collect(
+        self, span: Span | None = None, then: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Keep an error raised inside, placed at `span` if it has no place, and go on after `then`."""
+        try:
+            yield
+            return
+        except Skip:
+            pass
+        except FusecError as error:
+            self._errors.append(error.at(span))
+        if then is not None:
+            then()
+        if len(self._errors) >= MAX_ERRORS:
+            self.check()
+
+    def check(self) -> None:
+        """Raise the errors collected so far, wrong input before what is not supported."""
+        if not self._errors:
+            return
+        first = next((e for e in self._errors if not isinstance(e, Unsupported)), self._errors[0])
+        rest: list[Diagnostic] = []
+        for error in self._errors:
+            if error is not first:
+                rest.append(error.diagnostic)
+            rest.extend(error.more)
+        first.more = tuple(rest)
+        raise first
+
+
+def kind_of(node: YamlNode) -> str:
+    """Return what a node is, in words."""
+    if isinstance(node, Listing):
+        return "a list"
+    if isinstance(node, Mapping):
+        return "a mapping"
+    value = node.value
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return f"`{node.text}` (a bool)"
+    return f"`{node.text.splitlines()[0] if node.text else ''}`"
+
+
+def wrong(node: YamlNode, expected: str, help: str | None = None) -> FusecError:
+    """Return the error for a node that is not what was expected."""
+    return FusecError(f"expected {expected}, found {kind_of(node)}", span=node.span, help=help)
+
+
+def mapping(node: YamlNode, what: str, help: str | None = None) -> Mapping:
+    """Return a mapping node."""
+    if not isinstance(node, Mapping):
+        raise wrong(node, what, help)
+    return node
+
+
+def listing(node: YamlNode, what: str, help: str | None = None) -> Listing:
+    """Return a list node."""
+    if not isinstance(node, Listing):
+        raise wrong(node, what, help)
+    return node
+
+
+def text(node: YamlNode, what: str) -> str:
+    """Return the text of a scalar that is not empty."""
+    if not isinstance(node, Scalar) or not node.text.strip():
+        raise wrong(node, what)
+    return node.text
+
+
+def integer(node: YamlNode, what: str) -> int:
+    """Return an integer that fits into 64 bits."""
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(node, what)
+    if not -(2**63) <= value < 2**63:
+        raise FusecError(f"{what}: the number does not fit into 64 bits", span=node.span)
+    return value
+
+
+def number(node: YamlNode, what: str) -> float:
+    """Return a number as a float."""
+    value = node.value if isinstance(node, Scalar) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise wrong(node, what)
+    try:
+        return float(value)
+    except OverflowError:
+        raise FusecError(f"{what}: the number is too large", span=node.span) from None
+
+
+def boolean(node: YamlNode, what: str) -> bool:
+    """Return a bool."""
+    value = node.value if isinstance(node, Scalar) else None
+    if not isinstance(value, bool):
+        help = None
+        if isinstance(node, Scalar) and node.text.lower() in ("yes", "no", "on", "off"):
+            help = "YAML 1.2 bools are written `true` and `false`"
+        raise wrong(node, what, help)
+    return value
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str | None:
+    """Return a question that names the nearest of `known`, if one is near."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean `{close[0]}`?" if close else None
+
+
+def check_fields(node: Mapping, known: Sequence[str], where: str) -> None:
+    """Raise FusecError if a key of `node` is not among `known`; more unknown ones are added to it."""
+    problems = Problems()
+    for entry in node.entries:
+        if entry.key.text in known:
+            continue
+        help = did_you_mean(entry.key.text, known) or "known: " + ", ".join(known)
+        with problems.collect():
+            raise FusecError(
+                f"unknown field `{entry.key.text}` in {where}", span=entry.key.span, help=help
+            )
+    problems.check()

@@ -1,0 +1,272 @@
+"""Fusion files: YAML in, a Fusion out, with errors that point."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping as MappingOf
+from collections.abc import Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.ir.graph import Const, Fusion, Operand, Value
+from fusec.ops.build import GraphBuilder
+from fusec.parse import fields
+from fusec.parse.calls import Calls, typed_number
+from fusec.parse.declarations import Declarations, stride_order
+from fusec.parse.expressions import OpLine, Parser
+from fusec.parse.fields import Problems
+from fusec.parse.scope import Scope
+from fusec.parse.segments import pins_of
+from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
+
+FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments")
+_NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
+
+
+def read_file(
+    path: str | os.PathLike[str], overrides: MappingOf[str, int] = _NO_OVERRIDES
+) -> Fusion:
+    """Return the fusion of a YAML file; `overrides` replace default sizes by name."""
+    return _Reader(source_of_file(path), overrides).read()
+
+
+def read_text(
+    text: str, file: str = "<text>", overrides: MappingOf[str, int] = _NO_OVERRIDES
+) -> Fusion:
+    """Return the fusion that `text` describes; `file` is the name that errors show."""
+    return _Reader(source_of_text(text, file), overrides).read()
+
+
+class _Reader:
+    """Reads one file, collecting errors across sections."""
+
+    def __init__(self, source: Source, overrides: MappingOf[str, int]) -> None:
+        self.source, self.overrides = source, overrides
+        self.problems, self.scope = Problems(), Scope()
+        self.lines: list[tuple[OpLine, Span]] = []
+
+    def read(self) -> Fusion:
+        root = parse_yaml(self.source)
+        root = fields.mapping(
+            root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
+        )
+        self._check_fields(root)
+        builder = self._builder(root)
+        calls = Calls(self.source, builder, self.scope)
+        declared = Declarations(
+            builder, self.scope, self.problems, calls.size, self.overrides, calls.inputs
+        )
+        for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
+            section = root.get(key)
+            if section is not None and not _is_empty(section):
+                with self.problems.collect():
+                    read(fields.mapping(section, *_SECTIONS[key]))
+        with self.problems.collect():
+            declared.check_overrides()
+        self._ops(root.get("ops"), builder, calls)
+        outputs = root.get("outputs")
+        with self.problems.collect():
+            if outputs is None:
+                raise FusecError("the file has no `outputs`", span=root.span, help=_OUTPUTS_HELP)
+            self._outputs(outputs, builder)
+        segments = root.get("segments")
+        self.problems.check()
+        fusion = _with_hints(builder.finish(), declared.hints)
+        if segments is not None and not _is_empty(segments):
+            fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
+        _check_sizes(fusion)
+        return fusion
+
+    def _check_fields(self, root: Mapping) -> None:
+        if root.get("schedules") is not None:
+            raise Unsupported("`schedules:` in a fusion file", span=root.span)
+        with self.problems.collect():
+            fields.check_fields(root, FIELDS, "the file")
+
+    def _builder(self, root: Mapping) -> GraphBuilder:
+        name_node, doc_node, name, doc = root.get("fusion"), root.get("doc"), "fusion", ""
+        with self.problems.collect():
+            if name_node is None:
+                raise FusecError(
+                    "the file has no `fusion` field", span=root.span, help="begin with `fusion: name`"
+                )
+            given = fields.text(name_node, "the name of the fusion")
+            self.scope.check_new(given, "fusion", name_node.span)
+            name = given
+        with self.problems.collect():
+            if doc_node is not None:
+                doc = fields.text(doc_node, "a description").rstrip("\n")
+        return GraphBuilder(name, doc=doc, source=self.source.file)
+
+    # -- ops
+
+    def _ops(self, node: YamlNode | None, builder: GraphBuilder, calls: Calls) -> None:
+        if node is None or _is_empty(node):
+            return
+        with self.problems.collect():
+            items = self._op_items(node)
+            self.lines = [line for item in items for line in self._parsed(item)]
+            names = [n for line, _ in self.lines for n in line.names]
+            self.scope.later = {n.text: self.source.span(n.start, n.end) for n in names}
+            for line, _ in self.lines:
+                self._op(line, builder, calls)
+
+    def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
+        node = fields.listing(node, "a list of op lines", "write one op per line: `- y = relu(x)`")
+        if node.flow and any(isinstance(i, Scalar) and _is_cut(i) for i in node.items):
+            raise FusecError(
+                "`[...]` splits op lines at every comma",
+                span=node.span,
+                help="write one op per line, each beginning with `- `",
+            )
+        return node.items
+
+    def _parsed(self, item: YamlNode) -> list[tuple[OpLine, Span]]:
+        with self.problems.collect(item.span):
+            if isinstance(item, Mapping):
+                raise _became_mapping(item)
+            if not isinstance(item, Scalar):
+                raise fields.wrong(
+                    item, "an op line", "results are named without brackets: `a, b = op(x)`"
+                )
+            return [(Parser(item.source, *item.body).op_line(), item.span)]
+        return []
+
+    def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
+        spans = [self.source.span(n.start, n.end) for n in line.names]
+
+        def poison() -> None:
+            for name, span in zip(line.names, spans, strict=True):
+                self.scope.poison(name.text, span)
+
+        with self.problems.collect(spans[0], poison):
+            for name, span in zip(line.names, spans, strict=True):
+                self.scope.check_new(name.text, "value", span)
+                # A nested call may have got this name from the builder; the user's comes first.
+                taken = builder.find_value(name.text)
+                if taken is not None:
+                    builder.rename(taken, builder.fresh_name(name.text))
+            results = calls.line(line)
+            for name, span, result in zip(line.names, spans, results, strict=True):
+                self.scope.define(name.text, result, span)
+
+    # -- outputs
+
+    def _outputs(self, node: YamlNode, builder: GraphBuilder) -> None:
+        self.scope.later = {}
+        entries: list[tuple[Scalar, YamlNode | None]] = []
+        if isinstance(node, Mapping):
+            entries = [(e.key, e.value) for e in node.entries]
+        for item in node.items if isinstance(node, Listing) else ():
+            if isinstance(item, Scalar):
+                entries.append((item, None))
+            elif isinstance(item, Mapping) and len(item.entries) == 1:
+                entries.append((item.entries[0].key, item.entries[0].value))
+            else:
+                with self.problems.collect():
+                    raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
+        if isinstance(node, Scalar) or not node.size > 1:
+            raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
+        for key, options in entries:
+            with self.problems.collect(key.span):
+                self._output(key, options, builder)
+
+    def _output(self, key: Scalar, options: YamlNode | None, builder: GraphBuilder) -> None:
+        value = self._value(key, "an output")
+        alias, order = None, None
+        if options is not None and not _is_empty(options):
+            given = fields.mapping(options, "the options of an output", _OUTPUTS_HELP)
+            fields.check_fields(given, ("alias", "stride_order"), f"output `{key.text}`")
+            target, order_node = given.get("alias"), given.get("stride_order")
+            if target is not None:
+                alias = self._alias(target, builder)
+            if order_node is not None:
+                order = stride_order(order_node, len(value.type.shape or ()))
+        builder.output(value, alias=alias, stride_order=order, span=key.span)
+
+    def _alias(self, node: YamlNode, builder: GraphBuilder) -> Value:
+        fields.text(node, "the name of an input")
+        assert isinstance(node, Scalar)
+        value = self._value(node, "an alias")
+        if not isinstance(value, Value):
+            raise fields.wrong(node, "the name of an input")
+        return value
+
+    def _value(self, key: Scalar, what: str) -> Operand:
+        found = self.scope.find(key.text, key.span)
+        if isinstance(found, (Value, Const)):
+            return found
+        raise FusecError(f"`{key.text}` is a dim: {what} must be a value", span=key.span)
+
+
+_OUTPUTS_HELP = "write `outputs: [y]`, or `- y: {alias: x}` to write into an input"
+_SECTIONS = {
+    "dims": ("dims (a mapping)", "write `dims: {B: 4096, H: 1024}`, or one `name: size` per line"),
+    "inputs": ("inputs (a mapping)", "write one `name: bf16[B, H]` per line, without `- `"),
+}
+
+
+def _is_empty(node: YamlNode) -> bool:
+    return isinstance(node, Scalar) and node.plain and node.value is None
+
+
+def _is_cut(item: Scalar) -> bool:
+    return item.text.count("(") != item.text.count(")") or "=" not in item.text
+
+
+def _became_mapping(item: Mapping) -> FusecError:
+    first = item.entries[0] if item.entries else None
+    if first is None or "=" not in first.key.text:
+        return fields.wrong(item, "an op line", "write `- y = op(x)`")
+    # The colon stands after the key, perhaps after blanks.
+    start = item.source.text.find(":", first.key.end)
+    return FusecError(
+        "`: ` inside an op line makes it a YAML mapping",
+        span=item.source.span(start),
+        help="write attributes with `=`, as in `pad(x, value=1)`",
+    )
+
+
+def _with_hints(fusion: Fusion, hints: MappingOf[str, int]) -> Fusion:
+    """Return the fusion with other planned sizes of run-time strides."""
+    if not hints:
+        return fusion
+    known = {d.name for d in fusion.dims}
+    for name in hints:
+        if name not in known:
+            raise FusecError(f"no input has the run-time stride `{name}`")
+    dims = (replace(d, default=hints.get(d.name, d.default)) for d in fusion.dims)
+    return replace(fusion, dims=tuple(dims))
+
+
+def _check_sizes(fusion: Fusion) -> None:
+    """Raise FusecError where a tensor has more bytes than a 64-bit integer counts."""
+    spans = {i.value: i.span for i in fusion.inputs}
+    spans |= {v: n.span for n in fusion.nodes for v in n.outputs}
+    checked: dict[object, int] = {}
+    for value, span in spans.items():
+        if value.shape not in checked:
+            try:
+                sizes = [d.evaluate(fusion.hints) for d in value.shape]
+            except FusecError as error:
+                raise error.at(span) from None
+            for size, extent in zip(sizes, value.shape, strict=True):
+                if size < 0:
+                    raise FusecError(
+                        f"size `{extent}` of `{value.name}` is negative at the default sizes: {size}",
+                        span=span,
+                    )
+            checked[value.shape] = math.prod(sizes)
+        if checked[value.shape] * value.dtype.size >= 2**63:
+            raise FusecError(
+                f"`{value.name}` is too large: {value.type} has {checked[value.shape]} elements "
+                "at the default sizes",
+                span=span,
+                help="its bytes do not fit into 64 bits; use smaller sizes",
+            )
+
+
+__all__ = ["read_file", "read_text", "typed_number"]

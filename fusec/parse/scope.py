@@ -1,0 +1,98 @@
+"""The names of a file: dims and values share one namespace."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Union
+
+from fusec import ops
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DTYPES
+from fusec.ir.graph import Operand
+from fusec.ops.names import check_name
+
+RESERVED = frozenset({"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES})
+
+
+class Skip(Exception):
+    """A use of a name whose definition was wrong: reported there already."""
+
+
+@dataclass(frozen=True)
+class Poison:
+    """The meaning of a name whose definition was wrong."""
+
+
+Meaning = Union[Operand, Dim, Poison]
+
+
+class Scope:
+    """What names mean so far, and where they were defined."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._meanings: dict[str, Meaning] = {}
+        self._spans: dict[str, Span] = {}
+        self.later: Mapping[str, Span] = {}
+
+    def check_new(self, name: str, what: str, span: Span) -> None:
+        """Raise FusecError unless `name` may be defined at `span`."""
+        if name in RESERVED:
+            raise FusecError(
+                f"`{name}` cannot name a {what}: it is a word of the fusion language",
+                span=span,
+                help=f"try `{name}_`",
+            )
+        try:
+            check_name(name, what)
+        except FusecError as error:
+            raise error.at(span) from None
+        if name in self._meanings:
+            raise FusecError(
+                f"`{name}` is defined twice",
+                span=span,
+                notes=(f"first defined at {self._spans[name].place()}",),
+                help="every name is defined once; give this one another name",
+            )
+
+    def define(self, name: str, meaning: Meaning, span: Span) -> None:
+        """Give a name its meaning."""
+        self._meanings[name] = meaning
+        self._spans[name] = span
+
+    def poison(self, name: str, span: Span) -> None:
+        """Keep uses of a wrongly defined name silent."""
+        if name not in self._meanings:
+            self.define(name, Poison(), span)
+
+    def span_of(self, name: str) -> Span | None:
+        """Return where a name was defined."""
+        return self._spans.get(name)
+
+    def find(self, name: str, span: Span) -> Operand | Dim:
+        """Return the meaning of `name` as used at `span`."""
+        meaning = self._meanings.get(name)
+        if isinstance(meaning, Poison):
+            raise Skip
+        if meaning is None:
+            raise self._undefined(name, span)
+        return meaning
+
+    def _undefined(self, name: str, span: Span) -> FusecError:
+        if name in self.later:
+            return FusecError(
+                f"`{name}` is used before it is defined",
+                span=span,
+                notes=(f"it is defined at {self.later[name].place()}",),
+                help="ops run from top to bottom: move that line up",
+            )
+        close = difflib.get_close_matches(name, self._meanings, n=1)
+        help = f"did you mean `{close[0]}`?" if close else None
+        if help is None and name in ops.TABLE:
+            help = f"`{name}` is an operation: call it, as in `{name}(x)`"
+        if help is None:
+            help = "declare inputs under `inputs:` and sizes under `dims:`"
+        return FusecError(f"undefined name `{name}`", span=span, help=help)

@@ -1,0 +1,178 @@
+"""Run a user's Python script with `nvfuser` meaning fusec, and take the fusions that it defines."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import linecache
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, ModuleType, TracebackType
+from typing import Any
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.graph import Fusion
+from fusec.parse.dsl import session
+from fusec.parse.dsl.execute import NotRun, StopRecording
+from fusec.parse.dsl.inputs import Actual
+from fusec.parse.dsl.place import is_own, of_frame
+from fusec.parse.nvfuser_modules import make_modules
+from fusec.parse.source import source_of_file
+
+OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
+"""Receives each fusion that a script executes, with its inputs, and returns the outputs, or None if it
+only takes note; then, with None for inputs, each fusion that was defined and never executed."""
+
+
+def run_script(path: str | Path, on_fusion: OnFusion) -> None:
+    """Execute a script; errors of its own become diagnostics that show the script's lines only."""
+    with session.recording(on_fusion) as made:
+        _execute(str(path))
+        for definition in made.definitions:
+            if definition.executed_as is None and definition.is_complete:
+                on_fusion(definition.fusion(), None)
+
+
+def load_script(path: str | Path) -> list[Fusion]:
+    """Return the fusions that a script defines, with the sizes of their first execution."""
+    with session.recording(lambda fusion, actuals: None) as made:
+        _execute(str(path))
+        fusions = [d.executed_as or d.fusion() for d in made.definitions if d.is_complete]
+    if not fusions:
+        raise FusecError(
+            f"`{path}` defines no fusion",
+            help="write `with FusionDefinition() as fd: ...` with at least one fd.add_output",
+        )
+    return fusions
+
+
+def _execute(name: str) -> None:
+    text = source_of_file(name).text
+    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+    try:
+        code = compile(text, name, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise _syntax_error(error, name) from None
+    module = ModuleType("__main__")
+    module.__file__ = name
+    module.__dict__["__builtins__"] = _builtins_with_standin()
+    with _as_main(module, name):
+        try:
+            exec(code, module.__dict__)
+        except StopRecording:
+            return
+        except SystemExit as error:
+            if error.code not in (None, 0):
+                raise FusecError(f"`{name}` exits with {error.code!r}") from None
+        except FusecError as error:
+            raise error.at(_script_span(error.__traceback__)) from None
+        except Exception as error:
+            if not _is_check_of_nothing(error):
+                raise _script_error(error) from None
+
+
+def _builtins_with_standin() -> dict[str, Any]:
+    """Return builtins whose `import torch` finds the stand-in where PyTorch is not installed."""
+    own = dict(builtins.__dict__)
+    if importlib.util.find_spec("torch") is not None:
+        return own
+    modules: dict[str, ModuleType] = {}
+
+    def import_(name: str, *args: Any, **options: Any) -> Any:
+        if name.split(".")[0] != "torch":
+            return builtins.__import__(name, *args, **options)
+        from fusec.parse import torch_standin
+
+        if not modules:
+            print(
+                "torch is not installed: inputs come from fusec's stand-in",
+                file=sys.stderr,
+            )
+            modules.update(torch_standin.make_modules())
+        wanted = torch_standin.need_known(name, modules)
+        names = args[2] if len(args) > 2 else options.get("fromlist")
+        return wanted if names else modules["torch"]
+
+    own["__import__"] = import_
+    return own
+
+
+@contextmanager
+def _as_main(module: ModuleType, name: str) -> Iterator[None]:
+    """Let the script be `__main__`, with its folder first on the path and `nvfuser` meaning fusec."""
+    given = {
+        key: made for key, made in make_modules().items()
+        if key.split(".")[0] not in sys.modules and _is_missing(key.split(".")[0])
+    }  # fmt: skip
+    folder = str(Path(name).resolve().parent)
+    argv, main = sys.argv, sys.modules["__main__"]
+    sys.argv = [name]
+    sys.path.insert(0, folder)
+    sys.modules.update({"__main__": module, **given})
+    try:
+        yield
+    finally:
+        sys.argv, sys.modules["__main__"] = argv, main
+        for key in given:
+            sys.modules.pop(key, None)
+        if folder in sys.path:
+            sys.path.remove(folder)
+
+
+def _is_missing(name: str) -> bool:
+    return importlib.util.find_spec(name) is None
+
+
+def _is_check_of_nothing(error: Exception) -> bool:
+    """Return whether a library refused a result that was never computed."""
+    return NotRun.__name__ in str(error)
+
+
+def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int, int]]:
+    while traceback is not None:
+        if not is_own(traceback.tb_frame):
+            yield traceback.tb_frame.f_code, traceback.tb_lasti, traceback.tb_lineno
+        traceback = traceback.tb_next
+
+
+def _script_frames(traceback: TracebackType | None) -> list[tuple[Span, str]]:
+    """Return the places in the user's own files, outermost first, with their functions' names."""
+    libraries = tuple(p for p in (sys.prefix, sys.base_prefix) if p)
+    found: list[tuple[Span, str]] = []
+    for code, instruction, line in _frames(traceback):
+        if code.co_filename.startswith((*libraries, "<frozen")):
+            continue
+        found.append((of_frame(code, instruction, line).span, code.co_name))
+    return found
+
+
+def _script_span(traceback: TracebackType | None) -> Span | None:
+    frames = _script_frames(traceback)
+    return frames[-1][0] if frames else None
+
+
+def _script_error(error: Exception) -> FusecError:
+    frames = _script_frames(error.__traceback__)
+    notes = [
+        f"called from {span.file}:{span.line}" + ("" if name == "<module>" else f" in {name}")
+        for span, name in reversed(frames[:-1])
+    ]
+    text = str(error).strip()
+    return FusecError(
+        f"the script raises {type(error).__name__}" + (f": {text}" if text else ""),
+        span=frames[-1][0] if frames else None,
+        notes=notes,
+    )
+
+
+def _syntax_error(error: SyntaxError, name: str) -> FusecError:
+    text = (error.text or "").rstrip("\n")
+    column = max(1, error.offset or 1)
+    same_line = error.end_lineno == error.lineno and error.end_offset is not None
+    width = max(1, (error.end_offset or column) - column) if same_line else 1
+    return FusecError(
+        f"the script is not valid Python: {error.msg}",
+        span=Span(name, error.lineno or 1, column, width, text),
+    )

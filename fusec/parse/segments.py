@@ -1,0 +1,104 @@
+"""The `segments:` of a file: values pinned together, with everything their op lines made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.graph import Fusion, Pin
+from fusec.parse import fields
+from fusec.parse.expressions import OpLine
+from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
+
+SCHEDULERS = (
+    "pointwise", "transpose", "reduction", "inner_persistent", "outer_persistent",
+    "inner_outer_persistent", "matmul", "no_op",
+)  # fmt: skip
+_HELP = "write `name: [y, z]` or `name: {values: [y, z], scheduler: pointwise}`"
+
+
+def pins_of(
+    node: YamlNode, fusion: Fusion, lines: Sequence[tuple[OpLine, Span]]
+) -> tuple[Pin, ...]:
+    """Return the segments that the file names."""
+    root = fields.mapping(node, "segments (a mapping)", _HELP)
+    made = _made_by_line(fusion, lines)
+    pins: list[Pin] = []
+    owner: dict[str, tuple[str, Span]] = {}
+    for entry in root.entries:
+        name, options = entry.key.text, entry.value
+        scheduler = None
+        if isinstance(options, Mapping):
+            fields.check_fields(options, ("values", "scheduler"), f"segment `{name}`")
+            scheduler = _scheduler(options.get("scheduler"))
+            listed = options.get("values")
+            if listed is None:
+                raise FusecError(
+                    f"segment `{name}` needs `values`", span=entry.key.span, help=_HELP
+                )
+        else:
+            listed = options
+        values: list[str] = []
+        for item in fields.listing(listed, "a list of values", _HELP).items:
+            fields.text(item, "the name of a value")
+            assert isinstance(item, Scalar)
+            for value in _group(item, fusion, made):
+                if value in owner:
+                    other, place = owner[value]
+                    if other == name and value != item.text:
+                        continue
+                    raise FusecError(
+                        f"`{value}` is in two segments" if other != name
+                        else f"`{value}` is listed twice",
+                        span=item.span,
+                        notes=(f"first listed at {place.place()}, in segment `{other}`",),
+                    )  # fmt: skip
+                owner[value] = (name, item.span)
+                values.append(value)
+        pins.append(Pin(name, tuple(values), scheduler, entry.key.span))
+    return tuple(pins)
+
+
+def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    if item.text in made:
+        return made[item.text]
+    value = fusion.find(item.text)
+    if value is None:
+        names = sorted({v.name for n in fusion.nodes for v in n.outputs})
+        raise FusecError(
+            f"undefined value `{item.text}`", span=item.span, help=fields.did_you_mean(item.text, names)
+        )
+    if value in fusion.input_of:
+        raise FusecError(
+            f"`{item.text}` is an input: segments list results of ops", span=item.span
+        )
+    return (item.text,)
+
+
+def _made_by_line(
+    fusion: Fusion, lines: Sequence[tuple[OpLine, Span]]
+) -> dict[str, tuple[str, ...]]:
+    """Return, for each name of an op line, all values that the line made: nested calls and broadcasts."""
+    line_of = {n.text: k for k, (line, _) in enumerate(lines) for n in line.names}
+    made: list[list[str]] = [[] for _ in lines]
+    pending: list[str] = []
+    for node in fusion.nodes:
+        pending += [v.name for v in node.outputs]
+        named = next((v.name for v in node.outputs if v.name in line_of), None)
+        if named is not None:
+            made[line_of[named]] += pending
+            pending = []
+    return {name: tuple(made[k]) for name, k in line_of.items() if made[k]}
+
+
+def _scheduler(node: YamlNode | None) -> str | None:
+    if node is None:
+        return None
+    name = fields.text(node, "the name of a scheduler")
+    if name not in SCHEDULERS:
+        raise FusecError(
+            f"unknown scheduler `{name}`",
+            span=node.span,
+            help=fields.did_you_mean(name, SCHEDULERS) or "one of " + ", ".join(SCHEDULERS),
+        )
+    return name

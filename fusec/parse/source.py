@@ -1,0 +1,103 @@
+"""The text of a file, and spans into it."""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from fusec.diagnostics import FusecError, Span
+
+MAX_CHARACTERS = 16 * 1024 * 1024
+_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The text of a file; offsets count characters from 0."""
+
+    file: str
+    text: str
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [0, *(m.end() for m in re.finditer("\n", self.text))]
+
+    def line_of(self, offset: int) -> int:
+        """Return the number of the line at `offset`, from 1."""
+        return bisect_right(self._starts, offset)
+
+    def line_text(self, line: int) -> str:
+        """Return a line by number, tabs as single blanks so that carets stand right."""
+        if not 1 <= line <= len(self._starts):
+            return ""
+        start = self._starts[line - 1]
+        end = self.text.find("\n", start)
+        return self.text[start : len(self.text) if end < 0 else end].replace("\t", " ")
+
+    def span(self, start: int, end: int | None = None) -> Span:
+        """Return the span from `start` to `end`, cut at the end of its first line."""
+        start = min(start, len(self.text))
+        line = self.line_of(start)
+        text = self.line_text(line)
+        column = start - self._starts[line - 1] + 1
+        width = 1 if end is None else min(end - start, len(text) - column + 1)
+        return Span(self.file, line, column, max(1, width), text)
+
+
+def source_of_text(text: str, file: str) -> Source:
+    """Return the source of `text`; FusecError if it is empty, binary or too long."""
+    if len(text) > MAX_CHARACTERS:
+        raise FusecError(f"`{file}` is too long for a fusion file ({len(text)} characters)")
+    # The byte-order mark and carriage returns would shift columns.
+    source = Source(file, text.removeprefix("\ufeff").replace("\r\n", "\n"))
+    found = _BINARY.search(source.text)
+    if found is not None:
+        code = f"U+{ord(found[0]):04X}"
+        if found[0] == "\0":
+            raise FusecError(f"`{file}` is a binary file, not a fusion file")
+        raise FusecError(f"control character {code}", span=source.span(found.start()))
+    if not source.text.strip():
+        raise FusecError(f"`{file}` is empty", help="a fusion file begins with `fusion: name`")
+    return source
+
+
+def source_of_file(path: str | os.PathLike[str]) -> Source:
+    """Return the source of the file at `path`; FusecError if it cannot be read as text."""
+    name = os.fspath(path)
+    try:
+        size = os.stat(name).st_size
+        if size > 4 * MAX_CHARACTERS:
+            raise FusecError(f"`{name}` is too long for a fusion file ({size} bytes)")
+        data = Path(name).read_bytes()
+    except FileNotFoundError:
+        raise FusecError(f"no such file: `{name}`", help=_neighbours(name)) from None
+    except IsADirectoryError:
+        raise FusecError(f"`{name}` is a directory, not a fusion file") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise FusecError(f"cannot read `{name}`: {reason}") from None
+    if b"\0" in data[:4096]:
+        raise FusecError(f"`{name}` is a binary file, not a fusion file")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as problem:
+        good = data[: problem.start].decode("utf-8")
+        span = Source(name, good).span(len(good))
+        raise FusecError("the file is not UTF-8 text", span=span) from None
+    return source_of_text(text, name)
+
+
+def _neighbours(name: str) -> str | None:
+    import difflib
+
+    path = Path(name)
+    try:
+        names = [p.name for p in path.parent.iterdir() if p.suffix in (".yaml", ".yml", ".py")]
+    except OSError:
+        return None
+    close = difflib.get_close_matches(path.name, names, n=1)
+    return f"did you mean `{path.with_name(close[0])}`?" if close else None

@@ -1,0 +1,268 @@
+"""A stand-in for the few `torch` calls with which scripts make inputs, backed by NumPy."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dtype import DType
+from fusec.parse.dsl.datatype import as_dtype
+from fusec.parse.torch_standin_tensor import (
+    DTYPES,
+    Size,
+    Storage,
+    Tensor,
+    of_array,
+    of_dtype,
+    refuse,
+)
+
+_CHUNK = 1 << 20
+
+
+class StandIn(ModuleType):
+    """A module that refuses by name what it does not have."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise refuse(f"{self.__name__}.{name}")
+
+
+class Generator:
+    """The random state: every tensor gets a seed of its own when it is asked for."""
+
+    def __init__(self) -> None:
+        """Start at seed 0."""
+        self.reset(0)
+
+    def reset(self, seed: int) -> None:
+        """Start again at `seed`."""
+        self._seeds = np.random.SeedSequence(abs(int(seed)))
+
+    def spawn(self) -> np.random.Generator:
+        """Return a source of its own for one tensor, so that the order of reading does not matter."""
+        return np.random.Generator(np.random.SFC64(self._seeds.spawn(1)[0]))
+
+
+_STATE = Generator()
+
+
+def _sizes(sizes: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, ...]:
+    if "size" in options:
+        sizes = (options.pop("size"),)
+    if len(sizes) == 1 and not isinstance(sizes[0], int):
+        return tuple(int(n) for n in sizes[0])
+    return tuple(int(n) for n in sizes)
+
+
+def _dtype(options: dict[str, Any], default: DType) -> DType:
+    return as_dtype(options.get("dtype")) or default
+
+
+def _filled(
+    shape: tuple[int, ...], dtype: DType, fill: Callable[[np.random.Generator, int], Any]
+) -> Tensor:
+    """Return a tensor whose elements are made in chunks when they are first read."""
+    source, length = _STATE.spawn(), int(np.prod(shape, dtype=np.int64))
+
+    def make() -> Any:
+        array = np.empty(length, dtype.numpy)
+        for start in range(0, length, _CHUNK):
+            count = min(_CHUNK, length - start)
+            array[start : start + count] = fill(source, count)
+        return array
+
+    return Tensor(Storage(length, dtype, make), shape)
+
+
+def _wide(dtype: DType) -> Any:
+    return np.float64 if dtype is dtypes.F64 else np.float32
+
+
+def randn(*sizes: Any, **options: Any) -> Tensor:
+    """Return normally distributed numbers."""
+    shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
+    if dtype.kind == "complex":
+        return _filled(
+            shape, dtype, lambda r, n: r.standard_normal(n) + 1j * r.standard_normal(n)
+        )
+    return _filled(shape, dtype, lambda r, n: r.standard_normal(n, dtype=_wide(dtype)))
+
+
+def rand(*sizes: Any, **options: Any) -> Tensor:
+    """Return numbers from [0, 1)."""
+    shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
+    return _filled(shape, dtype, lambda r, n: r.random(n, dtype=_wide(dtype)))
+
+
+def randint(low: int, high: Any = None, size: Any = None, **options: Any) -> Tensor:
+    """Return integers from [low, high)."""
+    if size is None:
+        low, high, size = 0, low, high
+    return _filled(
+        _sizes((size,), {}), _dtype(options, dtypes.I64), lambda r, n: r.integers(low, high, n)
+    )
+
+
+def randperm(n: int, **options: Any) -> Tensor:
+    """Return a permutation of 0 to n - 1."""
+    order = _STATE.spawn().permutation(int(n))
+    return of_array(order.astype(_dtype(options, dtypes.I64).numpy))
+
+
+def full(size: Any, fill_value: Any, **options: Any) -> Tensor:
+    """Return one number everywhere."""
+    kinds = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F32}
+    dtype = _dtype(options, kinds.get(type(fill_value), dtypes.C64))
+    return _filled(_sizes((size,), {}), dtype, lambda _, n: np.full(n, fill_value))
+
+
+def zeros(*sizes: Any, **options: Any) -> Tensor:
+    """Return zeros."""
+    return full(_sizes(sizes, options), 0, dtype=_dtype(options, dtypes.F32))
+
+
+def ones(*sizes: Any, **options: Any) -> Tensor:
+    """Return ones."""
+    return full(_sizes(sizes, options), 1, dtype=_dtype(options, dtypes.F32))
+
+
+def empty_strided(size: Any, stride: Any, **options: Any) -> Tensor:
+    """Return zeros with given strides."""
+    from fusec.parse.dsl.inputs import span
+
+    return zeros(span(tuple(size), tuple(stride)), **options).as_strided(size, stride)
+
+
+def arange(*bounds: Any, **options: Any) -> Tensor:
+    """Return an arithmetic sequence."""
+    real = any(isinstance(b, float) for b in bounds)
+    dtype = _dtype(options, dtypes.F32 if real else dtypes.I64)
+    return of_array(np.arange(*bounds).astype(dtype.numpy))
+
+
+def tensor(data: Any, **options: Any) -> Tensor:
+    """Return a tensor of numbers."""
+    array: Any = np.asarray(data.view_array() if isinstance(data, Tensor) else data)
+    default = dtypes.of_numpy(array.dtype)
+    if not isinstance(data, (Tensor, np.ndarray)) and default is dtypes.F64:
+        default = dtypes.F32
+    return of_array(array.astype(_dtype(options, default).numpy))
+
+
+def as_strided(input: Tensor, size: Any, stride: Any, storage_offset: int | None = None) -> Tensor:
+    """Return another view of the same memory."""
+    return input.as_strided(size, stride, storage_offset)
+
+
+def _like(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def like(other: Tensor, *rest: Any, **options: Any) -> Tensor:
+        options.setdefault("dtype", other.dtype)
+        if function is randint:
+            return randint(*rest, size=other.shape, **options)
+        return function(other.shape, *rest, **options)
+
+    return like
+
+
+_TOLERANCE = {"f16": 1e-3, "bf16": 1.6e-2, "f32": 1.3e-6, "f64": 1e-7}
+
+
+def allclose(
+    input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False
+) -> bool:
+    """Return whether two tensors are equal within a tolerance."""
+    a, b = (np.asarray(_array(t), dtype=np.complex128) for t in (input, other))
+    return bool(np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan))
+
+
+def _array(value: Any) -> Any:
+    return value.view_array() if isinstance(value, Tensor) else np.asarray(value)
+
+
+def assert_close(
+    actual: Any, expected: Any, *, rtol: float | None = None, atol: float | None = None,
+    equal_nan: bool = False, check_dtype: bool = True, **_: Any,
+) -> None:  # fmt: skip
+    """Fail where two tensors differ in type, shape or by more than a tolerance."""
+    if isinstance(actual, (list, tuple)):
+        for a, b in zip(list[Any](actual), list[Any](expected), strict=True):
+            assert_close(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype)
+        return
+    a, b = _array(actual), _array(expected)
+    if a.shape != b.shape:
+        raise AssertionError(f"the shapes differ: {a.shape} and {b.shape}")
+    if check_dtype and a.dtype != b.dtype:
+        raise AssertionError(f"the element types differ: {a.dtype} and {b.dtype}")
+    exact = [dtypes.of_numpy(v.dtype) for v in (a, b)]
+    relative = max(_TOLERANCE.get(d.name, 0.0) for d in exact) if rtol is None else rtol
+    absolute = (1e-5 if relative else 0.0) if atol is None else atol
+    if not allclose(actual, expected, relative, absolute, equal_nan):
+        difference = np.abs(a.astype(np.complex128) - b.astype(np.complex128)).max()
+        raise AssertionError(f"the tensors differ by up to {difference:g}")
+
+
+def equal(input: Tensor, other: Tensor) -> bool:
+    """Return whether two tensors have the same shape and elements."""
+    a, b = input.view_array(), other.view_array()
+    return a.shape == b.shape and bool((a == b).all())
+
+
+def device(name: Any = "cuda", index: int = 0) -> str:
+    """Return a device's name; one memory stands for all devices."""
+    return name if isinstance(name, str) else f"cuda:{index}"
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """Do nothing, as there is no device here."""
+
+
+def make_modules() -> dict[str, ModuleType]:
+    """Return `torch` and its submodules, with a random state of their own."""
+    _STATE.reset(0)
+    torch, testing, cuda = (StandIn(n) for n in ("torch", "torch.testing", "torch.cuda"))
+    makers = (randn, rand, randint, randperm, full, zeros, ones, empty_strided, arange, tensor)
+    for function in (*makers, as_strided, allclose, equal, device):
+        setattr(torch, function.__name__, function)
+    for function in (randn, rand, randint, full, zeros, ones):
+        setattr(torch, f"{function.__name__}_like", _like(function))
+    shapes = ("transpose", "permute", "reshape", "unsqueeze", "squeeze", "flatten", "clone")
+    named: dict[str, Any] = {
+        **DTYPES,
+        **{short: DTYPES[dtypes.find(short).long] for short in ("float", "half", "double", "long")},
+        **{name: getattr(Tensor, name) for name in shapes},
+        "int": DTYPES["int32"], "cfloat": DTYPES["complex64"], "cdouble": DTYPES["complex128"],
+        "empty": zeros, "empty_like": _like(zeros), "Tensor": Tensor, "Size": Size,
+        "manual_seed": _STATE.reset, "seed": _nothing, "no_grad": contextlib.nullcontext,
+        "inference_mode": contextlib.nullcontext, "set_default_device": _nothing,
+        "get_default_dtype": lambda: of_dtype(dtypes.F32), "from_numpy": of_array,
+        "testing": testing, "cuda": cuda, "__version__": "0.0.0+fusec",
+    }  # fmt: skip
+    for name, value in named.items():
+        setattr(torch, name, value)
+    testing.assert_close = assert_close  # pyright: ignore[reportAttributeAccessIssue]
+    stubs: dict[str, Any] = {
+        "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
+        "synchronize": _nothing, "empty_cache": _nothing, "manual_seed": _STATE.reset,
+        "manual_seed_all": _STATE.reset, "set_device": _nothing,
+        "get_device_capability": lambda *_: (9, 0), "get_device_name": lambda *_: "fusec",
+    }  # fmt: skip
+    for name, value in stubs.items():
+        setattr(cuda, name, value)
+    return {"torch": torch, "torch.testing": testing, "torch.cuda": cuda}
+
+
+def need_known(name: str, modules: dict[str, ModuleType]) -> ModuleType:
+    """Return a module of the stand-in, or refuse by name."""
+    if name not in modules:
+        raise refuse(name)
+    if not isinstance(modules[name], ModuleType):
+        raise FusecError(f"`{name}` is no module")
+    return modules[name]

@@ -1,0 +1,81 @@
+"""YAML's own traps, told with the mend."""
+
+from __future__ import annotations
+
+import re
+
+import yaml
+
+from fusec.diagnostics import FusecError
+from fusec.parse.source import Source
+
+_TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
+_KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?[A-Za-z_]\w*:[^\s:]")
+
+
+def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
+    """Return the error for a mistake that the YAML parser found."""
+    mark = problem.problem_mark or problem.context_mark
+    offset = min(mark.index if mark is not None else 0, len(source.text))
+    if problem.context and problem.context_mark and "quoted scalar" in problem.context:
+        return FusecError(
+            "the quoted text is never closed", span=source.span(problem.context_mark.index)
+        )
+    message, help = _mend(source, problem, offset)
+    notes = ()
+    if problem.context and problem.context_mark and problem.context_mark.index != offset:
+        place = source.span(problem.context_mark.index).place()
+        notes = (f"{problem.context}, begun at {place}",)
+    return FusecError(message, span=source.span(offset), notes=notes, help=help)
+
+
+def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[str, str | None]:
+    text, context = source.text, problem.context or ""
+    here = text[offset : offset + 1]
+    line = source.line_of(offset)
+    if here == "\t":
+        return "a tab indents this line", "YAML indents with blanks: replace the tab"
+    if "flow mapping" in context and here == "[" and _TYPE.search(text, 0, offset):
+        return (
+            "`{...}` ends a value at `[`",
+            'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line without `{}`',
+        )
+    if "flow" in context:
+        closing = "`}`" if "mapping" in context else "`]`"
+        return (
+            f"expected `,` or {closing}",
+            f"close the list opened in line {source.line_of(_context(problem, offset))}",
+        )
+    if "mapping values" in (problem.problem or ""):
+        previous = source.line_text(line - 1)
+        if _KEY_WITHOUT_SPACE.match(previous):
+            return "the line before has no blank after its `:`", "write `name: value`"
+        if _opens_op_list(source, offset):
+            return (
+                "`: ` inside an op line makes it a YAML mapping",
+                "write attributes with `=`, as in `pad(x, value=1)`",
+            )
+        return "unexpected `: `", "check the indentation of this line, or quote the value"
+    if "could not find expected ':'" in (problem.problem or ""):
+        return "expected `name: value`", "every line is a `key: value` pair or begins with `- `"
+    if "cannot start any token" in (problem.problem or ""):
+        return f"a value cannot begin with `{here}`", "quote it"
+    if "did not find expected '-'" in (problem.problem or ""):
+        if here == "=":
+            return (
+                "a list in brackets ends the op line at `]`",
+                "name several results without brackets: `a, b = op(x)`",
+            )
+        return "expected `- `", "every op stands on its own line: `- y = op(x)`"
+    if "did not find expected key" in (problem.problem or ""):
+        return "expected a key", "check the indentation, and that brackets are balanced"
+    return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _context(problem: yaml.MarkedYAMLError, offset: int) -> int:
+    return problem.context_mark.index if problem.context_mark is not None else offset
+
+
+def _opens_op_list(source: Source, offset: int) -> bool:
+    start = source.text.rfind("\n", 0, offset) + 1
+    return re.match(r"\s*- .*=.*\(", source.text[start:offset]) is not None

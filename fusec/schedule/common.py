@@ -1,0 +1,186 @@
+"""What schedulers share: specialised sizes, arguments, index width, and the bytes of a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusec.index.domain import Refusal
+from fusec.ir.dim import Dim, dim, product
+from fusec.ir.graph import Fusion, Value
+from fusec.ir.substitute import substitute_dims
+from fusec.schedule.plan import (
+    Argument,
+    Guard,
+    ScalarArgument,
+    SizeArgument,
+    TensorArgument,
+    Workspace,
+    WorkspaceArgument,
+)
+
+MEMORY_BOUND = frozenset({"pointwise", "movement", "factory", "scalar", "reduction"})
+"""Families of operations that run on an iteration domain."""
+
+INT32_MAX = 2**31 - 1
+
+
+def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
+    """Return the symbols that can stay kernel parameters: those that are only ever whole leading extents.
+
+    A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
+    specialised, so that strides and divisors are constants.
+    """
+    leading: set[str] = set()
+    inner: set[str] = set()
+    for value in fusion.values:
+        for position, extent in enumerate(value.shape):
+            bare = len(extent.terms) == 1 and extent == _symbol_of(extent)
+            (leading if position == 0 and bare else inner).update(extent.symbols)
+        if value.dim is not None:
+            leading |= value.dim.symbols
+    for given in fusion.inputs:
+        for stride in given.strides:
+            known = stride.symbols & set(fusion.hints)
+            inner |= {s for s in known if "." not in s}
+            leading |= {s for s in known if "." in s}
+    for node in fusion.nodes:
+        if node.op.family != "movement":
+            continue
+        for attribute in node.attributes.values():
+            dims: tuple[object, ...] = attribute if isinstance(attribute, tuple) else (attribute,)
+            for item in dims:
+                if isinstance(item, Dim) and item not in [
+                    v.shape[0] for v in node.outputs if v.shape
+                ]:
+                    inner |= item.symbols
+    return frozenset(leading - inner)
+
+
+def _symbol_of(extent: Dim) -> Dim | None:
+    from fusec.ir.dim import symbol
+
+    names = extent.symbols
+    return symbol(next(iter(names))) if len(names) == 1 else None
+
+
+def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mapping[str, int]]:
+    """Return the segment with every symbol but `keep` replaced by its hint, and those sizes."""
+    kept = set(keep)
+    sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
+    return substitute_dims(fusion, {name: dim(size) for name, size in sizes.items()}), sizes
+
+
+def tensor_arguments(
+    fusion: Fusion, workspaces: Iterable[Workspace] = (), sizes: Iterable[SizeArgument] = ()
+) -> tuple[Argument, ...]:
+    """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then the symbols left as sizes.
+
+    An aliased output is written through its input's pointer; pointers to buffers that are written and
+    read are not restrict.
+    """
+    written = {o.alias for o in fusion.outputs if o.alias is not None}
+    arguments: list[Argument] = [
+        TensorArgument(
+            i.value.name, i.value.dtype, i.value.name in written, i.value.name not in written
+        )
+        for i in fusion.inputs
+        if not i.value.is_scalar
+    ]
+    arguments += [
+        TensorArgument(o.value.name, o.value.dtype, True)
+        for o in fusion.outputs
+        if o.alias is None and not o.value.is_scalar
+    ]
+    arguments += [WorkspaceArgument(w.name, w.dtype) for w in workspaces]
+    arguments += [
+        ScalarArgument(i.value.name, i.value.dtype) for i in fusion.inputs if i.value.is_scalar
+    ]
+    from fusec.ir.dim import symbol
+
+    scalar_names = {i.value.name for i in fusion.inputs if i.value.is_scalar}
+    arguments += [
+        SizeArgument(d.name, symbol(d.name), wide=True)
+        for d in fusion.dims
+        if d.name not in scalar_names
+    ]
+    return (*arguments, *sizes)
+
+
+def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
+    """Return whether 64-bit addresses are needed at hint sizes; if not, the guards that keep it true."""
+    guards: list[Guard] = []
+    for value in _memory_values(fusion):
+        elements = _span(fusion, value)
+        if elements.evaluate(fusion.hints) > INT32_MAX // 2:
+            return True, ()
+        if not elements.is_const:
+            guards.append(Guard(elements, "<=", INT32_MAX // 2, "32-bit addresses"))
+    return False, tuple(dict.fromkeys(guards))
+
+
+def _memory_values(fusion: Fusion) -> list[Value]:
+    values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
+    return [v for v in values if not v.is_scalar]
+
+
+def _span(fusion: Fusion, value: Value) -> Dim:
+    given = fusion.input_of.get(value)
+    if given is None:
+        return product(value.shape)
+    reach = dim(1)
+    for extent, stride in zip(value.shape, given.strides, strict=True):
+        reach = reach + (extent - 1) * stride
+    total = product(value.shape)
+    return total if reach == total else reach
+
+
+def traffic(fusion: Fusion) -> int:
+    """Return the bytes that must move at hint sizes: each input and each output once."""
+    total = 0
+    for given in fusion.inputs:
+        if not given.value.is_scalar:
+            distinct = product(
+                e for e, s in zip(given.value.shape, given.strides, strict=True) if s != 0
+            )
+            total += distinct.evaluate(fusion.hints) * given.value.dtype.size
+    for output in fusion.outputs:
+        total += product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
+    return total
+
+
+def work(fusion: Fusion) -> tuple[float, float]:
+    """Return (operations, special-function operations) at hint sizes."""
+    flops = sfu = 0.0
+    for node in fusion.nodes:
+        shape = node.inputs[0].shape if node.op.family == "reduction" else node.output.shape
+        count = product(shape).evaluate(fusion.hints)
+        flops += node.op.cost.flops * count
+        sfu += node.op.cost.sfu * count
+    return flops, sfu
+
+
+def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:
+    """Return a refusal naming the first operation outside `families`, if any."""
+    allowed = set(families)
+    for node in fusion.nodes:
+        if node.op.family not in allowed:
+            return Refusal("operation", f"`{node.op.name}` ({node.op.family}) is not this family's")
+        for value in node.outputs:
+            if (
+                value.dtype.kind == "complex"
+                or value.dtype.bits < 8
+                or value.dtype.name == "f8e8m0"
+            ):
+                return Refusal("dtype", f"{value.dtype} of `{value.name}` has no kernel yet")
+    for given in fusion.inputs:
+        kind = given.value.dtype
+        if kind.kind == "complex" or kind.bits < 8 or kind.name == "f8e8m0":
+            return Refusal("dtype", f"{kind} of `{given.value.name}` has no kernel yet")
+    return None
+
+
+def is_empty(fusion: Fusion) -> bool:
+    """Return whether some tensor of the segment has no element at hint sizes."""
+    return any(
+        product(v.shape).evaluate(fusion.hints) == 0 for v in fusion.values if not v.is_scalar
+    )

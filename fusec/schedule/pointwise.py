@@ -1,0 +1,99 @@
+"""The pointwise scheduler: elementwise and movement operations on one domain, vectorised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.domain import Domain, find_domain
+from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import (
+    dynamic_symbols,
+    is_empty,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+FAMILIES = ("pointwise", "movement", "factory", "scalar")
+
+
+@dataclass(frozen=True)
+class PointwiseParameters:
+    """The choices of a pointwise kernel.
+
+    break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
+    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index: 64-bit addresses.
+    """
+
+    break_point: int
+    vector_width: int
+    unroll: int
+    threads_x: int
+    threads_y: int
+    wide_index: bool
+
+
+class Pointwise:
+    """Accepts segments of elementwise and movement operations with one domain."""
+
+    name = "pointwise"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: every input read once, every output written once."""
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if all(o.value.is_scalar for o in segment.outputs):
+            return Refusal("outputs", "no output is a tensor")
+        domain = find_domain(segment)
+        if isinstance(domain, Refusal):
+            return domain
+        flops, sfu = work(segment)
+        elements = product(domain.reference.shape).evaluate(segment.hints)
+        return Estimate(
+            bytes=traffic(segment),
+            flops=flops,
+            sfu=sfu,
+            efficiency=0.92,
+            ctas=max(1, elements // 1024),
+            kernels=0 if is_empty(segment) else 1,
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of one kernel."""
+        from fusec.schedule.pointwise_choice import choose
+
+        fusion, sizes = specialise(segment, dynamic_symbols(segment))
+        domain = find_domain(fusion)
+        assert isinstance(domain, Domain)
+        wide, guards = needs_wide_index(fusion)
+        parameters, facts = choose(fusion, domain, wide)
+        rows = product(a.extent for a in domain.axes[: parameters.break_point])
+        columns = product(a.extent for a in domain.axes[parameters.break_point :])
+        chunks = ceildiv(columns, parameters.vector_width)
+        if parameters.break_point:
+            grid = (
+                ceildiv(rows, parameters.threads_y * parameters.unroll),
+                ceildiv(chunks, parameters.threads_x),
+                dim(1),
+            )
+        else:
+            grid = (ceildiv(chunks, parameters.threads_x * parameters.unroll), dim(1), dim(1))
+        kernel = Kernel(
+            name=f"{fusion.name}_pointwise",
+            template="pointwise",
+            parameters=parameters,
+            grid=grid,
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+        )
+        return KernelPlan(
+            self.name, fusion, (kernel,), parameters, guards=(*guards, *facts), specialised=sizes
+        )

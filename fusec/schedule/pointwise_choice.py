@@ -1,0 +1,121 @@
+"""Chooses the break point and the vector width of a pointwise kernel from its accesses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusec.index.access import Facts, access_class
+from fusec.index.domain import Domain
+from fusec.index.expression import Index, Quotient, Remainder, Var, delinearize, linearize, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.index.movement import Conditions
+from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.graph import Fusion, Value
+from fusec.schedule.layout import output_strides_in
+from fusec.schedule.plan import Guard
+from fusec.schedule.pointwise import PointwiseParameters
+
+THREADS = 256
+
+
+def bind(
+    domain: Domain, break_point: int, width: int
+) -> tuple[Mapping[Var, Index], tuple[Var, ...]]:
+    """Return the axes in loop variables (row, chunk, lane), and those variables."""
+    outer, inner = domain.axes[:break_point], domain.axes[break_point:]
+    row = Var("row", product(a.extent for a in outer))
+    columns = product(a.extent for a in inner)
+    chunk, lane = Var("chunk", ceildiv(columns, width)), Var("v", dim(width))
+    column = of_var(chunk) * width + of_var(lane) if width > 1 else of_var(Var("chunk", columns))
+    at = (
+        *delinearize(of_var(row), (a.extent for a in outer)),
+        *delinearize(column, (a.extent for a in inner)),
+    )
+    return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
+
+
+def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions, int]]:
+    """Return address, conditions and element size of every load and store."""
+    found: list[tuple[Index, Conditions, int]] = []
+    roots: list[Instance] = []
+    for output in fusion.outputs:
+        coordinates, conditions = lowering.home(output.value)
+        address = linearize(coordinates, output_strides_in(fusion, output))
+        found.append((address, conditions, output.value.dtype.size))
+        roots.append(lowering.at(output.value, coordinates, conditions))
+    seen: set[Instance] = set()
+    while roots:
+        instance = roots.pop()
+        if instance in seen:
+            continue
+        seen.add(instance)
+        roots.extend(instance.operands)
+        if instance.kind == "load" and instance.address is not None:
+            found.append((instance.address, instance.conditions, instance.dtype.size))
+    return found
+
+
+def choose(
+    fusion: Fusion, domain: Domain, wide: bool
+) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
+    """Return the parameters of least cost, and the divisibility facts that they rely on."""
+    smallest = min(v.dtype.size for v in _tensors(fusion))
+    widths = [w for w in (16, 8, 4, 2, 1) if w * smallest <= 16]
+    best: tuple[float, int, int, Facts] | None = None
+    for break_point in range(max(1, len(domain.axes))):
+        for width in widths:
+            facts = Facts(fusion.hints)
+            cost = _cost(fusion, domain, break_point, width, facts)
+            if best is None or cost < best[0]:
+                best = (cost, break_point, width, facts)
+    assert best is not None
+    _, break_point, width, facts = best
+    return _shape(fusion, domain, break_point, width, wide), tuple(
+        Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
+    )
+
+
+def _tensors(fusion: Fusion) -> list[Value]:
+    values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
+    return [v for v in values if not v.is_scalar]
+
+
+def _cost(fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts) -> float:
+    """Return instructions per element, roughly: accesses by class, and divisions."""
+    binding, (_, chunk, lane) = bind(domain, break_point, width)
+    columns = product(a.extent for a in domain.axes[break_point:])
+    if width > 1 and break_point and not facts.multiple(columns, width):
+        return float("inf")
+    lowering = Lowering(fusion, domain, binding)
+    cost = 0.02 * break_point
+    size = columns.evaluate(fusion.hints)
+    if break_point and size < 32 * width:
+        cost += 32 * width / max(1, size)  # short rows leave threads idle
+    for address, conditions, bytes_ in accesses(fusion, lowering):
+        kind = access_class(address, conditions, lane, width, facts)
+        pieces = max(1, width * bytes_ // 16)
+        cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
+        if kind == "scalar" and address.coefficient(chunk) != width:
+            cost += 4.0  # strided: each access its own sector
+        for atom in _atoms(address):
+            per_vector = lane not in atom.inner.variables
+            row_only = chunk not in atom.inner.variables and per_vector
+            cost += 0.05 if row_only else 1.0 / width if per_vector else 1.0
+    return cost
+
+
+def _atoms(address: Index) -> list[Quotient | Remainder]:
+    return [a for a, _ in address.terms if not isinstance(a, Var)]
+
+
+def _shape(
+    fusion: Fusion, domain: Domain, break_point: int, width: int, wide: bool
+) -> PointwiseParameters:
+    columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
+    bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
+    unroll = 1 if bytes_per_thread >= 48 else 2
+    if not break_point:
+        return PointwiseParameters(0, width, unroll, THREADS, 1, wide)
+    chunks = max(1, -(-columns // width))
+    threads_x = min(THREADS, 1 << max(0, (chunks - 1).bit_length()))
+    return PointwiseParameters(break_point, width, unroll, threads_x, THREADS // threads_x, wide)
