@@ -1,3 +1,25 @@
 """fusec compiles fusion definitions into readable CUDA kernels."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fusec.ir.dim import ceildiv, maximum, minimum
+    from fusec.parse.dsl import DataType, FusionDefinition
+
 __version__ = "0.1.0"
+__all__ = ["DataType", "FusionDefinition", "__version__", "ceildiv", "maximum", "minimum"]
+
+
+def __getattr__(name: str) -> Any:
+    # Looked up on first use, so that `import fusec` loads nothing else.
+    if name in ("DataType", "FusionDefinition"):
+        from fusec.parse import dsl
+
+        return getattr(dsl, name)
+    if name in ("ceildiv", "maximum", "minimum"):
+        from fusec.ir import dim
+
+        return getattr(dim, name)
+    raise AttributeError(f"module 'fusec' has no attribute {name!r}")

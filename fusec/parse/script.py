@@ -22,8 +22,8 @@ from fusec.parse.nvfuser_modules import make_modules
 from fusec.parse.source import source_of_file
 
 OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
-"""Receives each fusion that a script executes, with its inputs, and returns the outputs, or None if it
-only takes note; then, with None for inputs, each fusion that was defined and never executed."""
+"""Receives each fusion that a script executes, with its inputs; returns the outputs, or None if it only
+takes note. Then receives, with None for inputs, each fusion that was defined and never executed."""
 
 
 def run_script(path: str | Path, on_fusion: OnFusion) -> None:
@@ -101,7 +101,7 @@ def _builtins_with_standin() -> dict[str, Any]:
 
 @contextmanager
 def _as_main(module: ModuleType, name: str) -> Iterator[None]:
-    """Let the script be `__main__`, with its folder first on the path and `nvfuser` meaning fusec."""
+    """Let the script be `__main__`, its folder first on the path, and `nvfuser` mean fusec."""
     given = {
         key: made for key, made in make_modules().items()
         if key.split(".")[0] not in sys.modules and _is_missing(key.split(".")[0])

@@ -47,7 +47,7 @@ class Generator:
         self._seeds = np.random.SeedSequence(abs(int(seed)))
 
     def spawn(self) -> np.random.Generator:
-        """Return a source of its own for one tensor, so that the order of reading does not matter."""
+        """Return a source for one tensor, so that the order of reading does not matter."""
         return np.random.Generator(np.random.SFC64(self._seeds.spawn(1)[0]))
 
 
@@ -90,9 +90,7 @@ def randn(*sizes: Any, **options: Any) -> Tensor:
     """Return normally distributed numbers."""
     shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
     if dtype.kind == "complex":
-        return _filled(
-            shape, dtype, lambda r, n: r.standard_normal(n) + 1j * r.standard_normal(n)
-        )
+        return _filled(shape, dtype, lambda r, n: r.standard_normal(n) + 1j * r.standard_normal(n))
     return _filled(shape, dtype, lambda r, n: r.standard_normal(n, dtype=_wide(dtype)))
 
 

@@ -267,6 +267,9 @@ class Tensor:
     def __getitem__(self, index: Any) -> Tensor:
         return of_array(self.view_array()[index])
 
+    def __neg__(self) -> Tensor:
+        return _compute(operator.mul, self, -1)
+
     def __iter__(self) -> Any:
         return (self[k] for k in range(len(self)))
 
@@ -319,7 +322,6 @@ def _install_casts_and_arithmetic() -> None:
 
         setattr(Tensor, f"__{name}__", forward)
         setattr(Tensor, f"__r{name}__", backward)
-    setattr(Tensor, "__neg__", lambda self: _compute(operator.mul, self, -1))
 
 
 def _compute(function: Callable[[Any, Any], Any], a: Any, b: Any) -> Tensor:

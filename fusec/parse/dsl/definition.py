@@ -25,12 +25,10 @@ from fusec.parse.dsl.session import current
 UNKNOWN_SIZE = 64
 """The default of a `-1` until `execute` shows the actual size."""
 
-_EXECUTE_OPTIONS = frozenset(
-    """
+_EXECUTE_OPTIONS = """
     device save_repro_inputs _enable_options _disable_options override_user_schedule profile
     capture_debug_output print_repro auto_schedule fusion_execution_cache
-    """.split()
-)
+"""
 
 
 class Operations:
@@ -84,6 +82,7 @@ class FusionDefinition:
         self._defined = False
         self._has_outputs = False
         self._finished: Fusion | None = None
+        self._hints: dict[str, int] = {}
         self.executed_as: Fusion | None = None
         if hasattr(id, "adopt_definition"):
             id.adopt_definition(self)
@@ -116,6 +115,11 @@ class FusionDefinition:
                 name, default, multiple_of=multiple_of, anonymous=anonymous,
                 buckets=tuple(buckets), span=_span(place),
             )  # fmt: skip
+
+    def set_hint(self, symbol: str, value: int) -> None:
+        """Set the size, at which decisions are made, of a dim or of a stride `x.stride0`."""
+        self._finished = None
+        self._hints[symbol] = value
 
     def define_tensor(
         self,
@@ -249,7 +253,7 @@ class FusionDefinition:
         with placed():
             if self._finished is None:
                 self._define()
-                self._finished = self.builder.finish()
+                self._finished = inputs.with_hints(self.builder.finish(), self._hints)
             return self._finished
 
     @property
@@ -272,7 +276,7 @@ class FusionDefinition:
     def execute(self, inputs: Iterable[Any], **options: Any) -> list[Any]:
         """Run the fusion on `inputs` and return its outputs, without those written into inputs."""
         with placed():
-            unknown = options.keys() - _EXECUTE_OPTIONS
+            unknown = options.keys() - set(_EXECUTE_OPTIONS.split())
             if unknown:
                 raise FusecError(f"execute has no argument `{min(unknown)}`")
             from fusec.parse.dsl.execute import execute

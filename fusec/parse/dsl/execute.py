@@ -1,4 +1,4 @@
-"""`fd.execute` and `fd.validate`: actual inputs to an executor, results back to the caller's kind."""
+"""`fd.execute` and `fd.validate`: inputs to an executor, results back to the caller."""
 
 from __future__ import annotations
 
@@ -26,10 +26,11 @@ def _stop(*_: Any, **__: Any) -> Any:
     raise StopRecording
 
 
-for _name in (
-    "getitem iter len bool float int index array call eq ne lt le gt ge add radd sub rsub mul rmul "
-    "truediv rtruediv pow rpow matmul rmatmul neg abs"
-).split():
+_USES = """
+    getitem iter len bool float int index array call eq ne lt le gt ge add radd sub rsub mul rmul
+    truediv rtruediv pow rpow matmul rmatmul neg abs
+"""
+for _name in _USES.split():
     setattr(NotRun, f"__{_name}__", _stop)
 
 
@@ -38,9 +39,7 @@ def execute(bound: Fusion, actuals: Sequence[Actual], executor: Executor) -> lis
     return _deliver(bound, actuals, executor(bound, tuple(actuals)))
 
 
-def _deliver(
-    bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any] | None
-) -> list[Any]:
+def _deliver(bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any] | None) -> list[Any]:
     if results is None:
         return [NotRun() for o in bound.outputs if o.alias is None]
     wrap = next((a.wrap for a in actuals if a.wrap is not None), None)
@@ -80,7 +79,7 @@ def _evaluated(fusion: Fusion, actuals: Sequence[Actual]) -> list[Any]:
 
     names = [i.value.name for i in fusion.inputs]
     arrays = {name: actual.array() for name, actual in zip(names, actuals, strict=True)}
-    values = evaluate(fusion, arrays)
+    values = evaluate(fusion, arrays, fusion.hints)
     return [values[o.value.name] for o in fusion.outputs if o.alias is None]
 
 

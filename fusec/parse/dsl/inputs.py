@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from fusec.ir.graph import Fusion, Input
 
 @dataclass(frozen=True, eq=False)
 class Actual:
-    """An input given to `execute`: what it looks like, and how to get its data when they are needed.
+    """An input given to `execute`: what it looks like, and how to get its data.
 
     strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
     into the caller's memory; `wrap` makes a result of the caller's kind out of an array.
@@ -127,7 +127,7 @@ def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int
 
 
 def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
-    """Return the fusion with the sizes and scalars of `actuals` as defaults; FusecError if they differ."""
+    """Return the fusion with sizes and scalars of `actuals` as defaults, once they are checked."""
     if len(actuals) != len(fusion.inputs):
         raise FusecError(
             f"{len(actuals)} inputs are given, the fusion takes {len(fusion.inputs)}",
@@ -153,11 +153,16 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
             if actual.shape[axis] != 1 and 0 not in actual.shape:
                 pending.append((stride, actual.strides[axis], f"the stride of {place}", declared))
     _solve(pending, sizes)
-    facts = tuple(
-        replace(fact, default=sizes[fact.name][0]) if fact.name in sizes else fact
-        for fact in fusion.dims
-    )
-    return replace(fusion, inputs=tuple(inputs), dims=facts)
+    hints = {name: size for name, (size, _) in sizes.items()}
+    return with_hints(replace(fusion, inputs=tuple(inputs)), hints)
+
+
+def with_hints(fusion: Fusion, hints: Mapping[str, int]) -> Fusion:
+    """Return the fusion with other default sizes."""
+    if not hints:
+        return fusion
+    facts = tuple(replace(f, default=hints.get(f.name, f.default)) for f in fusion.dims)
+    return replace(fusion, dims=facts)
 
 
 def _check_kind(declared: Input, actual: Actual) -> None:
@@ -187,7 +192,7 @@ def _check_kind(declared: Input, actual: Actual) -> None:
 def _solve(
     pending: Sequence[tuple[Dim, int, str, Input]], sizes: dict[str, tuple[int, str]]
 ) -> None:
-    """Match declared sizes with actual ones: plain symbols first, then everything else is checked."""
+    """Match declared sizes with actual ones: first plain symbols, then all others."""
     for size, actual, place, declared in pending:
         if str(size) in size.symbols:
             known = sizes.setdefault(str(size), (actual, place))
@@ -204,7 +209,4 @@ def _solve(
         expected = size.evaluate(values)
         if expected != actual:
             text = str(size) if size.is_const else f"{size} = {expected}"
-            raise FusecError(
-                f"{place} is {actual}, it is declared as {text}", span=declared.span
-            )
-
+            raise FusecError(f"{place} is {actual}, it is declared as {text}", span=declared.span)

@@ -1,4 +1,4 @@
-"""What nvFuser's API offers and fusec refuses by name: manual scheduling, and views of its internals."""
+"""What fusec refuses of nvFuser's API by name: manual scheduling, and views of internals."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.parse.dsl.place import here
 
-SCHEDULING = frozenset(
-    """
+_SCHEDULING = """
     sched schedule manual_execute manual_validate split merge reorder swizzle swizzle1d rfactor
     inner_split outer_split cache_after cache_before cache_fork set_memory_type set_device_mesh
     set_allocation_domain parallelize axis domain get_root_domain get_logical_domain
@@ -18,19 +17,18 @@ SCHEDULING = frozenset(
     warp_specialize multidevice_schedule add_device_mesh ParallelType MemoryType CacheOp
     LoadStoreOpType IdMappingMode SchedulerType LaunchParams CompileParams HeuristicParams
     PointwiseParams ReductionParams MatmulParams KernelExecutor idm
-    """.split()
-)
+"""
+SCHEDULING = frozenset(_SCHEDULING.split())
 
-INTERNALS = frozenset(
-    """
+_INTERNALS = """
     last_cuda_code cuda_code_for last_scheduled_fusion_ir scheduled_fusion_ir_for print_math
     print_kernel profile last_repro_script repro_script_for FusionExecutorCache FusionCache
     PythonProfiler LruFusionCache translate_fusion execute_with_dtensors nvf_cutlass clone
     validate_with_auto_inferred_outputs get_val_tolerances compute_tensor_descriptor
     SchedulerDesc multidevice Communicator DeviceMesh Sharding CommunicatorBackend
     MultiDeviceExecutor segment segment_index_space fusion_cache
-    """.split()
-)
+"""
+INTERNALS = frozenset(_INTERNALS.split())
 
 
 def refuse(name: str, owner: str, known: Iterable[str] = ()) -> FusecError:

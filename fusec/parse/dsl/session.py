@@ -27,7 +27,7 @@ class Session:
 
 
 def _execute_with_driver(fusion: Fusion, actuals: tuple[Actual, ...]) -> Sequence[Any]:
-    # The driver stands above the front ends, so it is looked up when a plain Python program needs it.
+    # The driver stands above the front ends: looked up only when a plain program needs it.
     driver = importlib.import_module("fusec.driver")
     return driver.execute(fusion, [a.array() for a in actuals])
 

@@ -15,7 +15,7 @@ Contiguity = tuple[bool | None, ...]
 
 @dataclass(frozen=True)
 class TensorForm:
-    """A declared tensor: sizes (-1: unknown), contiguity in nvFuser's order, hints for unknown sizes.
+    """A declared tensor: sizes (-1: unknown), contiguity in nvFuser's order, hints for sizes.
 
     `strides` is fusec's own addition: each stride as a size expression, instead of contiguity.
     """
@@ -30,7 +30,7 @@ class TensorForm:
 
 
 _SHAPE_NAMES = ("shape", "sizes", "symbolic_sizes", "symbolic_shape")
-_OPTIONS = {"contiguity", "contiguous", "strides", "dtype", "is_cpu", "static_sizes", "stride_order"}
+_OPTIONS = {"contiguity", "strides", "dtype", "is_cpu", "static_sizes", "stride_order"}
 
 
 def read_form(args: tuple[Any, ...], options: dict[str, Any]) -> TensorForm:
