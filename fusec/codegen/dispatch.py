@@ -1,0 +1,35 @@
+"""From a kernel plan to CUDA text: each template's view is made by the module of its family."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from fusec.codegen.render import KernelSource, render
+from fusec.schedule.plan import Kernel, KernelPlan
+
+# Each module has `view(plan, kernel)`; loaded when a kernel of its family is rendered.
+VIEWS = {
+    "pointwise": "fusec.codegen.pointwise",
+    "transpose": "fusec.codegen.transpose",
+    "reduction": "fusec.codegen.reduction",
+    "reduction_inner": "fusec.codegen.reduction",
+    "reduction_outer": "fusec.codegen.reduction",
+    "inner_persistent": "fusec.codegen.inner_persistent",
+    "outer_persistent": "fusec.codegen.outer_persistent",
+    "inner_outer_persistent": "fusec.codegen.inner_outer_persistent",
+    "column_finish": "fusec.codegen.inner_outer_persistent",
+    "matmul_simt": "fusec.codegen.matmul",
+    "matmul_mma": "fusec.codegen.matmul",
+    "matmul_wgmma": "fusec.codegen.matmul",
+    "matmul_split_k": "fusec.codegen.matmul",
+}
+
+
+def kernel_source(plan: KernelPlan, kernel: Kernel) -> KernelSource:
+    """Return the CUDA text of one kernel of a plan."""
+    return render(kernel, import_module(VIEWS[kernel.template]).view(plan, kernel))
+
+
+def plan_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:
+    """Return the CUDA text of every kernel of a plan, in launch order."""
+    return tuple(kernel_source(plan, kernel) for kernel in plan.kernels)

@@ -1,0 +1,155 @@
+"""The stages from a file to kernels, each timed; every command is a call into this module."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.options import CompileOptions
+
+if TYPE_CHECKING:
+    from fusec.codegen.render import KernelSource
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.graph import Fusion
+    from fusec.run.build import Artifact, Progress
+    from fusec.schedule.plan import KernelPlan
+    from fusec.segment.segmented import SegmentedFusion
+
+
+@dataclass
+class Timings:
+    """Seconds by stage, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    def measure(self, stage: str, function: Callable[[], Any]) -> Any:
+        """Return what `function` returns, adding its time to `stage`."""
+        start = time.perf_counter()
+        result = function()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+        return result
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A fusion taken to kernel plans and CUDA text."""
+
+    original: Fusion
+    fusion: Fusion
+    segmented: SegmentedFusion
+    plans: tuple[KernelPlan, ...]
+    sources: tuple[tuple[KernelSource, ...], ...]
+    timings: Timings
+
+    @property
+    def kernel_sources(self) -> tuple[KernelSource, ...]:
+        """Return every kernel's text in launch order."""
+        return tuple(source for sources in self.sources for source in sources)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A planned fusion with its host program and its built kernels, by (kernel, arch)."""
+
+    planned: Planned
+    program: HostProgram
+    artifacts: Mapping[tuple[str, str], Artifact]
+
+
+def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
+    """Return the fusion of a YAML file or a script; `sizes` replace defaults by name."""
+    fusions = load_all(path, sizes)
+    if len(fusions) > 1:
+        names = ", ".join(f.name for f in fusions)
+        raise FusecError(f"`{path}` defines {len(fusions)} fusions: {names}", help="use `fusec run`")
+    return fusions[0]
+
+
+def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
+    """Return every fusion of a file: one for YAML, one for each definition of a script."""
+    if Path(path).suffix == ".py":
+        from fusec.parse.script import load_script
+
+        return [with_sizes(f, sizes or {}) for f in load_script(path)]
+    from fusec.parse import read_file
+
+    return [read_file(path, dict(sizes or {}))]
+
+
+def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return the fusion with other default sizes; FusecError for an unknown dim or a broken fact."""
+    if not sizes:
+        return fusion
+    from fusec.run.inputs import choose_sizes
+
+    chosen = choose_sizes(fusion, sizes)
+    return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
+
+
+def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
+    """Return the fusion after the pre-segmentation passes."""
+    from fusec.passes import run_pipeline
+
+    return run_pipeline(
+        fusion, without=options.without, stop_after=options.stop_after, observer=observer
+    )
+
+
+def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
+    """Return the segments of an optimised fusion."""
+    from fusec import target
+    from fusec.schedule.registry import schedulers
+    from fusec.segment.search import segment as search
+
+    return search(fusion, schedulers(), target.find(options.target))
+
+
+def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[KernelPlan, ...]:
+    """Return each segment's kernel plan."""
+    from fusec import target
+    from fusec.schedule.registry import find
+
+    gpu = target.find(options.target)
+    return tuple(find(s.scheduler).build(s.fusion, gpu) for s in segmented.segments)
+
+
+def plan(fusion: Fusion, options: CompileOptions) -> Planned:
+    """Return a fusion's segments, plans and CUDA text."""
+    from fusec.codegen.dispatch import plan_sources
+
+    timings = Timings()
+    optimised = timings.measure("passes", lambda: optimise(fusion, options))
+    segmented = timings.measure("segment", lambda: segment(optimised, options))
+    plans = timings.measure("schedule", lambda: plan_segments(segmented, options))
+    sources = timings.measure("codegen", lambda: tuple(plan_sources(p) for p in plans))
+    return Planned(fusion, optimised, segmented, plans, sources, timings)
+
+
+def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
+    """Return a planned fusion with its kernels built for every target."""
+    from fusec.hostir.assemble import assemble
+    from fusec.run.build import Source
+    from fusec.run.build import build as build_kernels
+    from fusec.run.cache import Cache
+
+    sources = [Source(s.name, s.text) for s in planned.kernel_sources]
+    cache = None if options.use_cache else Cache(None)
+    artifacts = planned.timings.measure(
+        "build",
+        lambda: build_kernels(
+            sources, options.targets, options.jobs, cache=cache, progress=progress
+        ),
+    )
+    program = assemble(planned.segmented, planned.plans)
+    return Compiled(planned, program, artifacts)
+
+
+def compile_fusion(
+    fusion: Fusion, options: CompileOptions, progress: Progress | None = None
+) -> Compiled:
+    """Return a fusion compiled for every target of the options."""
+    return build(plan(fusion, options), options, progress)

@@ -1,0 +1,261 @@
+"""What happens on the host, as data: buffers, and instructions over them in order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Union
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, Shape, dim, product, shape_text
+from fusec.ir.dtype import DType
+from fusec.schedule.plan import (
+    Argument,
+    Guard,
+    ScalarArgument,
+    SizeArgument,
+    TensorArgument,
+    TensorMapArgument,
+    WorkspaceArgument,
+)
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory by name; `role` is input, output, temporary or workspace. Strides in elements."""
+
+    name: str
+    role: str
+    dtype: DType
+    shape: Shape
+    strides: Shape
+
+    @property
+    def elements(self) -> Dim:
+        """Return the number of elements of a dense buffer."""
+        return product(self.shape)
+
+    def __str__(self) -> str:
+        layout = "" if self.strides == dense_strides(self.shape) else f" strides {shape_text(self.strides)}"
+        return f"{self.role} {self.name}: {self.dtype}{shape_text(self.shape)}{layout}"
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A scalar input, passed to kernels by value; `default` is used where none is given."""
+
+    name: str
+    dtype: DType
+    default: bool | int | float | complex | None = None
+
+    def __str__(self) -> str:
+        return f"scalar {self.name}: {self.dtype}{'' if self.default is None else f' = {self.default}'}"
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Give a buffer memory of its own."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"allocate {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Free:
+    """Give a buffer's memory back."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"free {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Make a buffer a view of another one, at an offset in elements."""
+
+    buffer: str
+    of: str
+    offset: Dim
+
+    def __str__(self) -> str:
+        place = "" if self.offset == 0 else f" at {self.offset}"
+        return f"alias {self.buffer} = {self.of}{place}"
+
+
+@dataclass(frozen=True)
+class Memset:
+    """Fill a buffer with zeros; `once` when it is allocated only: kernels leave it as they found it."""
+
+    buffer: str
+    once: bool = False
+
+    def __str__(self) -> str:
+        return f"memset {self.buffer}{' once' if self.once else ''}"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy a dense buffer's bytes into another one."""
+
+    target: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"copy {self.target} <- {self.source}"
+
+
+@dataclass(frozen=True)
+class EncodeTensorMap:
+    """Describe a buffer to the bulk copy unit; launches refer to the map by name."""
+
+    name: str
+    map: TensorMapArgument
+
+    def __str__(self) -> str:
+        shape = shape_text(self.map.extents)
+        box = "x".join(str(b) for b in self.map.box)
+        return f"encode {self.name} = {self.map.buffer} {shape} box {box} swizzle {self.map.swizzle}"
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a kernel; arguments name buffers, scalars and tensor maps of the program."""
+
+    kernel: str
+    segment: str
+    grid: tuple[Dim, Dim, Dim]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    def __str__(self) -> str:
+        arguments = ", ".join(argument_text(a) for a in self.arguments)
+        extra = f" shared {self.shared_bytes}" if self.shared_bytes else ""
+        if self.cluster != (1, 1, 1):
+            extra += f" cluster {_triple(self.cluster)}"
+        return f"launch {self.kernel} <{_triple(self.grid)}; {_triple(self.block)}>{extra} ({arguments})"
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Return the buffers that the kernel writes, workspaces aside."""
+        return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
+
+
+Instruction = Union[Allocate, Free, Alias, Memset, Copy, EncodeTensorMap, Launch]
+
+
+def _triple(values: Iterable[object]) -> str:
+    return ", ".join(str(v) for v in values)
+
+
+def argument_text(argument: Argument) -> str:
+    """Return one launch argument as text; `!` marks what is written."""
+    if isinstance(argument, TensorArgument):
+        return f"{argument.name}{'!' if argument.written else ''}"
+    if isinstance(argument, SizeArgument):
+        return str(argument.value)
+    return f"{argument.name}!" if isinstance(argument, WorkspaceArgument) else argument.name
+
+
+def dense_strides(shape: Shape) -> Shape:
+    """Return the strides of a dense row-major tensor."""
+    return tuple(product(shape[k + 1 :]) for k in range(len(shape)))
+
+
+@dataclass(frozen=True)
+class HostProgram:
+    """Everything that a run needs besides the kernels' machine code."""
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    scalars: tuple[Scalar, ...]
+    instructions: tuple[Instruction, ...]
+    outputs: tuple[str, ...]
+    guards: tuple[Guard, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+    """(output, input whose memory it is written into)"""
+
+    @cached_property
+    def buffer(self) -> Mapping[str, Buffer]:
+        """Return the buffers by name."""
+        return {b.name: b for b in self.buffers}
+
+    @property
+    def inputs(self) -> tuple[Buffer, ...]:
+        """Return the tensors that the caller gives."""
+        return tuple(b for b in self.buffers if b.role == "input")
+
+    @property
+    def launches(self) -> tuple[Launch, ...]:
+        """Return the kernel launches in order."""
+        return tuple(i for i in self.instructions if isinstance(i, Launch))
+
+    def check_guards(self, sizes: Mapping[str, int]) -> None:
+        """Raise FusecError for the first guard that does not hold at `sizes`."""
+        for guard in self.guards:
+            if not guard.holds(sizes):
+                raise FusecError(
+                    f"these kernels are not built for the sizes given: `{guard}` does not hold",
+                    notes=(f"{guard.value} is {guard.value.evaluate(sizes)}", *filter(None, [guard.reason])),
+                    help="compile again with these sizes",
+                )
+
+    def text(self) -> str:
+        """Return the program as text, one line for each buffer, guard and instruction."""
+        lines = [f"host program {self.name}:"]
+        lines += [f"  {b}" for b in self.buffers]
+        lines += [f"  {s}" for s in self.scalars]
+        lines += [f"  guard {g}" for g in self.guards]
+        lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
+        lines.append(f"  return {', '.join(self.outputs)}")
+        return "\n".join(lines) + "\n"
+
+
+def check_program(program: HostProgram) -> None:
+    """Raise FusecError where an instruction names what is not there or not allocated."""
+    scalars = {s.name for s in program.scalars}
+    live = {b.name for b in program.inputs}
+    maps = set[str]()
+
+    def need(name: str, instruction: Instruction) -> None:
+        if name not in live:
+            raise FusecError(f"host program `{program.name}`: `{instruction}` uses `{name}`, which has no memory")
+
+    for instruction in program.instructions:
+        match instruction:
+            case Allocate(buffer):
+                live.add(buffer)
+            case Free(buffer):
+                need(buffer, instruction)
+                live.remove(buffer)
+            case Alias(buffer, of, _):
+                need(of, instruction)
+                live.add(buffer)
+            case Memset(buffer, _):
+                need(buffer, instruction)
+            case Copy(target, source):
+                need(target, instruction)
+                need(source, instruction)
+            case EncodeTensorMap(name, described):
+                need(described.buffer, instruction)
+                maps.add(name)
+            case Launch():
+                for argument in instruction.arguments:
+                    if isinstance(argument, (TensorArgument, WorkspaceArgument)):
+                        need(argument.name, instruction)
+                    elif isinstance(argument, TensorMapArgument) and argument.name not in maps:
+                        raise FusecError(f"`{instruction}` uses tensor map `{argument.name}`, not encoded")
+                    elif isinstance(argument, ScalarArgument) and argument.name not in scalars:
+                        raise FusecError(f"`{instruction}` uses `{argument.name}`, not a scalar input")
+    for name in program.outputs:
+        need(name, Free(name))
+
+
+def zero() -> Dim:
+    """Return the offset 0."""
+    return dim(0)

@@ -1,0 +1,261 @@
+"""The text form of a fusion: a fusion file that reads back equal, one op line per node."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from itertools import permutations
+from typing import Any
+
+from fusec.ir.dim import Dim, dim, product
+from fusec.ir.dtype import BOOL, F64, I64, DType
+from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Pin
+
+_PLAIN_DOC = re.compile(r"[A-Za-z](?:[^\n:#\"\t]|:(?=[^\s]))*[^\s:]")
+_PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
+_MAX_PERMUTED_RANK = 7
+Contiguity = tuple[bool | None, ...]
+
+
+def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: bool = True) -> str:
+    """Return `fusion` as a fusion file.
+
+    `segments` are printed instead of the fusion's own pins; `types` adds the type of every result as a
+    comment.
+    """
+    return "\n".join(_lines(fusion, fusion.pins if segments is None else segments, types)) + "\n"
+
+
+def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str]:
+    yield f"fusion: {fusion.name}"
+    if fusion.doc:
+        yield from _doc(fusion.doc)
+    yield from _section("dims", _dims(fusion))
+    yield from _section("inputs", (line for i in fusion.inputs for line in _input(i)))
+    yield from _section("ops", (_op_line(n, types) for n in fusion.nodes), "  - ")
+    yield from _outputs(fusion.outputs)
+    yield from _section("segments", (_segment(s) for s in segments))
+
+
+def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[str]:
+    texts = list(lines)
+    if texts:
+        yield f"{name}:"
+        yield from (indent + text for text in texts)
+
+
+def _doc(doc: str) -> Iterator[str]:
+    lines = doc.split("\n")
+    if _PLAIN_DOC.fullmatch(doc) and "  " not in doc:
+        yield f"doc: {doc}"
+    elif len(lines) > 1 and all(t and t[0] != " " and t.isprintable() for t in lines):
+        yield "doc: |"
+        yield from (f"  {line}" for line in lines)
+    else:
+        yield f"doc: {json.dumps(doc, ensure_ascii=False)}"
+
+
+# -- dims
+
+
+def _dims(fusion: Fusion) -> Iterator[str]:
+    scalars = {i.value.name for i in fusion.inputs if i.value.is_scalar}
+    dense = dict(_dense_strides(fusion))
+    for fact in fusion.dims:
+        if fact.name in scalars or dense.get(fact.name) == fact.default:
+            continue
+        yield f"{fact.name}: {_fact(fact)}"
+
+
+def _fact(fact: DimFact) -> str:
+    extras: list[str] = []
+    if fact.multiple_of != 1:
+        extras.append(f"multiple_of: {fact.multiple_of}")
+    if fact.buckets:
+        extras.append(f"buckets: [{', '.join(map(str, fact.buckets))}]")
+    if fact.anonymous:
+        extras.append("anonymous: true")
+    if not extras:
+        return str(fact.default)
+    return "{" + ", ".join([f"default: {fact.default}", *extras]) + "}"
+
+
+def _dense_strides(fusion: Fusion) -> Iterator[tuple[str, int]]:
+    """Yield each run-time stride with the size that it has if the input is dense."""
+    hints = dict(fusion.hints)
+    for entry in fusion.inputs:
+        layout = _layout(entry)
+        if layout is None or False not in layout[0]:
+            continue
+        flags, order = layout
+        stride = 1
+        for position in range(len(order)):
+            axis, flag = order.index(position), flags[len(order) - 1 - position]
+            if flag is None:
+                continue
+            if flag is False:
+                name = f"{entry.value.name}.stride{axis}"
+                yield name, stride
+                stride = hints.get(name, stride)
+            stride *= entry.value.shape[axis].evaluate(hints)
+
+
+# -- inputs
+
+
+def _input(entry: Input) -> Iterator[str]:
+    value = entry.value
+    kind = str(value.type)
+    options = list(_options(entry))
+    if value.is_scalar and entry.default is not None:
+        kind += f" = {_number(entry.default)}"
+    if not options:
+        yield f"{value.name}: {kind}"
+        return
+    yield f"{value.name}:"
+    yield f"  type: {kind}"
+    yield from (f"  {option}" for option in options)
+
+
+def _options(entry: Input) -> Iterator[str]:
+    rank = entry.value.rank
+    layout = _layout(entry) if rank else ((), ())
+    if layout is None:
+        yield f"strides: {_listing(entry.strides)}"
+    else:
+        flags, order = layout
+        if not all(flags):
+            yield f"contiguity: {_listing(flags)}"
+        if order != _natural(rank):
+            yield f"stride_order: {_listing(order)}"
+    if entry.low is not None and entry.high is not None:
+        yield f"range: [{_number(entry.low)}, {_number(entry.high)}]"
+    if entry.on_cpu:
+        yield "on_cpu: true"
+
+
+def _natural(rank: int) -> tuple[int, ...]:
+    return tuple(range(rank - 1, -1, -1))
+
+
+def _layout(entry: Input) -> tuple[Contiguity, tuple[int, ...]] | None:
+    """Return (contiguity, stride order) that give the input's strides, or None."""
+    rank = entry.value.rank
+    natural = _natural(rank)
+    flags = _contiguity(entry, natural)
+    if flags is not None or rank > _MAX_PERMUTED_RANK:
+        return None if flags is None else (flags, natural)
+    # Every stride that is neither 1 nor 0 depends on faster dims: try the orders.
+    for order in permutations(range(rank)):
+        flags = _contiguity(entry, order)
+        if flags is not None:
+            return flags, order
+    return None
+
+
+def _contiguity(entry: Input, order: tuple[int, ...]) -> Contiguity | None:
+    flags: list[bool | None] = []
+    dense = dim(1)
+    for position in range(len(order)):
+        axis = order.index(position)
+        stride = entry.strides[axis]
+        if stride == 0:
+            flags.append(None)
+            continue
+        if stride == dense:
+            flags.append(True)
+        elif str(stride) == f"{entry.value.name}.stride{axis}":
+            flags.append(False)
+        else:
+            return None
+        dense = product((stride, entry.value.shape[axis]))
+    return tuple(reversed(flags))
+
+
+# -- ops, outputs, segments
+
+
+def op_text(node: Node) -> str:
+    """Return a node as an op line: `y = sum(x, dims=[1])`."""
+    names = ", ".join(v.name for v in node.outputs)
+    return f"{names} = {node.op.name}({', '.join(_arguments(node))})"
+
+
+def _op_line(node: Node, types: bool) -> str:
+    if not types:
+        return op_text(node)
+    return f"{op_text(node)}  # {', '.join(str(v.type) for v in node.outputs)}"
+
+
+def _arguments(node: Node) -> Iterator[str]:
+    rest = list(node.operands)
+    positional = True
+    for param in node.op.params:
+        prefix = "" if positional else f"{param.name}="
+        if param.kind == "operands":
+            count = len(rest) - sum(p.is_operand and p is not param for p in node.op.params)
+            yield f"{prefix}[{', '.join(_operand(o) for o in rest[:count])}]"
+            del rest[:count]
+        elif param.is_operand:
+            if rest:
+                yield prefix + _operand(rest.pop(0))
+        else:
+            # After an attribute everything goes by keyword.
+            positional = False
+            value = node.attributes.get(param.name)
+            if value is None or (type(value) is type(param.default) and value == param.default):
+                continue
+            yield f"{param.name}={_attribute(value)}"
+
+
+def _operand(operand: Operand) -> str:
+    if not isinstance(operand, Const):
+        return operand.name
+    plain = {bool: BOOL, int: I64, float: F64}.get(type(operand.value))
+    text = _number(operand.value)
+    return text if plain == operand.dtype else f"{operand.dtype}({text})"
+
+
+def _attribute(value: Any) -> str:
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_attribute(v) for v in value) + "]"  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(value, (Dim, DType, str)):
+        return str(value)
+    return _number(value)
+
+
+def _number(value: complex | None) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    # 1e-05 is Python's way; people write 1e-5.
+    return re.sub(r"e([-+]?)0+(?=\d)", r"e\1", repr(value)).replace("e+", "e")
+
+
+def _listing(values: Sequence[Any]) -> str:
+    texts = (_attribute(v) for v in values)
+    return "[" + ", ".join(t if _PLAIN_ITEM.fullmatch(t) else f'"{t}"' for t in texts) + "]"
+
+
+def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
+    if all(o.alias is None and o.stride_order is None for o in outputs):
+        yield f"outputs: [{', '.join(o.value.name for o in outputs)}]"
+        return
+    yield "outputs:"
+    for output in outputs:
+        options: list[str] = []
+        if output.alias is not None:
+            options.append(f"alias: {output.alias}")
+        if output.stride_order is not None:
+            options.append(f"stride_order: {_listing(output.stride_order)}")
+        tail = ": {" + ", ".join(options) + "}" if options else ""
+        yield f"  - {output.value.name}{tail}"
+
+
+def _segment(pin: Pin) -> str:
+    values = f"[{', '.join(pin.values)}]"
+    if pin.scheduler is None:
+        return f"{pin.name}: {values}"
+    return f"{pin.name}: {{values: {values}, scheduler: {pin.scheduler}}}"
