@@ -1,0 +1,212 @@
+"""The JSON Schema of fusion files, for editors: derived from the op table and the dtypes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from fusec import ops
+from fusec.ir.dtype import DTYPES
+from fusec.ir.op import REQUIRED, OpDef, Param
+from fusec.ops.arguments import signature
+from fusec.parse.segments import SCHEDULERS
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+_SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_EXPRESSION = {"type": "string", "pattern": r"^[A-Za-z0-9_.+*/%(), -]+$"}
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema (draft 7) of fusion files."""
+    properties = {
+        "fusion": {"$ref": "#/definitions/name", "description": "Name of the fusion; kernel names begin with it."},
+        "doc": {"type": "string", "description": "What the fusion computes."},
+        "dims": _named("Sizes by name, with their defaults.", "#/definitions/dim"),
+        "inputs": _named("Tensors and scalars that the fusion reads.", "#/definitions/input"),
+        "ops": {
+            "description": "Operations from top to bottom, one `results = op(arguments)` each.",
+            "type": ["array", "null"],
+            "items": {"$ref": "#/definitions/op"},
+        },
+        "outputs": _outputs(),
+        "segments": _named("Values pinned together into one kernel, by segment.", "#/definitions/segment"),
+    }  # fmt: skip
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "A fusec fusion file",
+        "type": "object",
+        "required": ["fusion", "outputs"],
+        "additionalProperties": False,
+        "properties": properties,
+        "definitions": {
+            "name": {"type": "string", "pattern": f"^{_NAME}$"},
+            "type": _type(),
+            "dim": _dim(),
+            "input": _input(),
+            "op": _op(),
+            "output_options": _output_options(),
+            "segment": _segment(),
+        },
+    }
+
+
+def schema_text() -> str:
+    """Return the schema as the text of `fusec.schema.json`."""
+    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def _object(properties: dict[str, Any], *required: str) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "type": "object", "properties": properties, "additionalProperties": False,
+    }  # fmt: skip
+    return {**result, "required": list(required)} if required else result
+
+
+def _named(description: str, reference: str) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": ["object", "null"],
+        "propertyNames": {"pattern": rf"^{_NAME}(\.stride[0-9]+)?$"},
+        "additionalProperties": {"$ref": reference},
+    }
+
+
+def _type() -> dict[str, Any]:
+    names = "|".join(DTYPES)
+    return {
+        "description": "`bf16[B, H]`: a tensor; `f32`: a scalar, `f32 = 1e-5` with a default.",
+        "type": "string",
+        "pattern": rf"^\s*({names}|[A-Za-z0-9_]+)\s*(\[[^\]]*\])?\s*(=\s*\S+)?\s*$",
+        "defaultSnippets": [
+            {"label": f"{name}[...]", "body": f"{name}[$1]"} for name in DTYPES
+        ],
+    }
+
+
+def _dim() -> dict[str, Any]:
+    facts = {
+        "default": {**_SIZE, "description": "The size that is planned for."},
+        "multiple_of": {"type": "integer", "minimum": 1, "description": "A known divisor."},
+        "buckets": {
+            "type": "array",
+            "items": _SIZE,
+            "description": "Sizes that get a build of their own.",
+        },
+        "anonymous": {
+            "type": "boolean",
+            "description": "A size that may turn out equal to another, as a -1 of a script.",
+        },
+    }
+    return {
+        "anyOf": [_SIZE, _EXPRESSION, _object(facts, "default")],
+        "description": "A default size, facts of a size, or an expression of other dims.",
+    }
+
+
+def _input() -> dict[str, Any]:
+    block = {
+        "type": {"$ref": "#/definitions/type"},
+        "strides": {
+            "type": "array",
+            "items": {"anyOf": [_SIZE, _EXPRESSION]},
+            "description": "Strides in elements, one for each dim.",
+        },
+        "contiguity": {
+            "type": "array",
+            "items": {"type": ["boolean", "null"]},
+            "description": "In memory order: true follows the faster dims, false has a stride of "
+            "its own, null is broadcast or expanded.",
+        },
+        "stride_order": {
+            "type": "array",
+            "items": {"type": "integer", "minimum": 0},
+            "description": "The position of each dim in memory, 0 for the fastest.",
+        },
+        "range": {
+            "type": "array",
+            "items": {"type": "number"},
+            "minItems": 2,
+            "maxItems": 2,
+            "description": "The interval of random values.",
+        },
+        "default": {
+            "type": ["number", "boolean"],
+            "description": "The value of a scalar that is not given.",
+        },
+        "on_cpu": {"type": "boolean", "description": "A 0-dim tensor in host memory."},
+    }
+    return {"anyOf": [{"$ref": "#/definitions/type"}, _object(block, "type")]}
+
+
+def _op() -> dict[str, Any]:
+    names = "|".join(ops.TABLE)
+    return {
+        "type": "string",
+        "pattern": rf"^\s*{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)\s*$",
+        "patternErrorMessage": "an op line is `results = op(arguments)`",
+        "defaultSnippets": [_snippet(op) for op in ops.TABLE.values()],
+    }
+
+
+def _snippet(op: OpDef) -> dict[str, str]:
+    required = [p for p in op.params if p.default is REQUIRED]
+    arguments = [_hole(p, k) for k, p in enumerate(required, len(op.results) + 1)]
+    results = ", ".join(f"${{{k}:{name}}}" for k, name in enumerate(op.results, 1))
+    return {
+        "label": op.name,
+        "description": f"{signature(op)}\n\n{op.doc}",
+        "body": f"{results} = {op.name}({', '.join(arguments)})",
+    }
+
+
+def _hole(param: Param, number: int) -> str:
+    if param.is_operand:
+        return f"${{{number}:{param.name}}}"
+    return f"{param.name}=${{{number}}}"
+
+
+def _output_options() -> dict[str, Any]:
+    return {
+        "anyOf": [
+            {"type": "null"},
+            _object(
+                {
+                    "alias": {
+                        "$ref": "#/definitions/name",
+                        "description": "The input whose memory the output is written into.",
+                    },
+                    "stride_order": {
+                        "type": "array",
+                        "items": {"type": "integer", "minimum": 0},
+                        "description": "The position of each dim in memory, 0 for the fastest.",
+                    },
+                }
+            ),
+        ]
+    }
+
+
+def _outputs() -> dict[str, Any]:
+    options = {
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"$ref": "#/definitions/output_options"},
+    }
+    single = {**options, "maxProperties": 1}
+    return {
+        "description": "Values that the fusion writes.",
+        "anyOf": [
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {"anyOf": [{"$ref": "#/definitions/name"}, single]},
+            },
+            options,
+        ],
+    }
+
+
+def _segment() -> dict[str, Any]:
+    values = {"type": "array", "items": {"$ref": "#/definitions/name"}}
+    pinned = {"values": values, "scheduler": {"enum": list(SCHEDULERS)}}
+    return {"anyOf": [values, _object(pinned, "values")]}
