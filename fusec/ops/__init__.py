@@ -5,13 +5,25 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from fusec.ir.op import OpTable
+from fusec.ops import composites as composites
+from fusec.ops import contractions as contractions
 from fusec.ops import convert as convert
 from fusec.ops import declare as declare
+from fusec.ops import factories as factories
 from fusec.ops import movements as movements
 from fusec.ops import pointwise_binary as pointwise_binary
+from fusec.ops import pointwise_bits as pointwise_bits
+from fusec.ops import pointwise_classify as pointwise_classify
+from fusec.ops import pointwise_compare as pointwise_compare
+from fusec.ops import pointwise_exponential as pointwise_exponential
+from fusec.ops import pointwise_special as pointwise_special
+from fusec.ops import pointwise_ternary as pointwise_ternary
+from fusec.ops import pointwise_trigonometric as pointwise_trigonometric
 from fusec.ops import pointwise_unary as pointwise_unary
 from fusec.ops import reductions as reductions
 from fusec.ops import reshapes as reshapes
+from fusec.ops import statistics as statistics
+from fusec.ops import windows as windows
 from fusec.ops.find import find as find
 
 TABLE: OpTable = MappingProxyType(declare.TABLE)

@@ -12,7 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Pin, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
-from fusec.ops.arguments import OperandArgument, attributes_of, flat_operands, operand_slots
+from fusec.ops.arguments import OperandArgument, attributes_of, bind, flat_operands, operand_slots
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
@@ -64,8 +64,9 @@ class GraphBuilder(InputBuilder):
             raise self._placed(error, operands, span) from None
         return results
 
-    def apply(self, op: str, *operands: OperandArgument, **attributes: Any) -> Operand:
-        """Call an operation with one result and return it."""
+    def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
+        """Call an operation with one result as written in source, and return the result."""
+        operands, attributes = bind(find(op), positional, keywords)
         results = self.call(op, operands, attributes)
         if len(results) != 1:
             raise InternalError(f"`{op}` has {len(results)} results")
@@ -103,14 +104,15 @@ class GraphBuilder(InputBuilder):
         complete = attributes_of(op, flat, attributes)
         if op.canonical is not None:
             complete = {**complete, **op.canonical(tuple(flat), complete)}
+        for left, right in op.equal(tuple(flat), complete) if op.equal else ():
+            self.bindings.unify(left, right)
+        complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         if op.expand is not None:
-            single = [None if slot is None else slot[0] for slot in slots]
+            single = [None if slot is None else self.resolve(slot[0]) for slot in slots]
             results = op.expand(self, *single, **complete)
             results = results if isinstance(results, tuple) else (results,)
             return self._named(op, results, names, span)
         operands = flat_operands(op, slots)
-        for left, right in op.equal(tuple(operands), complete) if op.equal else ():
-            self.bindings.unify(left, right)
         if op.family == "pointwise":
             operands = self._aligned(op, operands)
         operands = [self.resolve(o) for o in operands]
@@ -136,7 +138,8 @@ class GraphBuilder(InputBuilder):
         if folded is not None:
             return (folded,)
         labels = self._labels(op, names, len(types))
-        if keepdim:
+        kept = [self.fresh_name(f"{label}_kept") for label in labels] if names is None else names
+        if keepdim and names is not None:
             labels = [self.fresh_name(f"{label}_reduced") for label in labels]
         outputs = [self._enter(Value(n, t), span) for n, t in zip(labels, types, strict=True)]
         self._drafts.append(
@@ -157,7 +160,7 @@ class GraphBuilder(InputBuilder):
                 "broadcast",
                 [value],
                 {"is_broadcast_dim": mask},
-                names=None if names is None else [names[k]],
+                names=[kept[k]],
                 span=span,
             )[0]
             for k, value in enumerate(outputs)

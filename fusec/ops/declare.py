@@ -8,6 +8,7 @@ the documentation. Annotations give the kinds of parameters: `Array` an operand,
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import REQUIRED, Canonical, Compute, Cost, Equal, Infer, OpDef, Param
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
+from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
 
 Array: TypeAlias = Any
@@ -64,6 +66,17 @@ def parameters(body: Body) -> tuple[Param, ...]:
     return tuple(found)
 
 
+def _quiet(body: Body) -> Body:
+    """Return `body` without NumPy's warnings: infinities and NaN are results here."""
+
+    @functools.wraps(body)
+    def reference(*operands: Array, **attributes: Any) -> Array:
+        with np.errstate(all="ignore"):
+            return body(*operands, **attributes)
+
+    return reference
+
+
 def _operands_first(body: Body, params: tuple[Param, ...]) -> Body:
     """Return `body` called with operands positionally, where an attribute precedes one of them."""
     kinds = [p.is_operand for p in params]
@@ -87,7 +100,7 @@ def declare(body: Body, family: str, *, infer: Infer, compute: Compute, **fields
         name=name,
         family=family,
         params=params,
-        reference=_operands_first(body, params),
+        reference=_quiet(_operands_first(body, params)),
         infer=infer,
         compute=compute,
         doc=inspect.cleandoc(body.__doc__ or ""),
@@ -229,7 +242,7 @@ def _as_they_are(operands: tuple[Operand, ...], result: DType) -> tuple[DType, .
 def composite(
     *,
     expand: Callable[..., Any],
-    canonical: Canonical | None = None,
+    equal: Equal | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
@@ -237,7 +250,7 @@ def composite(
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "composite", infer=_never, compute=computes_in_result, expand=expand,
-            canonical=canonical, domain=domain,
+            equal=equal, domain=domain,
         )  # fmt: skip
 
     return wrap

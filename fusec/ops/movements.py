@@ -8,10 +8,17 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Operand, Type
-from fusec.ops.declare import Array, Ints, Mask, Shape, movement
+from fusec.ops.declare import Array, Dims, Ints, Mask, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
-from fusec.ops.shapes import mismatch, normal_axes, require_rank
+from fusec.ops.shapes import (
+    described,
+    mismatch,
+    normal_axes,
+    require_rank,
+    tensor_shape,
+    without_axes,
+)
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
@@ -60,3 +67,60 @@ def broadcast_in_dim(arg: Array, shape: Shape, broadcast_dims: Ints) -> Array:
     for place, extent in zip(broadcast_dims, np.shape(arg), strict=True):
         extents[place] = extent
     return np.broadcast_to(np.reshape(arg, extents), tuple(shape))
+
+
+def _aligned_extents(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    shape, target = operands[0].shape, attributes["shape"]
+    for extent, wanted in zip(reversed(shape), reversed(target), strict=False):
+        if extent != 1:
+            yield extent, wanted
+
+
+def _canonical_expand(operands: Operands, attributes: Attributes) -> Attributes:
+    shape, target = tensor_shape("expand", operands[0]), attributes["shape"]
+    new = len(target) - len(shape)
+    if new < 0:
+        raise FusecError(
+            f"`expand` to {len(target)} dims of a tensor with {len(shape)}",
+            notes=[described(operands)],
+        )
+    if -1 in target[:new]:
+        raise FusecError("`expand`: -1 keeps an extent, and a new dim has none")
+    kept = tuple(e if w == -1 else w for e, w in zip(shape, target[new:], strict=True))
+    return {"shape": (*target[:new], *kept)}
+
+
+def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    for extent, wanted in _aligned_extents(operands, attributes):
+        if extent != wanted:
+            raise mismatch("expand", extent, wanted, "only extents of 1 expand", operands)
+    return (Type(dtype_of(operands[0]), attributes["shape"]),)
+
+
+@movement(infer=_infer_expand, canonical=_canonical_expand, equal=_aligned_extents)
+def expand(arg: Array, shape: Shape) -> Array:
+    """Repeat along dims of extent 1, and along new leading dims; -1 keeps an extent."""
+    return np.broadcast_to(arg, tuple(shape))
+
+
+def _squeezed(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    if not attributes["squeeze_expanded"]:
+        for axis in attributes["dims"]:
+            yield operands[0].shape[axis], dim(1)
+
+
+def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    shape = tensor_shape("squeeze", operands[0])
+    for extent, one in _squeezed(operands, attributes):
+        if extent != one:
+            raise FusecError(
+                f"`squeeze` of a dim of extent {extent}, not 1", notes=[described(operands)]
+            )
+    return (Type(dtype_of(operands[0]), without_axes(shape, attributes["dims"])),)
+
+
+@movement(infer=_infer_squeeze, equal=_squeezed)
+def squeeze(arg: Array, dims: Dims, squeeze_expanded: bool = False) -> Array:
+    """Remove dims of extent 1; with `squeeze_expanded` also dims along which values repeat."""
+    index = tuple(0 if axis in (dims or ()) else slice(None) for axis in range(np.ndim(arg)))
+    return np.asarray(arg)[index]

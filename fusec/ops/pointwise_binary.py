@@ -2,20 +2,187 @@
 
 from __future__ import annotations
 
+from fusec.diagnostics import FusecError
+from fusec.ir import dim as sizes
+from fusec.ir.dim import Dim, dim
+from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import PROMOTE
+from fusec.ops.dtypes import FLOAT, INTEGER, NUMBER, PROMOTE
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda={"bool": "{a} || {b}", "default": "{a} + {b}"}, dtype=PROMOTE, commutative=True,
-           sizes=lambda a, b: a + b)  # fmt: skip
+def _truncated(a: Dim, b: Dim) -> Dim:
+    """Return a / b cut towards zero; symbolic sizes are taken as not negative."""
+    if b == 0:
+        raise FusecError(f"division by zero: {a} / {b}")
+    if a.is_const and b.is_const:
+        quotient = max(a.value, -a.value) // max(b.value, -b.value)
+        return dim(-quotient if (a.value < 0) != (b.value < 0) else quotient)
+    return sizes.floordiv(a, b)
+
+
+def _remaining(a: Dim, b: Dim) -> Dim:
+    """Return the remainder with the sign of a; symbolic sizes are taken as not negative."""
+    if b == 0:
+        raise FusecError(f"division by zero: {a} % {b}")
+    return a - _truncated(a, b) * b if a.is_const and b.is_const else sizes.mod(a, b)
+
+
+@pointwise(
+    cuda={"bool": "{a} || {b}", "default": "{a} + {b}"},
+    dtype=PROMOTE,
+    commutative=True,
+    sizes=lambda a, b: a + b,
+)
 def add(a: Array, b: Array) -> Array:
     """Add two operands; of bools, their or."""
     return np.add(a, b)
 
 
-@pointwise(cuda={"bool": "{a} && {b}", "default": "{a} * {b}"}, dtype=PROMOTE, commutative=True,
-           sizes=lambda a, b: a * b)  # fmt: skip
+@pointwise(cuda="{a} - {b}", dtype=NUMBER, sizes=lambda a, b: a - b)
+def sub(a: Array, b: Array) -> Array:
+    """Subtract b from a."""
+    return np.subtract(a, b)
+
+
+@pointwise(
+    cuda={"bool": "{a} && {b}", "default": "{a} * {b}"},
+    dtype=PROMOTE,
+    commutative=True,
+    sizes=lambda a, b: a * b,
+)
 def mul(a: Array, b: Array) -> Array:
     """Multiply two operands; of bools, their and."""
     return np.multiply(a, b)
+
+
+@pointwise(
+    cuda={"int": "fusec::truncated_divide({a}, {b})", "default": "{a} / {b}"},
+    dtype=NUMBER,
+    cost=Cost(8, 1),
+    domain=(0.25, 4.0),
+    sizes=_truncated,
+)
+def div(a: Array, b: Array) -> Array:
+    """Divide a by b; integers are cut towards zero, and give 0 where b is 0."""
+    if np.asarray(a).dtype.kind == "f":
+        return np.divide(a, b)
+    quotient = np.floor_divide(a, b)
+    inexact = (np.multiply(quotient, b) != a) & np.not_equal(b, 0)
+    cut = (inexact & (np.less(a, 0) != np.less(b, 0))).astype(np.asarray(quotient).dtype)
+    return quotient + cut
+
+
+@pointwise(cuda="{a} / {b}", dtype=FLOAT, cost=Cost(8, 1), domain=(0.25, 4.0))
+def truediv(a: Array, b: Array) -> Array:
+    """Divide a by b as floats, also integers."""
+    return np.true_divide(a, b)
+
+
+@pointwise(
+    cuda="fusec::fmod({a}, {b})",
+    dtype=NUMBER,
+    cost=Cost(16, 1),
+    domain=(0.25, 4.0),
+    discontinuous=True,
+    sizes=_remaining,
+)
+def fmod(a: Array, b: Array) -> Array:
+    """Return the remainder of a / b with the sign of a."""
+    return np.fmod(a, b)
+
+
+@pointwise(
+    cuda="fusec::fmod({a}, {b})",
+    dtype=NUMBER,
+    cost=Cost(16, 1),
+    domain=(0.25, 4.0),
+    discontinuous=True,
+    sizes=_remaining,
+)
+def mod(a: Array, b: Array) -> Array:
+    """Return the remainder of a / b with the sign of a, as C's % does."""
+    return np.fmod(a, b)
+
+
+@pointwise(
+    cuda="fusec::remainder({a}, {b})",
+    dtype=NUMBER,
+    cost=Cost(18, 1),
+    domain=(0.25, 4.0),
+    discontinuous=True,
+)
+def remainder(a: Array, b: Array) -> Array:
+    """Return the remainder of a / b with the sign of b, as Python's % does."""
+    return np.remainder(a, b)
+
+
+@pointwise(
+    cuda="({a} + {b} - 1) / {b}", dtype=INTEGER, cost=Cost(10), domain=(1, 8), sizes=sizes.ceildiv
+)
+def ceilDiv(a: Array, b: Array) -> Array:
+    """Divide integers that are not negative, rounding up."""
+    one = np.asarray(1, np.asarray(a).dtype)
+    return np.floor_divide(np.subtract(np.add(a, b), one), b)
+
+
+@pointwise(
+    cuda="fusec::pow({a}, {b})", dtype=NUMBER, cost=Cost(30, 2), domain=(0.5, 2.0), accuracy=4
+)
+def pow(a: Array, b: Array) -> Array:
+    """Return a to the power b; negative powers of integers are cut to integers."""
+    if np.asarray(a).dtype.kind == "f":
+        return np.power(a, b)
+    zero, one = (np.asarray(v, np.asarray(a).dtype) for v in (0, 1))
+    power = np.power(a, np.maximum(b, zero))
+    odd = np.equal(np.bitwise_and(b, one), one)
+    unit = np.where(
+        np.equal(a, one), one, np.where(np.equal(a, -one), np.where(odd, -one, one), zero)
+    )
+    return np.where(np.less(b, zero), unit, power)
+
+
+@pointwise(
+    cuda={"f32": "atan2f({a}, {b})", "f64": "atan2({a}, {b})"},
+    dtype=FLOAT,
+    cost=Cost(24, 1),
+    accuracy=3,
+    discontinuous=True,
+)
+def atan2(a: Array, b: Array) -> Array:
+    """Return the angle of the point (b, a)."""
+    return np.arctan2(a, b)
+
+
+@pointwise(cuda="fusec::nextafter({a}, {b})", dtype=FLOAT, cost=Cost(10), accuracy=2)
+def nextafter(a: Array, b: Array) -> Array:
+    """Return the next float after a towards b; the reference steps in double precision."""
+    return np.nextafter(a, b)
+
+
+@pointwise(
+    cuda={"bool": "{a} && {b}", "default": "fusec::minimum({a}, {b})"},
+    dtype=PROMOTE,
+    commutative=True,
+    sizes=sizes.minimum,
+)
+def minimum(a: Array, b: Array) -> Array:
+    """Return the smaller operand; NaN wins."""
+    return np.minimum(a, b)
+
+
+@pointwise(
+    cuda={"bool": "{a} || {b}", "default": "fusec::maximum({a}, {b})"},
+    dtype=PROMOTE,
+    commutative=True,
+    sizes=sizes.maximum,
+)
+def maximum(a: Array, b: Array) -> Array:
+    """Return the larger operand; NaN wins."""
+    return np.maximum(a, b)
+
+
+@pointwise(cuda="fusec::gcd({a}, {b})", dtype=INTEGER, cost=Cost(60), commutative=True)
+def gcd(a: Array, b: Array) -> Array:
+    """Return the greatest common divisor, not negative."""
+    return np.gcd(a, b)

@@ -1,15 +1,94 @@
-"""Functions of one operand: powers, roots and reciprocals."""
+"""Signs, roundings and other plain functions of one operand."""
 
 from __future__ import annotations
 
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import FLOAT
+from fusec.ops.dtypes import FLOAT, LOGICAL, NUMBER, PROMOTE, WHOLE
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda={"f32": "rsqrtf({x})", "f64": "rsqrt({x})"}, dtype=FLOAT, cost=Cost(0, 1),
-           domain=(1e-3, 1e3), accuracy=2)  # fmt: skip
-def rsqrt(x: Array) -> Array:
-    """Return the reciprocal square root, 1 / sqrt(x)."""
-    return 1 / np.sqrt(x)
+def rounding(name: str) -> dict[str, str]:
+    """Return the expressions of a function that leaves integers as they are."""
+    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})", "int": "{x}"}
+
+
+@pointwise(
+    cuda={"f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "{x} < 0 ? -{x} : {x}"},
+    dtype=NUMBER,
+)
+def abs(x: Array) -> Array:
+    """Return the absolute value."""
+    return np.abs(x)
+
+
+@pointwise(cuda="-{x}", dtype=NUMBER, sizes=lambda x: -x)
+def neg(x: Array) -> Array:
+    """Return the negative; unsigned integers wrap."""
+    return np.negative(x)
+
+
+@pointwise(cuda={"bool": "{x}", "default": "fusec::sign({x})"}, dtype=PROMOTE, discontinuous=True)
+def sign(x: Array) -> Array:
+    """Return -1, 0 or 1; 0 for NaN."""
+    array = np.asarray(x)
+    return array if array.dtype.kind == "b" else np.nan_to_num(np.sign(array), nan=0)
+
+
+@pointwise(
+    cuda={"f32": "1.0f / {x}", "f64": "1.0 / {x}"},
+    dtype=FLOAT,
+    cost=Cost(8, 1),
+    domain=(0.25, 4.0),
+)
+def reciprocal(x: Array) -> Array:
+    """Return 1 / x."""
+    return 1 / x
+
+
+@pointwise(cuda="fusec::relu({x})", dtype=NUMBER)
+def relu(x: Array) -> Array:
+    """Return max(x, 0); NaN stays."""
+    return np.maximum(x, np.asarray(0, np.asarray(x).dtype))
+
+
+@pointwise(cuda=rounding("ceil"), dtype=NUMBER, discontinuous=True)
+def ceil(x: Array) -> Array:
+    """Return the smallest whole number that is not below x."""
+    return np.ceil(x) if np.asarray(x).dtype.kind == "f" else x
+
+
+@pointwise(cuda=rounding("floor"), dtype=NUMBER, discontinuous=True)
+def floor(x: Array) -> Array:
+    """Return the largest whole number that is not above x."""
+    return np.floor(x) if np.asarray(x).dtype.kind == "f" else x
+
+
+@pointwise(cuda=rounding("rint"), dtype=NUMBER, discontinuous=True)
+def round(x: Array) -> Array:
+    """Return the nearest whole number, halves to even."""
+    return np.round(x)
+
+
+@pointwise(cuda=rounding("trunc"), dtype=NUMBER, discontinuous=True)
+def trunc(x: Array) -> Array:
+    """Return x without its fraction."""
+    return np.trunc(x) if np.asarray(x).dtype.kind == "f" else x
+
+
+@pointwise(cuda="fusec::frac({x})", dtype=FLOAT, cost=Cost(2), discontinuous=True)
+def frac(x: Array) -> Array:
+    """Return the fraction of x, with the sign of x."""
+    return x - np.trunc(x)
+
+
+@pointwise(cuda="!{x}", dtype=LOGICAL)
+def logical_not(x: Array) -> Array:
+    """Return whether x is zero or false."""
+    return np.logical_not(x)
+
+
+@pointwise(cuda={"bool": "!{x}", "default": "~{x}"}, dtype=WHOLE)
+def bitwise_not(x: Array) -> Array:
+    """Return every bit inverted; of a bool, its negation."""
+    return np.invert(x)

@@ -54,7 +54,59 @@ def _without_default(default: DefaultType) -> Canonical:
     return canonical
 
 
-@reduction(infer=_reduced("sum", widened), canonical=_without_default(widened), combine="add")
+def _extremum(name: str, numpy_name: str, arg: Array, dims: Dims, keepdim: bool) -> Array:
+    """Return the extremum over dims; over nothing, the value that every other one beats."""
+    array = np.asarray(arg)
+    function = getattr(np, numpy_name)
+    if array.dtype.kind == "f":
+        return function(array, axis=dims, keepdims=keepdim, initial=_worst(name, float("inf")))
+    if array.dtype.kind == "b":
+        return function(array, axis=dims, keepdims=keepdim, initial=name == "min")
+    limits = np.iinfo(array.dtype)
+    worst = limits.max if name == "min" else limits.min
+    return function(array, axis=dims, keepdims=keepdim, initial=worst)
+
+
+def _worst(name: str, infinity: float) -> float:
+    return infinity if name == "min" else -infinity
+
+
+@reduction(infer=_reduced("sum", widened), canonical=_without_default(widened), combine="Sum")
 def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Sum over `dims` (all if left out); integers and bools are summed in i64."""
     return np.sum(arg, axis=dims, keepdims=keepdim)
+
+
+@reduction(
+    infer=_reduced("prod", widened),
+    canonical=_without_default(widened),
+    combine="Prod",
+    domain=(0.5, 1.5),
+)
+def prod(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
+    """Multiply over `dims` (all if left out); integers and bools in i64."""
+    return np.prod(arg, axis=dims, keepdims=keepdim)
+
+
+@reduction(infer=_reduced("max", _own), canonical=_without_default(_own), combine="Max")
+def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
+    """Return the largest value over `dims`; NaN wins."""
+    return _extremum("max", "max", arg, dims, keepdim)
+
+
+@reduction(infer=_reduced("min", _own), canonical=_without_default(_own), combine="Min")
+def min(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
+    """Return the smallest value over `dims`; NaN wins."""
+    return _extremum("min", "min", arg, dims, keepdim)
+
+
+@reduction(infer=_reduced("any", _boolean), combine="Any", accuracy=0)
+def any(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
+    """Return whether any value over `dims` is nonzero or true."""
+    return np.any(arg, axis=dims, keepdims=keepdim)
+
+
+@reduction(infer=_reduced("all", _boolean), combine="All", accuracy=0)
+def all(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
+    """Return whether all values over `dims` are nonzero or true."""
+    return np.all(arg, axis=dims, keepdims=keepdim)

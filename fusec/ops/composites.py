@@ -1,0 +1,203 @@
+"""Normalisations and activations, made of other operations when they are called."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import F32, DType
+from fusec.ir.graph import Operand
+from fusec.ops import special
+from fusec.ops.declare import Array, Axis, Dims, Shape, composite
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import described, tensor_shape, text
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def _wide(builder: GraphBuilder, x: Operand) -> Operand:
+    """Return x in the type in which it is computed: half types are rounded once, at the end."""
+    dtype = dtype_of(x)
+    target = dtype.compute if dtype.is_float else F32
+    return x if dtype == target else builder.apply("cast", x, dtype=target)
+
+
+def _narrow(builder: GraphBuilder, value: Operand, like: Operand) -> Operand:
+    dtype = dtype_of(like)
+    wide = dtype_of(value) == dtype or not dtype.is_float
+    return value if wide else builder.apply("cast", value, dtype=dtype)
+
+
+def _count(builder: GraphBuilder, x: Operand, dims: Sequence[int]) -> Operand | int:
+    """Return the number of elements over dims: a number if it is known now."""
+    constant, total = 1, None
+    for axis in dims:
+        extent = tensor_shape("mean", x)[axis]
+        if extent.is_const:
+            constant *= extent.value
+        else:
+            size = builder.apply("size", x, dim=axis)
+            total = size if total is None else builder.apply("mul", total, size)
+    if total is None:
+        return constant
+    return total if constant == 1 else builder.apply("mul", total, constant)
+
+
+def _expand_mean(
+    builder: GraphBuilder, arg: Operand, dims: tuple[int, ...], keepdim: bool, dtype: DType | None
+) -> Operand:
+    own = dtype_of(arg)
+    result = dtype or (own if own.is_float else F32)
+    if not result.is_float:
+        raise FusecError(f"`mean` cannot be {result}: it is a float")
+    total = builder.apply("sum", arg, dims=dims, keepdim=keepdim, dtype=result.compute)
+    mean = builder.apply("div", total, _count(builder, arg, dims))
+    return mean if dtype_of(mean) == result else builder.apply("cast", mean, dtype=result)
+
+
+@composite(expand=_expand_mean)
+def mean(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
+    """Return the sum over `dims` divided by the count; of integers in f32."""
+    return np.mean(arg, axis=dims, keepdims=keepdim)
+
+
+def _expand_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:
+    wide = _wide(builder, x)
+    shifted = builder.apply("sub", wide, builder.apply("max", wide, dims=[dim], keepdim=True))
+    powers = builder.apply("exp", shifted)
+    total = builder.apply("sum", powers, dims=[dim], keepdim=True)
+    return _narrow(builder, builder.apply("div", powers, total), x)
+
+
+@composite(expand=_expand_softmax)
+def softmax(x: Array, dim: Axis) -> Array:
+    """Return exp(x) over its sum along `dim`."""
+    powers = np.exp(x - np.max(x, axis=dim, keepdims=True))
+    return powers / np.sum(powers, axis=dim, keepdims=True)
+
+
+def _expand_log_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:
+    wide = _wide(builder, x)
+    shifted = builder.apply("sub", wide, builder.apply("max", wide, dims=[dim], keepdim=True))
+    total = builder.apply("sum", builder.apply("exp", shifted), dims=[dim], keepdim=True)
+    return _narrow(builder, builder.apply("sub", shifted, builder.apply("log", total)), x)
+
+
+@composite(expand=_expand_log_softmax)
+def log_softmax(x: Array, dim: Axis) -> Array:
+    """Return the logarithm of softmax."""
+    shifted = x - np.max(x, axis=dim, keepdims=True)
+    return shifted - np.log(np.sum(np.exp(shifted), axis=dim, keepdims=True))
+
+
+def _normalized(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    shape, inner = operands[0].shape, attributes["norm_shape"]
+    yield from zip(reversed(shape), reversed(inner), strict=False)
+
+
+def _check_norm(name: str, x: Operand, norm_shape: Sequence[Dim]) -> list[int]:
+    """Return the dims that `norm_shape` names: the last ones."""
+    shape = tensor_shape(name, x)
+    first = len(shape) - len(norm_shape)
+    if first < 0 or not norm_shape or tuple(shape[first:]) != tuple(norm_shape):
+        raise FusecError(
+            f"norm_shape {text(tuple(norm_shape))} of `{name}` is not the end of the shape",
+            notes=[described([x])],
+        )
+    return list(range(first, len(shape)))
+
+
+def _expand_layer_norm(
+    builder: GraphBuilder,
+    x: Operand,
+    weight: Operand | None,
+    bias: Operand | None,
+    eps: Operand,
+    norm_shape: Sequence[Dim],
+) -> Operand:
+    dims = _check_norm("layer_norm", x, norm_shape)
+    wide = _wide(builder, x)
+    attributes = {"dims": dims, "correction": 0, "keepdim": True}
+    var, mean = builder.call("var_mean", [wide], attributes)
+    rstd = builder.apply("rsqrt", builder.apply("add", var, eps))
+    y = builder.apply("mul", builder.apply("sub", wide, mean), rstd)
+    if weight is not None:
+        y = builder.apply("mul", y, weight)
+    if bias is not None:
+        y = builder.apply("add", y, bias)
+    return _narrow(builder, y, x)
+
+
+@composite(expand=_expand_layer_norm, equal=_normalized)
+def layer_norm(
+    x: Array,
+    norm_shape: Shape,
+    weight: Array | None = None,
+    bias: Array | None = None,
+    eps: Array = 1e-5,
+) -> Array:
+    """Return x with mean 0 and variance 1 over the last dims, times the weight, plus the bias."""
+    dims = tuple(range(np.ndim(x) - len(norm_shape), np.ndim(x)))
+    centred = x - np.mean(x, axis=dims, keepdims=True)
+    y = centred / np.sqrt(np.mean(np.square(centred), axis=dims, keepdims=True) + eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def _expand_rms_norm(
+    builder: GraphBuilder,
+    x: Operand,
+    weight: Operand | None,
+    eps: Operand,
+    norm_shape: Sequence[Dim],
+) -> Operand:
+    dims = _check_norm("rms_norm", x, norm_shape)
+    wide = _wide(builder, x)
+    square = builder.apply("mul", wide, wide)
+    mean = builder.apply("mean", square, dims=dims, keepdim=True)
+    y = builder.apply("mul", wide, builder.apply("rsqrt", builder.apply("add", mean, eps)))
+    if weight is not None:
+        y = builder.apply("mul", y, weight)
+    return _narrow(builder, y, x)
+
+
+@composite(expand=_expand_rms_norm, equal=_normalized)
+def rms_norm(x: Array, norm_shape: Shape, weight: Array | None = None, eps: Array = 1e-5) -> Array:
+    """Return x over the root of its mean square over the last dims, times the weight."""
+    dims = tuple(range(np.ndim(x) - len(norm_shape), np.ndim(x)))
+    y = x / np.sqrt(np.mean(np.square(x), axis=dims, keepdims=True) + eps)
+    return y if weight is None else y * weight
+
+
+_TANH_SCALE = math.sqrt(2 / math.pi)
+_TANH_CUBE = 0.044715
+
+
+def _expand_gelu(builder: GraphBuilder, x: Operand, approximate: str) -> Operand:
+    if approximate not in ("none", "tanh"):
+        raise FusecError(f"`gelu`: approximate is 'none' or 'tanh', not {approximate!r}")
+    wide = _wide(builder, x)
+    if approximate == "none":
+        inner = builder.apply("erf", builder.apply("mul", wide, math.sqrt(0.5)))
+    else:
+        cube = builder.apply("mul", builder.apply("mul", wide, wide), wide)
+        sum = builder.apply("add", wide, builder.apply("mul", cube, _TANH_CUBE))
+        inner = builder.apply("tanh", builder.apply("mul", sum, _TANH_SCALE))
+    half = builder.apply("mul", wide, 0.5)
+    return _narrow(builder, builder.apply("mul", half, builder.apply("add", inner, 1.0)), x)
+
+
+@composite(expand=_expand_gelu)
+def gelu(x: Array, approximate: str = "none") -> Array:
+    """Return x times the normal distribution's share below x; 'tanh' approximates that share."""
+    if approximate == "none":
+        return 0.5 * x * (1 + special.erf(x * math.sqrt(0.5)))
+    return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x)))

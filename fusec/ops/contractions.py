@@ -1,0 +1,95 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Operand, Type
+from fusec.ops.declare import Array, contraction
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def _require_one_type(name: str, operands: Operands) -> None:
+    first = dtype_of(operands[0])
+    if first.kind == "bool":
+        raise FusecError(f"`{name}` of bools", help="cast the operands first")
+    if any(dtype_of(o) != first for o in operands):
+        raise FusecError(
+            f"operands of `{name}` differ in type",
+            notes=[described(operands)],
+            help="cast them to one type first",
+        )
+
+
+def _rows(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    left, right = operands[0].shape, operands[1].shape
+    if left and right:
+        yield left[-1], right[-2 if len(right) > 1 else 0]
+        for a, b in zip(reversed(left[:-2]), reversed(right[:-2]), strict=False):
+            if a != 1 and b != 1:
+                yield a, b
+
+
+def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    left, right = (tensor_shape("matmul", o) for o in operands)
+    _require_one_type("matmul", operands)
+    if not left or not right:
+        raise FusecError("`matmul` of a 0-dim tensor", notes=[described(operands)])
+    inner, rows = left[-1], right[-2 if len(right) > 1 else 0]
+    if inner != rows:
+        raise mismatch("matmul", inner, rows, "the summed extents must agree", operands)
+    outer = [left[:-2], right[:-2]]
+    rank = max(len(s) for s in outer)
+    batch = tuple(
+        broadcast_extents("matmul", [s[axis] for s in outer if len(s) >= -axis], operands)
+        for axis in range(-rank, 0)
+    )
+    m = left[-2:-1]
+    n = right[-1:] if len(right) > 1 else ()
+    return (Type(dtype_of(operands[0]), (*batch, *m, *n)),)
+
+
+@contraction(infer=_infer_matmul, equal=_rows)
+def matmul(a: Array, b: Array) -> Array:
+    """Multiply matrices; leading dims are a batch and broadcast, 1-dim operands are vectors."""
+    return np.matmul(a, b)
+
+
+def _features(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    x, weight = operands[0].shape, operands[1].shape
+    if x and weight:
+        yield x[-1], weight[-1]
+        if len(operands) > 2 and operands[2].shape and len(weight) > 1:
+            yield operands[2].shape[0], weight[0]
+
+
+def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    x, weight, *bias = (tensor_shape("linear", o) for o in operands)
+    _require_one_type("linear", operands)
+    if not x or len(weight) not in (1, 2):
+        raise FusecError(
+            "`linear` needs x[..., K] and weight[N, K] or weight[K]", notes=[described(operands)]
+        )
+    if bias and len(bias[0]) != len(weight) - 1:
+        raise FusecError(
+            f"the bias of `linear` must have {len(weight) - 1} dims", notes=[described(operands)]
+        )
+    for left, right in _features(operands, attributes):
+        if left != right:
+            raise mismatch("linear", left, right, "features must agree", operands)
+    return (Type(dtype_of(operands[0]), (*x[:-1], *weight[:-1])),)
+
+
+@contraction(infer=_infer_linear, equal=_features)
+def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
+    """Multiply x by the transposed weight, and add the bias."""
+    product = np.matmul(x, np.swapaxes(weight, -1, -2) if np.ndim(weight) > 1 else weight)
+    return product if bias is None else product + bias

@@ -1,0 +1,45 @@
+"""Operations on the bits of integers."""
+
+from __future__ import annotations
+
+from fusec.ops.declare import Array, pointwise
+from fusec.ops.dtypes import INTEGER, WHOLE
+from fusec.ops.lazy import np
+
+
+@pointwise(cuda="{a} & {b}", dtype=WHOLE, commutative=True)
+def bitwise_and(a: Array, b: Array) -> Array:
+    """Return the and of every bit."""
+    return np.bitwise_and(a, b)
+
+
+@pointwise(cuda="{a} | {b}", dtype=WHOLE, commutative=True)
+def bitwise_or(a: Array, b: Array) -> Array:
+    """Return the or of every bit."""
+    return np.bitwise_or(a, b)
+
+
+@pointwise(cuda="{a} ^ {b}", dtype=WHOLE, commutative=True)
+def bitwise_xor(a: Array, b: Array) -> Array:
+    """Return the exclusive or of every bit."""
+    return np.bitwise_xor(a, b)
+
+
+@pointwise(cuda="{a} << {b}", dtype=INTEGER, domain=(0, 7))
+def bitwise_left_shift(a: Array, b: Array) -> Array:
+    """Shift a left by b bits, b below the width of the type."""
+    return np.left_shift(a, b)
+
+
+@pointwise(cuda="{a} >> {b}", dtype=INTEGER, domain=(0, 7))
+def bitwise_right_shift(a: Array, b: Array) -> Array:
+    """Shift a right by b bits, keeping its sign."""
+    return np.right_shift(a, b)
+
+
+@pointwise(cuda="fusec::logical_right_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
+def logical_right_shift(a: Array, b: Array) -> Array:
+    """Shift a right by b bits, filling with zeros."""
+    value = np.asarray(a)
+    unsigned = np.dtype(f"u{value.dtype.itemsize}")
+    return np.right_shift(value.view(unsigned), np.asarray(b).astype(unsigned)).view(value.dtype)

@@ -1,0 +1,49 @@
+"""Tests for NaN, infinities and signs."""
+
+from __future__ import annotations
+
+from fusec.ops.declare import Array, pointwise
+from fusec.ops.dtypes import CLASSIFY
+from fusec.ops.lazy import np
+
+
+@pointwise(cuda="fusec::isfinite({x})", dtype=CLASSIFY)
+def isfinite(x: Array) -> Array:
+    """Return whether x is neither infinite nor NaN."""
+    return np.isfinite(x)
+
+
+@pointwise(cuda="fusec::isinf({x})", dtype=CLASSIFY)
+def isinf(x: Array) -> Array:
+    """Return whether x is infinite."""
+    return np.isinf(x)
+
+
+@pointwise(cuda="fusec::isnan({x})", dtype=CLASSIFY)
+def isnan(x: Array) -> Array:
+    """Return whether x is NaN."""
+    return np.isnan(x)
+
+
+@pointwise(cuda="fusec::isneginf({x})", dtype=CLASSIFY)
+def isneginf(x: Array) -> Array:
+    """Return whether x is minus infinity."""
+    return np.isneginf(x)
+
+
+@pointwise(cuda="fusec::isposinf({x})", dtype=CLASSIFY)
+def isposinf(x: Array) -> Array:
+    """Return whether x is plus infinity."""
+    return np.isposinf(x)
+
+
+@pointwise(cuda="fusec::isreal({x})", dtype=CLASSIFY)
+def isreal(x: Array) -> Array:
+    """Return whether x has no imaginary part: always, for real types."""
+    return np.isreal(x)
+
+
+@pointwise(cuda="fusec::signbit({x})", dtype=CLASSIFY, discontinuous=True)
+def signbit(x: Array) -> Array:
+    """Return whether the sign bit is set, also of -0.0."""
+    return np.signbit(x)

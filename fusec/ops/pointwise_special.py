@@ -1,0 +1,39 @@
+"""Error functions, their inverses and the logarithm of the gamma function."""
+
+from __future__ import annotations
+
+from fusec.ir.op import Cost
+from fusec.ops import special
+from fusec.ops.declare import Array, pointwise
+from fusec.ops.dtypes import FLOAT
+from fusec.ops.pointwise_exponential import builtin
+
+
+@pointwise(cuda=builtin("erf"), dtype=FLOAT, cost=Cost(20, 1), accuracy=2)
+def erf(x: Array) -> Array:
+    """Return the error function."""
+    return special.erf(x)
+
+
+@pointwise(cuda=builtin("erfc"), dtype=FLOAT, cost=Cost(30, 1), accuracy=5)
+def erfc(x: Array) -> Array:
+    """Return 1 - erf(x), exact also where it is tiny."""
+    return special.erfc(x)
+
+
+@pointwise(cuda=builtin("erfinv"), dtype=FLOAT, cost=Cost(30, 1), domain=(-0.9, 0.9), accuracy=5)
+def erfinv(x: Array) -> Array:
+    """Return the inverse of erf."""
+    return special.erfinv(x)
+
+
+@pointwise(cuda=builtin("erfcinv"), dtype=FLOAT, cost=Cost(30, 1), domain=(0.1, 1.9), accuracy=6)
+def erfcinv(x: Array) -> Array:
+    """Return the inverse of erfc."""
+    return special.erfcinv(x)
+
+
+@pointwise(cuda=builtin("lgamma"), dtype=FLOAT, cost=Cost(40, 2), domain=(2.5, 10.0), accuracy=6)
+def lgamma(x: Array) -> Array:
+    """Return the logarithm of |gamma(x)|."""
+    return special.lgamma(x)

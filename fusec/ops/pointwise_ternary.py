@@ -1,0 +1,42 @@
+"""Elementwise operations of three and more operands."""
+
+from __future__ import annotations
+
+from fusec.ir.op import Cost
+from fusec.ops.declare import Array, pointwise
+from fusec.ops.dtypes import FLOAT, NUMBER, SELECT
+from fusec.ops.lazy import np
+
+
+@pointwise(cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0)
+def where(condition: Array, x: Array, y: Array) -> Array:
+    """Return x where the condition holds, else y."""
+    return np.where(condition, x, y)
+
+
+@pointwise(cuda="fusec::lerp({start}, {end}, {weight})", dtype=FLOAT, cost=Cost(5), accuracy=4)
+def lerp(start: Array, end: Array, weight: Array) -> Array:
+    """Return start + weight * (end - start)."""
+    return np.where(
+        np.abs(weight) < 0.5,
+        start + weight * (end - start),
+        end - (end - start) * (1 - weight),
+    )
+
+
+@pointwise(cuda="fusec::clamp({x}, {min}, {max})", dtype=NUMBER, cost=Cost(2))
+def clamp(x: Array, min: Array, max: Array) -> Array:
+    """Return x kept between two bounds; NaN stays."""
+    return np.minimum(np.maximum(x, min), max)
+
+
+@pointwise(cuda="{x} <= {threshold} ? {value} : {x}", dtype=NUMBER, discontinuous=True)
+def threshold(x: Array, threshold: Array, value: Array) -> Array:
+    """Return `value` where x is at most the threshold, else x."""
+    return np.where(np.less_equal(x, threshold), value, x)
+
+
+@pointwise(cuda="{a} + {alpha} * {b} * {c}", dtype=NUMBER, cost=Cost(3), accuracy=2)
+def addcmul(a: Array, b: Array, c: Array, alpha: Array) -> Array:
+    """Return a + alpha * b * c."""
+    return np.add(a, np.multiply(np.multiply(alpha, b), c))

@@ -1,0 +1,73 @@
+"""Variances: reductions whose state is a mean and a sum of squared deviations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dtype import I64
+from fusec.ir.graph import Operand, Type
+from fusec.ir.op import Cost, Infer
+from fusec.ops.declare import Array, Dims, reduction
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import tensor_shape, without_axes
+
+
+def _spread(name: str, results: int) -> Infer:
+    """Return the rule of a variance: `results` floats, and a count if there are three."""
+
+    def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+        dtype = dtype_of(operands[0])
+        if not dtype.is_float:
+            raise FusecError(f"`{name}` needs floats, got {dtype}", help="cast the operand first")
+        shape = without_axes(tensor_shape(name, operands[0]), attributes["dims"])
+        return tuple(Type(I64 if k == 2 else dtype, shape) for k in range(results))
+
+    return infer
+
+
+def _moments(arg: Array, dims: Dims, keepdim: bool) -> tuple[Array, Array, int]:
+    array = np.asarray(arg)
+    axes: Sequence[int] = range(array.ndim) if dims is None else dims
+    count = 1
+    for axis in axes:
+        count *= array.shape[axis]
+    mean = np.sum(array, axis=tuple(axes), keepdims=True) / np.float64(count)
+    squares = np.sum(np.square(array - mean), axis=tuple(axes), keepdims=True)
+    if keepdim:
+        return mean, squares, count
+    return np.squeeze(mean, tuple(axes)), np.squeeze(squares, tuple(axes)), count
+
+
+def _divided(squares: Array, count: int, correction: int) -> Array:
+    return squares / np.float64(count - correction if count > correction else 0)
+
+
+@reduction(infer=_spread("var", 1), combine="WelfordMerge", cost=Cost(6))
+def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
+    """Return the variance over `dims`: squared deviations over the count less `correction`."""
+    _, squares, count = _moments(arg, dims, keepdim)
+    return _divided(squares, count, correction)
+
+
+@reduction(
+    infer=_spread("var_mean", 2), combine="WelfordMerge", results=("var", "mean"), cost=Cost(6)
+)
+def var_mean(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
+    """Return the variance and the mean over `dims`."""
+    mean, squares, count = _moments(arg, dims, keepdim)
+    return _divided(squares, count, correction), mean
+
+
+@reduction(
+    infer=_spread("welford", 3),
+    combine="WelfordMerge",
+    results=("avg", "var_sum", "n"),
+    cost=Cost(6),
+)
+def welford(arg: Array, dims: Dims) -> Array:
+    """Return the mean, the sum of squared deviations and the count over `dims`."""
+    mean, squares, count = _moments(arg, dims, keepdim=False)
+    return mean, squares, np.full(np.shape(mean), count, np.int64)

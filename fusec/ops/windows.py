@@ -1,0 +1,187 @@
+"""Slices, pads and concatenations: windows onto larger and smaller index ranges."""
+
+from __future__ import annotations
+
+import builtins
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
+from fusec.ir.graph import Operand, Type
+from fusec.ops.declare import Array, Axis, Ints, Shape, movement
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import described, mismatch, require_rank, tensor_shape
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def _canonical_slice(operands: Operands, attributes: Attributes) -> Attributes:
+    starts, ends, strides = (attributes[k] for k in ("start_indices", "end_indices", "strides"))
+    shape = require_rank("slice", operands[0], len(starts), "start_indices")
+    require_rank("slice", operands[0], len(ends), "end_indices")
+    steps = (1,) * len(shape) if strides is None else strides
+    require_rank("slice", operands[0], len(steps), "strides")
+    if builtins.any(step < 1 for step in steps):
+        raise FusecError(f"strides of `slice` must be at least 1, got {list(steps)}")
+    if not attributes["manual_normalization"]:
+        starts = tuple(_inside(s, e) for s, e in zip(starts, shape, strict=True))
+        ends = tuple(_inside(s, e) for s, e in zip(ends, shape, strict=True))
+    return {"start_indices": starts, "end_indices": ends, "strides": steps}
+
+
+def _inside(index: Dim, extent: Dim) -> Dim:
+    """Return an index counted from the front and cut to the range from 0 to the extent."""
+    if index.is_const and index.value < 0:
+        index = maximum(extent + index, 0)
+    return index if _at_most(index, extent) else minimum(index, extent)
+
+
+def _at_most(size: Dim, limit: Dim) -> bool:
+    """Return whether `size` is proven to be at most `limit`; a // c counts as at most a / c."""
+    if limit.at_least(size):
+        return True
+    divisors = [_divisor(m[0]) for m, c in size.terms if len(m) == 1 and c > 0]
+    scale = math.lcm(*(d for d in divisors if d))
+    total = dim(0)
+    for monomial, coefficient in size.terms:
+        single = monomial[0] if len(monomial) == 1 and coefficient > 0 else None
+        by = _divisor(single) if single is not None else 0
+        if by and isinstance(single, Call):
+            total = total + single.left * (coefficient * (scale // by))
+        else:
+            total = total + Dim(((monomial, coefficient * scale),))
+    return (limit * scale).at_least(total)
+
+
+def _divisor(atom: Any) -> int:
+    """Return the positive constant by which an atom divides rounding down, or 0."""
+    if isinstance(atom, Call) and atom.function == "floordiv" and atom.right.is_const:
+        return builtins.max(atom.right.value, 0)
+    return 0
+
+
+def _infer_slice(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    shape = require_rank("slice", operands[0], len(attributes["strides"]), "strides")
+    extents: list[Dim] = []
+    for axis, (start, end, step, extent) in enumerate(
+        zip(
+            attributes["start_indices"],
+            attributes["end_indices"],
+            attributes["strides"],
+            shape,
+            strict=True,
+        )
+    ):
+        if builtins.any(i.is_const and i.value < 0 for i in (start, end)) or (
+            end.is_const and extent.is_const and end.value > extent.value
+        ):
+            raise FusecError(
+                f"`slice` of dim {axis} from {start} to {end} leaves its extent {extent}",
+                notes=[described(operands)],
+            )
+        length = end - start
+        empty = length.is_const and length.value <= 0
+        extents.append(dim(0) if empty else ceildiv(length, step))
+    return (Type(dtype_of(operands[0]), tuple(extents)),)
+
+
+@movement(infer=_infer_slice, canonical=_canonical_slice)
+def slice(
+    arg: Array,
+    start_indices: Shape,
+    end_indices: Shape,
+    strides: Ints | None = None,
+    manual_normalization: bool = False,
+) -> Array:
+    """Return the elements from start to before end in steps; indices count as in Python.
+
+    With `manual_normalization` the caller warrants 0 <= start <= end <= extent.
+    """
+    steps = (1,) * len(start_indices) if strides is None else strides
+    index = tuple(
+        builtins.slice(s, e, k) for s, e, k in zip(start_indices, end_indices, steps, strict=True)
+    )
+    return np.asarray(arg)[index]
+
+
+def _canonical_pad(operands: Operands, attributes: Attributes) -> Attributes:
+    """Return all widths with the first dim first; in a call the last is first, as in PyTorch."""
+    rank = len(tensor_shape("pad", operands[0]))
+    widths: tuple[Dim, ...] = attributes["pad_widths"]
+    if len(widths) % 2 or len(widths) > 2 * rank:
+        raise FusecError(
+            f"pad_widths of `pad` holds {len(widths)} numbers: two per dim, at most {2 * rank}",
+            notes=[described(operands)],
+        )
+    pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
+    pairs += [(dim(0), dim(0))] * (rank - len(pairs))
+    return {"pad_widths": tuple(width for pair in reversed(pairs) for width in pair)}
+
+
+def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    widths: tuple[Dim, ...] = attributes["pad_widths"]
+    if len(operands) != 2 or operands[1].type.shape is not None:
+        raise FusecError("the value of `pad` must be a scalar", notes=[described(operands)])
+    shape = require_rank("pad", operands[0], len(widths) // 2, "pad_widths")
+    extents: list[Dim] = []
+    for axis, extent in enumerate(shape):
+        padded = extent + widths[2 * axis] + widths[2 * axis + 1]
+        if padded.is_const and padded.value < 0:
+            raise FusecError(f"`pad` cuts dim {axis} to {padded}", notes=[described(operands[:1])])
+        extents.append(padded)
+    return (Type(dtype_of(operands[0]), tuple(extents)),)
+
+
+@movement(infer=_infer_pad, canonical=_canonical_pad)
+def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
+    """Add `value` around the tensor: (before, after) pairs, last dim first; negative widths cut.
+
+    The attribute of a node, and so this reference, holds all pairs with the first dim first.
+    """
+    array = np.asarray(arg)
+    pairs = [(pad_widths[2 * i], pad_widths[2 * i + 1]) for i in range(array.ndim)]
+    added = [(builtins.max(low, 0), builtins.max(high, 0)) for low, high in pairs]
+    padded = np.pad(array, added, constant_values=np.asarray(value, array.dtype))
+    cut = tuple(
+        builtins.slice(builtins.max(-low, 0), size - builtins.max(-high, 0))
+        for (low, high), size in zip(pairs, padded.shape, strict=True)
+    )
+    return padded[cut]
+
+
+def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    first = operands[0].shape
+    for operand in operands[1:]:
+        for axis, (left, right) in enumerate(zip(first, operand.shape, strict=False)):
+            if axis != attributes["dim"]:
+                yield left, right
+
+
+def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    axis: int = attributes["dim"]
+    first = tensor_shape("cat", operands[0])
+    for operand in operands[1:]:
+        require_rank("cat", operand, len(first), "the first tensor")
+        if dtype_of(operand) != dtype_of(operands[0]):
+            raise FusecError(
+                f"`cat` of {dtype_of(operands[0])} and {dtype_of(operand)}",
+                notes=[described(operands)],
+                help="cast to one type first",
+            )
+    for left, right in _beside(operands, attributes):
+        if left != right:
+            raise mismatch("cat", left, right, f"extents beside dim {axis} must agree", operands)
+    total = dim(0)
+    for operand in operands:
+        total = total + operand.shape[axis]
+    return (Type(dtype_of(operands[0]), (*first[:axis], total, *first[axis + 1 :])),)
+
+
+@movement(infer=_infer_cat, equal=_beside)
+def cat(*tensors: Array, dim: Axis = 0) -> Array:
+    """Join tensors along `dim`."""
+    return np.concatenate(tensors, axis=dim)
