@@ -209,3 +209,19 @@ def size_argument(op: str, param: str, value: Any) -> Dim:
     if isinstance(value, Dim) or (isinstance(value, int) and not isinstance(value, bool)):
         return dim(value)
     raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}")
+
+
+def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a node's attributes as a call writes them: defaults left out, pad's last dim first."""
+    written: dict[str, Any] = {}
+    for param in op.attributes:
+        if param.name not in attributes:
+            continue
+        value = attributes[param.name]
+        if value == param.default or (param.name == "strides" and all(v == 1 for v in value)):
+            continue
+        if param.name == "pad_widths":
+            pairs = [value[i : i + 2] for i in range(0, len(value), 2)]
+            value = tuple(width for pair in reversed(pairs) for width in pair)
+        written[param.name] = value
+    return written

@@ -68,7 +68,8 @@ def iota(length: Size, start: Array = 0, step: Array = 1, dtype: DType | None = 
 
 
 def _infer_size(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-    return (Type(I64, None, tensor_shape("size", operands[0])[attributes["dim"]]),)
+    axis: int = attributes["dim"]
+    return (Type(I64, None, tensor_shape("size", operands[0])[axis]),)
 
 
 @scalar(infer=_infer_size)

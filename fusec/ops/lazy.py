@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
-else:
 
-    class _LazyNumPy:
-        def __getattr__(self, name: str) -> Any:
-            import numpy
+class _LazyNumPy:
+    def __getattr__(self, name: str) -> Any:
+        import numpy
 
-            return getattr(numpy, name)
+        return getattr(numpy, name)
 
-    np = _LazyNumPy()
 
-__all__ = ["np"]
+np: Any = _LazyNumPy()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from fusec.diagnostics import FusecError
 from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
@@ -32,14 +34,14 @@ def _remaining(a: Dim, b: Dim) -> Dim:
     cuda={"bool": "{a} || {b}", "default": "{a} + {b}"},
     dtype=PROMOTE,
     commutative=True,
-    sizes=lambda a, b: a + b,
+    sizes=operator.add,
 )
 def add(a: Array, b: Array) -> Array:
     """Add two operands; of bools, their or."""
     return np.add(a, b)
 
 
-@pointwise(cuda="{a} - {b}", dtype=NUMBER, sizes=lambda a, b: a - b)
+@pointwise(cuda="{a} - {b}", dtype=NUMBER, sizes=operator.sub)
 def sub(a: Array, b: Array) -> Array:
     """Subtract b from a."""
     return np.subtract(a, b)
@@ -49,7 +51,7 @@ def sub(a: Array, b: Array) -> Array:
     cuda={"bool": "{a} && {b}", "default": "{a} * {b}"},
     dtype=PROMOTE,
     commutative=True,
-    sizes=lambda a, b: a * b,
+    sizes=operator.mul,
 )
 def mul(a: Array, b: Array) -> Array:
     """Multiply two operands; of bools, their and."""

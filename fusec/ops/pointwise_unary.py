@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, LOGICAL, NUMBER, PROMOTE, WHOLE
@@ -22,7 +24,7 @@ def abs(x: Array) -> Array:
     return np.abs(x)
 
 
-@pointwise(cuda="-{x}", dtype=NUMBER, sizes=lambda x: -x)
+@pointwise(cuda="-{x}", dtype=NUMBER, sizes=operator.neg)
 def neg(x: Array) -> Array:
     """Return the negative; unsigned integers wrap."""
     return np.negative(x)
