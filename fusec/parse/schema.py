@@ -72,11 +72,12 @@ def _named(description: str, reference: str) -> dict[str, Any]:
 
 
 def _type() -> dict[str, Any]:
-    names = "|".join(DTYPES)
+    spellings = (word for d in DTYPES.values() for word in (d.name, d.long, d.nvfuser))
+    names = "|".join(dict.fromkeys(spellings))
     return {
         "description": "`bf16[B, H]`: a tensor; `f32`: a scalar, `f32 = 1e-5` with a default.",
         "type": "string",
-        "pattern": rf"^\s*({names}|[A-Za-z0-9_]+)\s*(\[[^\]]*\])?\s*(=\s*\S+)?\s*$",
+        "pattern": rf"^\s*({names})\s*(\[[^\]]*\])?\s*(=\s*\S+)?\s*$",
         "defaultSnippets": [
             {"label": f"{name}[...]", "body": f"{name}[$1]"} for name in DTYPES
         ],
