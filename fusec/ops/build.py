@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -40,7 +40,7 @@ class GraphBuilder(InputBuilder):
         super().__init__(name)
         self.name, self.doc, self.source = name, doc, source
         self._drafts: list[_Draft] = []
-        self._outputs: list[tuple[int, str | None, tuple[int, ...] | None, Span | None]] = []
+        self._outputs: list[Output] = []
         self._pins: list[Pin] = []
 
     def call(
@@ -109,9 +109,8 @@ class GraphBuilder(InputBuilder):
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
         if op.expand is not None:
             single = [None if slot is None else self.resolve(slot[0]) for slot in slots]
-            results = op.expand(self, *single, **complete)
-            results = results if isinstance(results, tuple) else (results,)
-            return self._named(op, results, names, span)
+            made: Operand | tuple[Operand, ...] = op.expand(self, *single, **complete)
+            return self._named(op, made if isinstance(made, tuple) else (made,), names, span)
         operands = flat_operands(op, slots)
         if op.family == "pointwise":
             operands = self._aligned(op, operands)
@@ -195,7 +194,7 @@ class GraphBuilder(InputBuilder):
     def _renamed(self, result: Operand, name: str, span: Span | None) -> Operand:
         if isinstance(result, Const):
             return result
-        if self.resolve(result).name in {i.value.name for i in self._inputs}:
+        if self._value(result).name in {i.value.name for i in self._inputs}:
             return self.call("set", [result], names=[name], span=span)[0]
         return self.rename(result, name, span=span)
 
@@ -244,7 +243,7 @@ class GraphBuilder(InputBuilder):
             raise FusecError(
                 "a scalar cannot be an output", span=span, help="make a 0-dim tensor with full"
             )
-        used = {slot for slot, _, _, _ in self._outputs}
+        used = {self._slot_of[o.value] for o in self._outputs}
         is_input = any(i.value.name == value.name for i in self._inputs)
         if is_input or self._slot_of[value] in used:
             name = self.fresh_name(f"{value.name}_out")
@@ -257,7 +256,7 @@ class GraphBuilder(InputBuilder):
             raise FusecError(
                 f"stride_order {list(order)} of output `{value.name}` is no permutation", span=span
             )
-        self._outputs.append((self._slot_of[value], target, order, span))
+        self._outputs.append(Output(value, target, order, span))
 
     def _alias(self, value: Value, alias: str | Value, span: Span | None) -> str:
         name = alias if isinstance(alias, str) else self._value(alias).name
@@ -275,7 +274,7 @@ class GraphBuilder(InputBuilder):
                 notes=[f"{self._value(value)}", f"{self._value(source)}"],
                 help="shape and dtype must agree; cast or broadcast the output",
             )
-        if any(other == name for _, other, _, _ in self._outputs):
+        if any(o.alias == name for o in self._outputs):
             raise FusecError(f"two outputs are written into input `{name}`", span=span)
         return name
 
@@ -303,7 +302,7 @@ class GraphBuilder(InputBuilder):
             name=self.name,
             inputs=tuple(self._final_input(i, values, size) for i in self._inputs),
             nodes=nodes,
-            outputs=tuple(Output(values[slot], *rest) for slot, *rest in self._outputs),
+            outputs=tuple(replace(o, value=values[self._slot_of[o.value]]) for o in self._outputs),
             dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
             doc=self.doc,
             pins=tuple(self._pins),
@@ -312,16 +311,11 @@ class GraphBuilder(InputBuilder):
         verify(fusion)
         return fusion
 
-    def _final_input(self, entry: Input, values: Sequence[Value], size: Any) -> Input:
-        return Input(
-            values[self._slot_of[entry.value]],
-            tuple(size(s) for s in entry.strides),
-            entry.low,
-            entry.high,
-            entry.default,
-            entry.on_cpu,
-            entry.span,
-        )
+    def _final_input(
+        self, entry: Input, values: Sequence[Value], size: Callable[[Dim], Dim]
+    ) -> Input:
+        value = values[self._slot_of[entry.value]]
+        return replace(entry, value=value, strides=tuple(size(s) for s in entry.strides))
 
 
 def _folded(operands: Sequence[Operand], types: Sequence[Type]) -> Const | None:

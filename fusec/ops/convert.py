@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fusec.diagnostics import Unsupported
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ops.declare import Array, declare, size_of
@@ -13,12 +14,16 @@ from fusec.ops.inputs import check_dtype
 from fusec.ops.lazy import np
 
 
+def _unchanged(size: Dim) -> Dim:
+    return size
+
+
 def _infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
     source, dtype = operands[0].type, attributes["dtype"]
     check_dtype(dtype)
     if source.dtype.kind == "complex":
         raise Unsupported("casts of complex numbers")
-    return (Type(dtype, source.shape, size_of(lambda x: x, operands, dtype)),)
+    return (Type(dtype, source.shape, size_of(_unchanged, operands, dtype)),)
 
 
 def _compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:

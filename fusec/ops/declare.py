@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
@@ -44,7 +44,7 @@ TABLE: dict[str, OpDef] = {}
 
 
 @contextmanager
-def temporary_ops() -> Iterator[None]:
+def temporary_ops() -> Generator[None]:
     """Undo, at the end, every declaration made inside."""
     saved = dict(TABLE)
     try:

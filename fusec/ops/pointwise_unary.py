@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import operator
-
+from fusec.ir.dim import Dim
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, LOGICAL, NUMBER, PROMOTE, WHOLE
@@ -24,7 +23,7 @@ def abs(x: Array) -> Array:
     return np.abs(x)
 
 
-@pointwise(cuda="-{x}", dtype=NUMBER, sizes=operator.neg)
+@pointwise(cuda="-{x}", dtype=NUMBER, sizes=Dim.__neg__)
 def neg(x: Array) -> Array:
     """Return the negative; unsigned integers wrap."""
     return np.negative(x)
