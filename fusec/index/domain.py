@@ -69,12 +69,15 @@ class Domain:
         return found
 
 
-def find_domain(fusion: Fusion) -> Domain | Refusal:
+def find_domain(fusion: Fusion, reference: Value | None = None) -> Domain | Refusal:
     """Return the domain of a segment, or why there is none.
 
     The reference is an input of a reduction if there is one, else an output, else any value: the first
-    (largest first) from which every output and every reduction can be reached by index maps.
+    (largest first) from which every output and every reduction can be reached by index maps; or the
+    given one.
     """
+    if reference is not None:
+        return _spread(fusion, reference)
     refusal = Refusal("domain", "the segment has no output")
     for reference in _candidates(fusion):
         found = _spread(fusion, reference)
