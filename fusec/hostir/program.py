@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Union
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, dim, product, shape_text
+from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
     Argument,
@@ -37,7 +36,11 @@ class Buffer:
         return product(self.shape)
 
     def __str__(self) -> str:
-        layout = "" if self.strides == dense_strides(self.shape) else f" strides {shape_text(self.strides)}"
+        layout = (
+            ""
+            if self.strides == dense_strides(self.shape)
+            else f" strides {shape_text(self.strides)}"
+        )
         return f"{self.role} {self.name}: {self.dtype}{shape_text(self.shape)}{layout}"
 
 
@@ -50,7 +53,8 @@ class Scalar:
     default: bool | int | float | complex | None = None
 
     def __str__(self) -> str:
-        return f"scalar {self.name}: {self.dtype}{'' if self.default is None else f' = {self.default}'}"
+        default = "" if self.default is None else f" = {self.default}"
+        return f"scalar {self.name}: {self.dtype}{default}"
 
 
 @dataclass(frozen=True)
@@ -88,7 +92,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Memset:
-    """Fill a buffer with zeros; `once` when it is allocated only: kernels leave it as they found it."""
+    """Fill a buffer with zeros; `once`: when it is allocated, and kernels leave it so."""
 
     buffer: str
     once: bool = False
@@ -118,7 +122,9 @@ class EncodeTensorMap:
     def __str__(self) -> str:
         shape = shape_text(self.map.extents)
         box = "x".join(str(b) for b in self.map.box)
-        return f"encode {self.name} = {self.map.buffer} {shape} box {box} swizzle {self.map.swizzle}"
+        return (
+            f"encode {self.name} = {self.map.buffer} {shape} box {box} swizzle {self.map.swizzle}"
+        )
 
 
 @dataclass(frozen=True)
@@ -138,7 +144,8 @@ class Launch:
         extra = f" shared {self.shared_bytes}" if self.shared_bytes else ""
         if self.cluster != (1, 1, 1):
             extra += f" cluster {_triple(self.cluster)}"
-        return f"launch {self.kernel} <{_triple(self.grid)}; {_triple(self.block)}>{extra} ({arguments})"
+        shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
+        return f"launch {self.kernel} {shape}{extra} ({arguments})"
 
     @property
     def written(self) -> tuple[str, ...]:
@@ -146,7 +153,7 @@ class Launch:
         return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
 
 
-Instruction = Union[Allocate, Free, Alias, Memset, Copy, EncodeTensorMap, Launch]
+Instruction = Allocate | Free | Alias | Memset | Copy | EncodeTensorMap | Launch
 
 
 def _triple(values: Iterable[object]) -> str:
@@ -201,7 +208,10 @@ class HostProgram:
             if not guard.holds(sizes):
                 raise FusecError(
                     f"these kernels are not built for the sizes given: `{guard}` does not hold",
-                    notes=(f"{guard.value} is {guard.value.evaluate(sizes)}", *filter(None, [guard.reason])),
+                    notes=(
+                        f"{guard.value} is {guard.value.evaluate(sizes)}",
+                        *filter(None, [guard.reason]),
+                    ),
                     help="compile again with these sizes",
                 )
 
@@ -224,7 +234,9 @@ def check_program(program: HostProgram) -> None:
 
     def need(name: str, instruction: Instruction) -> None:
         if name not in live:
-            raise FusecError(f"host program `{program.name}`: `{instruction}` uses `{name}`, which has no memory")
+            raise FusecError(
+                f"host program `{program.name}`: `{instruction}` uses `{name}`, which has no memory"
+            )
 
     for instruction in program.instructions:
         match instruction:
@@ -249,13 +261,12 @@ def check_program(program: HostProgram) -> None:
                     if isinstance(argument, (TensorArgument, WorkspaceArgument)):
                         need(argument.name, instruction)
                     elif isinstance(argument, TensorMapArgument) and argument.name not in maps:
-                        raise FusecError(f"`{instruction}` uses tensor map `{argument.name}`, not encoded")
+                        raise FusecError(
+                            f"`{instruction}` uses tensor map `{argument.name}`, not encoded"
+                        )
                     elif isinstance(argument, ScalarArgument) and argument.name not in scalars:
-                        raise FusecError(f"`{instruction}` uses `{argument.name}`, not a scalar input")
+                        raise FusecError(
+                            f"`{instruction}` uses `{argument.name}`, not a scalar input"
+                        )
     for name in program.outputs:
         need(name, Free(name))
-
-
-def zero() -> Dim:
-    """Return the offset 0."""
-    return dim(0)

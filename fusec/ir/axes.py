@@ -1,4 +1,4 @@
-"""Which axes of which values run together, so that a fusion can be evaluated in blocks along them."""
+"""Which axes of which values run together: along them a fusion can be evaluated in blocks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from fusec.ir.dim import Dim
-from fusec.ir.evaluate import Sizes, extents
+from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.reductions import MERGEABLE
 
@@ -39,39 +38,55 @@ UNBOUND = frozenset({"expand", "broadcast_in_dim", "full"})
 """Operations that can make a block of a result axis that no operand has."""
 
 
-def _elementwise(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _elementwise(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     for index, shape in enumerate(shapes):
         shift = len(out) - len(shape)
-        links.same += [(index, a, a + shift) for a in range(len(shape)) if shape[a] == out[a + shift]]
+        links.same += [
+            (index, a, a + shift) for a in range(len(shape)) if shape[a] == out[a + shift]
+        ]
 
 
-def _reduction(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _reduction(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     dims = attributes["dims"]
     kept = [a for a in range(len(shapes[0])) if a not in dims]
     links.same += [(0, a, k) for k, a in enumerate(kept)]
     links.summed += [(0, a) for a in dims]
 
 
-def _broadcast(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _broadcast(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     places = [k for k, new in enumerate(attributes["is_broadcast_dim"]) if not new]
     links.same += [(0, a, k) for a, k in enumerate(places)]
 
 
-def _broadcast_in_dim(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _broadcast_in_dim(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     places = attributes["broadcast_dims"]
     links.same += [(0, a, k) for a, k in enumerate(places) if shapes[0][a] == out[k]]
 
 
-def _squeeze(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _squeeze(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     kept = [a for a in range(len(shapes[0])) if a not in attributes["dims"]]
     links.same += [(0, a, k) for k, a in enumerate(kept)]
 
 
-def _permute(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _permute(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     links.same += [(0, a, k) for k, a in enumerate(attributes["dims"])]
 
 
-def _reshape(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _reshape(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     starts, before = dict[tuple[int, int], int](), 1
     for axis, extent in enumerate(shapes[0]):
         starts.setdefault((before, extent), axis)
@@ -83,7 +98,9 @@ def _reshape(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: t
         before *= extent
 
 
-def _slice(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _slice(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     links.same += [
         (0, a, a)
         for a in range(len(out))
@@ -101,7 +118,9 @@ def _cat(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple
     links.same += [(i, a, a) for i in range(len(shapes)) for a in range(len(out)) if a != dim]
 
 
-def _matmul(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _matmul(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     a, b = shapes[0], shapes[1]
     links.summed += [(0, len(a) - 1), (1, max(len(b) - 2, 0))]
     rank = len(out)
@@ -118,7 +137,9 @@ def _matmul(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tu
                 links.same.append((index, axis, target))
 
 
-def _linear(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+def _linear(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
     links.same += [(0, a, a) for a in range(len(shapes[0]) - 1)]
     for index in range(1, len(shapes)):
         if len(shapes[index]) == 3 - index:
@@ -142,7 +163,9 @@ _RULES: dict[str, LinkRule] = {
 }
 
 
-def links_of(node: Node, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> Links:
+def links_of(
+    node: Node, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> Links:
     """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
     links = Links()
     rule = _RULES.get(node.op.name)
@@ -181,7 +204,7 @@ def find_bands(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> list[Band
     linked: dict[Node, Links] = {}
     for node in nodes:
         operands = [shape[o] if isinstance(o, Value) else () for o in node.operands]
-        attributes = {k: _numbers(v, sizes) for k, v in node.attributes.items()}
+        attributes = evaluate_attributes(node.attributes, sizes)
         links = linked[node] = links_of(node, attributes, operands, shape[node.output])
         for index, axis, target in links.same:
             operand = node.operands[index]
@@ -192,22 +215,15 @@ def find_bands(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> list[Band
         for operand, axis in summed[1:]:
             if node.op.family == "contraction":
                 parent[find((operand, axis))] = find(summed[0])
-    used = dict.fromkeys((*(v for n in nodes for v in n.inputs), *(v for n in nodes for v in n.outputs)))
+    used = dict.fromkeys(
+        (*(v for n in nodes for v in n.inputs), *(v for n in nodes for v in n.outputs))
+    )
     members: dict[Axis, list[Axis]] = {}
     for value in used:
         for axis in range(len(shape[value])):
             members.setdefault(find((value, axis)), []).append((value, axis))
     bands = (_band(group, nodes, linked, shape) for group in members.values())
     return [b for b in bands if b is not None]
-
-
-def _numbers(value: Any, sizes: Sizes) -> Any:
-    if isinstance(value, Dim):
-        return value.evaluate(sizes)
-    if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        return tuple(_numbers(item, sizes) for item in items)
-    return value
 
 
 def _band(
@@ -223,7 +239,9 @@ def _band(
     summing, unbound = set[Node](), set[Node]()
     for node in nodes:
         links = linked[node]
-        inside = [(i, axes[o]) for i, o in enumerate(node.operands) if isinstance(o, Value) and o in axes]
+        inside = [
+            (i, axes[o]) for i, o in enumerate(node.operands) if isinstance(o, Value) and o in axes
+        ]
         results = [axes.get(v) for v in node.outputs]
         if not inside:
             if results[0] is not None and node.op.name in UNBOUND:

@@ -1,12 +1,12 @@
 """First-order running error: how far a correct kernel may stray from the reference, per element.
 
-Every value carries a bound on the difference between what a kernel computes and the reference (None:
-none at all) and a mask of elements that a jump (a compare, a floor) puts in doubt.
+Every value carries a bound on the difference between what a kernel computes and the reference
+(None: no difference) and a mask of elements that a jump (a compare, a floor) puts in doubt.
 
-- Pointwise: each operand is moved up and down by its own bound; the larger change of the result counts,
-  plus the operation's accuracy in units in the last place of the compute type.
-- A half result is rounded in the kernel and in the reference: its bound is the distance to the roundings
-  of value - bound and value + bound, nothing for most elements.
+- Pointwise: each operand is moved up and down by its own bound; the larger change of the result
+  counts, plus the operation's accuracy in units in the last place of the compute type.
+- A half result is rounded in the kernel and in the reference: its bound is the distance to the
+  roundings of value - bound and value + bound, nothing for most elements.
 - Movement moves bounds. Reductions are in `fusec.ir.reductions`.
 - Contraction: the operands' bounds through |a| @ |b|, plus `contraction_growth`.
 """
@@ -276,16 +276,14 @@ def _exact(
     node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
 ) -> tuple[Bounded, ...]:
     results = apply_reference(node.op, [o.value for o in operands], attributes)
-    return tuple(
-        Bounded(settle(node, v, r)) for v, r in zip(node.outputs, results, strict=True)
-    )
+    return tuple(Bounded(settle(node, v, r)) for v, r in zip(node.outputs, results, strict=True))
 
 
 def contraction_growth(count: int) -> tuple[float, float]:
     """Return the error of a contraction over `count` products in ulps of |a| @ |b| and of |a @ b|.
 
-    Roundings of partial sums walk at random, sqrt(count) in total with a margin; tensor cores cut off
-    instead of rounding, once per 16 products, which shifts a sum that grows steadily.
+    Roundings of partial sums walk at random, sqrt(count) in total with a margin; tensor cores cut
+    off instead of rounding, once per 16 products, which shifts a sum that grows steadily.
     """
     return min(max(count, 1), 4 + sqrt(count)), count / 32
 

@@ -8,7 +8,7 @@ to infinity is kept.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,33 +68,35 @@ def convert_operand(operand: Operand, array: Array, dtype: DType) -> Array:
 
 def evaluate_attributes(attributes: Mapping[str, Any], sizes: Sizes) -> dict[str, Any]:
     """Return attributes with every Dim replaced by its value."""
-    return {name: _evaluate_attribute(value, sizes) for name, value in attributes.items()}
+    return {name: evaluate_attribute(value, sizes) for name, value in attributes.items()}
 
 
-def _evaluate_attribute(value: Any, sizes: Sizes) -> Any:
+def evaluate_attribute(value: Any, sizes: Sizes) -> Any:
+    """Return an attribute with every Dim replaced by its value."""
     if isinstance(value, Dim):
         return value.evaluate(sizes)
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
-        return tuple(_evaluate_attribute(item, sizes) for item in items)
+        return tuple(evaluate_attribute(item, sizes) for item in cast(tuple[Any, ...], value))
     return value
 
 
-def apply_reference(op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]) -> tuple[Array, ...]:
+def apply_reference(
+    op: OpDef, operands: Sequence[Any], attributes: Mapping[str, Any]
+) -> tuple[Array, ...]:
     """Return the results of an operation's reference as arrays."""
     with np.errstate(all="ignore"):
         results = op.reference(*operands, **attributes)
-    listed: Sequence[Any] = results if isinstance(results, (tuple, list)) else (results,)
-    return tuple(np.asarray(r) for r in listed)
+    several = isinstance(results, (tuple, list))
+    return tuple(np.asarray(r) for r in (cast(Sequence[Any], results) if several else (results,)))
 
 
 def is_rounded(node: Node) -> bool:
-    """Return whether half results of `node` are rounded: movement and factories only pass values on."""
+    """Return whether half results are rounded: movement and factories only pass values on."""
     return node.op.family not in ("movement", "factory", "scalar")
 
 
 def settle(node: Node, value: Value, array: Array) -> Array:
-    """Return a raw result in the type it is held in: rounded if half, f32 overflow made infinite."""
+    """Return a raw result as it is held: rounded if half, f32 overflow made infinite."""
     dtype = value.dtype
     with np.errstate(all="ignore"):
         held = np.asarray(array).astype(storage(dtype), copy=False)
@@ -111,7 +113,7 @@ def overflow(array: Array) -> Array:
         return array
     with np.errstate(all="ignore"):
         low, high = np.min(array), np.max(array)
-        if -F32_OVERFLOW < low and high < F32_OVERFLOW:
+        if low > -F32_OVERFLOW and high < F32_OVERFLOW:
             return array
         infinite = np.where(array >= F32_OVERFLOW, np.inf, array)
         return np.where(infinite <= -F32_OVERFLOW, -np.inf, infinite)
@@ -215,7 +217,9 @@ def evaluate(
     return {v.name: environment[v] for v in values}
 
 
-def evaluate_node(node: Node, environment: Mapping[Value, Array], sizes: Sizes) -> tuple[Array, ...]:
+def evaluate_node(
+    node: Node, environment: Mapping[Value, Array], sizes: Sizes
+) -> tuple[Array, ...]:
     """Return the results of one node, settled and of the declared shapes."""
     known = [known_scalar(v, sizes) for v in node.outputs]
     if all(k is not None for k in known):

@@ -1,7 +1,7 @@
 """Error bounds of reductions, in parts that add up over blocks of the reduced axes.
 
-A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the result.
-With u the unit in the last place of the accumulator and n the number of terms:
+A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the
+result. With u the unit in the last place of the accumulator and n the number of terms:
 
 - sum, mean: sum of the bounds + u * growth(n) * sum|x|.
 - max, min: the extremes of x + bound and of x - bound.
@@ -33,7 +33,7 @@ MERGEABLE = SUMS | SPREADS | {"max", "min", "prod", "any", "all"}
 
 
 def growth(count: int) -> float:
-    """Return the error of a sum of `count` terms in ulps of sum|x|, whatever the order of summation.
+    """Return the error of a sum of `count` terms in ulps of sum|x|, whatever the order.
 
     At most half an ulp for each addition; the roundings of a long serial sum walk at random, which
     stays below sqrt(count) / 2 ulps with more than four standard deviations to spare.
@@ -64,7 +64,10 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
             pick = np.any if name == "any" else np.all
             maybe = False if bound is None else bound > 0
             truth = x.astype(np.bool_)
-            state |= {"up": pick(truth | maybe, axis=axes), "down": pick(truth & ~np.asarray(maybe), axis=axes)}
+            state |= {
+                "up": pick(truth | maybe, axis=axes),
+                "down": pick(truth & ~np.asarray(maybe), axis=axes),
+            }
             state["out"] = pick(truth, axis=axes)
         else:
             raise Unsupported(f"no error bound is known for reduction `{name}`", span=node.span)
@@ -149,7 +152,7 @@ def _accumulator(dtype: DType) -> Any:
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
     state: State = {"out": np.sum(x, axis=axes, dtype=_accumulator(dtype))}
     if dtype.is_float:
-        state["magnitude"] = np.sum(np.abs(x), axis=axes, dtype=np.float64)
+        state["magnitude"] = np.asarray(np.sum(np.abs(x), axis=axes, dtype=np.float64))
     if bound is not None:
         state["bounds"] = np.sum(bound, axis=axes)
     return state
@@ -213,9 +216,14 @@ def _finish_spread(
     return tuple(
         settle_bounded(node, value, *results[kind], None)
         if kind != "count"
-        else Bounded(np.full(value.shape and mean.shape, count, dtype=value.dtype.numpy))
+        else Bounded(_filled(value, mean.shape, count))
         for value, kind in zip(node.outputs, _spread_results(node), strict=True)
     )
+
+
+def _filled(value: Value, shape: tuple[int, ...], count: int) -> Array:
+    kind: Any = value.dtype.numpy
+    return np.full(shape if value.rank else (), count, dtype=kind)
 
 
 def _spread_results(node: Node) -> tuple[str, ...]:

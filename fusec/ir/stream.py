@@ -1,7 +1,8 @@
 """Evaluation with error bounds in blocks along one band of axes, in parallel, in bounded memory.
 
-Values outside the band are evaluated whole. A reduction over the band is accumulated over the blocks, and
-what depends on it waits for the next sweep; a streamed value that two sweeps need is evaluated in each.
+Values outside the band are evaluated whole. A reduction over the band is accumulated over the
+blocks, and what depends on it waits for the next sweep; a streamed value that two sweeps need is
+evaluated in each.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from fusec.ir.axes import STRETCHED, Band, find_bands
-from fusec.ir.bounds import Bounded, bounded_node, contraction_bound, convert_bounded, settle_bounded
+from fusec.ir.axes import STRETCHED
+from fusec.ir.bounds import (
+    Bounded,
+    bounded_node,
+    contraction_bound,
+    convert_bounded,
+    settle_bounded,
+)
 from fusec.ir.evaluate import (
     Array,
     Sizes,
@@ -33,11 +40,8 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
+from fusec.ir.sweeps import choose_plan, streamed
 
-BLOCK_ELEMENTS = 1 << 19
-"""Elements of the largest value of one block: small enough for the caches, large enough for NumPy."""
-WHOLE_ELEMENTS = 1 << 20
-"""Fusions with values no larger than this are evaluated in one piece."""
 MEMORY = 8 << 30
 """Bytes that blocks in flight may take together."""
 
@@ -63,62 +67,13 @@ class Coverage:
         return f"sampled: {self.checked} of {self.total} slices along {names}"
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How a fusion is evaluated: along a band in blocks, or whole."""
-
-    band: Band | None
-    step: int
-    level: Mapping[Value, int]
-    """The sweep after which a whole value, or in which a streamed one, is known."""
-
-
-def streamed(plan: Plan, node: Node) -> bool:
-    """Return whether the results of `node` are evaluated in blocks."""
-    band = plan.band
-    if band is None or node in band.summing:
-        return False
-    return node in band.unbound or any(v in band.axes for v in node.inputs)
-
-
-def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
-    """Return the plan that leaves the fewest elements to be evaluated whole."""
-    shape = {v: extents(v.type, sizes) for v in fusion.values}
-    count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}
-    used = dict.fromkeys((*(v for n in nodes for v in n.inputs), *(v for n in nodes for v in n.outputs)))
-    largest = max((count[v] for v in used), default=0)
-    whole = Plan(None, 1, {})
-    if largest <= WHOLE_ELEMENTS:
-        return whole
-    best: tuple[tuple[int, int, int, int], Plan] | None = None
-    for band in find_bands(fusion, nodes, sizes):
-        plan = Plan(band, 1, _levels(nodes, band))
-        inside = [v for n in nodes if streamed(plan, n) for v in n.outputs]
-        slab = max((count[v] // band.extent for v in (*inside, *band.axes)), default=1)
-        left = sum(count[v] for n in nodes if not streamed(plan, n) for v in n.outputs)
-        sweeps = max(plan.level.values(), default=0)
-        # Blocks that do not fit the caches cost more than another sweep.
-        price = (left + max(slab - 8 * BLOCK_ELEMENTS, 0), sweeps, len(band.summing), -band.extent)
-        plan = Plan(band, max(1, BLOCK_ELEMENTS // max(slab, 1)), plan.level)
-        if inside and (best is None or price < best[0]):
-            best = (price, plan)
-    return whole if best is None else best[1]
-
-
-def _levels(nodes: Sequence[Node], band: Band) -> dict[Value, int]:
-    level: dict[Value, int] = {}
-    for node in nodes:
-        own = max((level.get(v, 0) for v in node.inputs), default=0)
-        for value in node.outputs:
-            level[value] = own + (node in band.summing)
-    return level
-
-
 def _operand(operand: Operand, environment: Environment) -> Bounded:
     return Bounded(constant(operand)) if isinstance(operand, Const) else environment[operand]
 
 
-def bounded_results(node: Node, environment: Environment, sizes: Sizes, stretch: Any = None) -> tuple[Bounded, ...]:
+def bounded_results(
+    node: Node, environment: Environment, sizes: Sizes, stretch: Any = None
+) -> tuple[Bounded, ...]:
     """Return the results of a node with bounds; `stretch` is (axis, extent) of a block of it."""
     known = [known_scalar(v, sizes) for v in node.outputs]
     if all(k is not None for k in known):
@@ -138,7 +93,9 @@ def bounded_results(node: Node, environment: Environment, sizes: Sizes, stretch:
 class Stream:
     """One evaluation: the inputs, what is known whole, and the sweeps over blocks."""
 
-    def __init__(self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value]) -> None:
+    def __init__(
+        self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value]
+    ) -> None:
         """Plan the evaluation of `wanted`."""
         self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
         self.nodes = needed_nodes(fusion, wanted)
@@ -158,7 +115,7 @@ class Stream:
                 self.whole[value] = Bounded(widen_input(value, array))
 
     def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
-        """Evaluate, calling `consume` with every wanted value or block of it; return what was covered."""
+        """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
         if self.plan.band is None:
             self._run_whole(consume)
             return Coverage(1, 1, {}, True)
@@ -166,7 +123,11 @@ class Stream:
         blocks, coverage = self._blocks(limit, seed)
         for sweep in range(max(level.values(), default=0) + 1):
             for node in self.nodes:
-                if not streamed(self.plan, node) and node not in band.summing and self._at(node) == sweep:
+                if (
+                    not streamed(self.plan, node)
+                    and node not in band.summing
+                    and self._at(node) == sweep
+                ):
                     results = bounded_results(node, self.whole, self.sizes)
                     self.whole.update(zip(node.outputs, results, strict=True))
             self._sweep(sweep, blocks, consume)
@@ -206,7 +167,15 @@ class Stream:
         count = float(np.prod(extents(node.output.type, self.sizes), dtype=np.float64))
         if node.op.family == "contraction":
             return count * extents(node.operands[0].type, self.sizes)[-1] / 8
-        return max([count, *(float(np.prod(extents(v.type, self.sizes), dtype=np.float64)) for v in node.inputs)])
+        return max(
+            [
+                count,
+                *(
+                    float(np.prod(extents(v.type, self.sizes), dtype=np.float64))
+                    for v in node.inputs
+                ),
+            ]
+        )
 
     def _sweep(self, sweep: int, blocks: Sequence[tuple[int, int]], consume: Consume) -> None:
         band, level = self.plan.band, self.plan.level
@@ -275,7 +244,7 @@ class Stream:
 
 
 class _Block(dict[Value, Bounded]):
-    """The values of one block; slices of whole values and of inputs are taken when they are read."""
+    """The values of one block; inputs and whole values are sliced when they are read."""
 
     def __init__(self, stream: Stream, low: int, high: int) -> None:
         super().__init__()
@@ -305,7 +274,9 @@ def _index(axis: int, low: int, high: int) -> Index:
 
 
 def _in_order(
-    function: Callable[[int, int], dict[Node, State]], blocks: Sequence[tuple[int, int]], workers: int
+    function: Callable[[int, int], dict[Node, State]],
+    blocks: Sequence[tuple[int, int]],
+    workers: int,
 ) -> Iterator[dict[Node, State]]:
     if workers == 1:
         yield from (function(*block) for block in blocks)
@@ -328,13 +299,17 @@ def _merge(node: Node, a: State, b: State) -> State:
     return {k: a[k] + b[k] for k in a}
 
 
-def _start_contraction(node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]) -> State:
+def _start_contraction(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> State:
     def operation(arrays: Sequence[Array]) -> Array:
         return apply_reference(node.op, arrays, attributes)[0]
 
     product = operation([o.value for o in operands])
     magnitude = operation([np.abs(o.value) for o in operands])
-    bound = contraction_bound(operation, operands, product, magnitude, 0, node.output.dtype, own=False)
+    bound = contraction_bound(
+        operation, operands, product, magnitude, 0, node.output.dtype, own=False
+    )
     state: State = {
         "count": np.asarray(operands[0].value.shape[-1]), "out": product, "magnitude": magnitude,
     }  # fmt: skip
@@ -361,7 +336,9 @@ def evaluate_with_bounds(
         if not index:
             found[value.name] = part
             return
-        full = shapes.setdefault(value.name, (np.zeros(shape, part.value.dtype), np.zeros(shape), np.zeros(shape, bool)))
+        full = shapes.setdefault(
+            value.name, (np.zeros(shape, part.value.dtype), np.zeros(shape), np.zeros(shape, bool))
+        )
         for array, piece in zip(full, (part.value, part.bound, part.doubt), strict=True):
             array[index] = False if piece is None else piece
 

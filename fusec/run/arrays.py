@@ -99,8 +99,9 @@ def _same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bo
 
 
 _SAFETENSORS = {
-    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "f8e4m3", "F8_E5M2": "f8e5m2",
-    "F8_E8M0": "f8e8m0", "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64",
+    "F64": "f64", "F32": "f32", "F16": "f16", "BF16": "bf16", "F8_E4M3": "f8e4m3",
+    "F8_E5M2": "f8e5m2", "F8_E8M0": "f8e8m0",
+    "I64": "i64", "I32": "i32", "I16": "i16", "I8": "i8", "U64": "u64",
     "U32": "u32", "U16": "u16", "U8": "u8", "BOOL": "bool", "C64": "c64",
 }  # fmt: skip
 
@@ -125,11 +126,12 @@ def load_arrays(path: str | Path) -> dict[str, Array]:
 
 
 def _load_safetensors(file: Path) -> dict[str, Array]:
-    from safetensors import deserialize
+    import safetensors
 
     by_name = {d.name: d for d in ALL}
     arrays: dict[str, Array] = {}
-    entries: Any = deserialize(file.read_bytes())
+    module: Any = safetensors
+    entries: list[tuple[str, dict[str, Any]]] = module.deserialize(file.read_bytes())
     for name, entry in entries:
         kind = _SAFETENSORS.get(entry["dtype"])
         if kind is None:
@@ -141,7 +143,7 @@ def _load_safetensors(file: Path) -> dict[str, Array]:
 
 
 def as_declared(name: str, array: Array, dtype: DType) -> Array:
-    """Return an array read from a file in its declared type: npz keeps half types as raw 16 bits."""
+    """Return an array read from a file in its declared type: npz keeps half types as raw bits."""
     declared = dtype.numpy
     if array.dtype == declared:
         return array
@@ -180,16 +182,20 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
 
 def _write(out: Any, suffix: str, arrays: Mapping[str, Array]) -> None:
     if suffix == ".npz":
-        bits = {1: np.uint8, 2: np.uint16}
-        numpy_own = {name: a.dtype.isbuiltin == 1 for name, a in arrays.items()}
-        np.savez(
-            out,
-            **{n: a if numpy_own[n] else a.view(bits[a.dtype.itemsize]) for n, a in arrays.items()},
-        )
+        plain: dict[str, Any] = {name: _plain_bits(a) for name, a in arrays.items()}
+        np.savez(out, **plain)
         return
     from safetensors.numpy import save
 
-    out.write(save(dict(arrays)))
+    plain = dict(arrays)
+    out.write(save(plain))
+
+
+def _plain_bits(array: Array) -> Array:
+    """Return an array of a type that NumPy lacks as its bits."""
+    if array.dtype.isbuiltin == 1:
+        return array
+    return array.view(np.uint8 if array.dtype.itemsize == 1 else np.uint16)
 
 
 def _umask() -> int:

@@ -79,7 +79,7 @@ def _rank(entry: Input, axis: int, sizes: Sizes) -> tuple[int, int]:
 
 
 def random_inputs(fusion: Fusion, sizes: Sizes, seed: int = 0) -> dict[str, Any]:
-    """Return random inputs: StridedArrays for tensors, plain numbers for scalars; fresh for each seed."""
+    """Return random inputs: StridedArrays for tensors, plain numbers for scalars."""
     return {entry.value.name: random_input(fusion, entry, sizes, seed) for entry in fusion.inputs}
 
 
@@ -111,7 +111,7 @@ def _scalar(entry: Input, sizes: Sizes, generator: Any, low: float, high: float)
 
 
 def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
-    """Return the interval of random values: as declared, or where all operations that use it are defined."""
+    """Return the interval of random values: as declared, or where all its users are defined."""
     low, high = -np.inf, np.inf
     for a, b in _domains(fusion, entry.value):
         if max(low, a) < min(high, b):

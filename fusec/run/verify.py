@@ -48,7 +48,7 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """How one output compares: `ratio` is the largest error over its bound (1 and less is right)."""
+    """How one output compares: `ratio` is the largest error over its bound, right up to 1."""
 
     name: str
     checked: int
@@ -74,7 +74,8 @@ class OutputVerdict:
         if self.ok:
             line = f"{self.name}: ok, max error {self.error:.3g}, {self.ratio:.2f} of the bound"
         else:
-            line = f"{self.name}: {self.wrong} of {self.checked} elements differ, max error {self.error:.3g}"
+            share = f"{self.wrong} of {self.checked} elements differ"
+            line = f"{self.name}: {share}, max error {self.error:.3g}"
         if self.unwritten:
             line += f", {self.unwritten} never written"
         if self.excused:
@@ -178,7 +179,7 @@ class Judged:
 
 
 def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
-    """Compare a block: wrong is beyond its bound and not excused by a jump or an unbounded error."""
+    """Compare a block: wrong is beyond its bound, not excused by a jump or an infinite bound."""
     value, bound = expected.value, expected.bound
     if not dtype.is_float:
         errors = (
@@ -190,7 +191,7 @@ def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
     beyond = errors > limit
     wrong, excused = beyond, 0
     doubt = expected.doubt
-    if doubt is not None or bound is not None and not np.isfinite(np.max(bound, initial=0.0)):
+    if doubt is not None or (bound is not None and not np.isfinite(np.max(bound, initial=0.0))):
         excusable = np.zeros(found.shape, bool) if doubt is None else doubt
         if bound is not None:
             excusable = excusable | ~np.isfinite(bound)
@@ -250,7 +251,7 @@ def compare(
     seed: int = 0,
     limit: float | None = None,
 ) -> Verdict:
-    """Return how `outputs` compare with the reference; beyond `limit` element operations it samples.
+    """Return how `outputs` compare with the reference; beyond `limit` operations it samples.
 
     `poison` says that outputs were filled with 0xFF bytes before the run.
     """

@@ -1,0 +1,200 @@
+"""From segments and their kernel plans to a host program."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from fusec.diagnostics import InternalError, Unsupported
+from fusec.hostir.program import (
+    Alias,
+    Allocate,
+    Buffer,
+    Copy,
+    EncodeTensorMap,
+    Free,
+    HostProgram,
+    Instruction,
+    Launch,
+    Memset,
+    Scalar,
+    check_program,
+    dense_strides,
+)
+from fusec.hostir.views import view_of
+from fusec.ir.dim import dim
+from fusec.ir.graph import Fusion, Output, Value
+from fusec.schedule.layout import output_strides
+from fusec.schedule.plan import (
+    Argument,
+    KernelPlan,
+    TensorArgument,
+    TensorMapArgument,
+    WorkspaceArgument,
+)
+from fusec.segment.segmented import Segment, SegmentedFusion
+
+
+@dataclass
+class _Lowering:
+    """The program under construction."""
+
+    segmented: SegmentedFusion
+    plans: Sequence[KernelPlan]
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    first: list[Instruction] = field(default_factory=list[Instruction])
+    body: list[Instruction] = field(default_factory=list[Instruction])
+    last: list[Instruction] = field(default_factory=list[Instruction])
+
+
+def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgram:
+    """Return the host program that runs `plans`, one for each segment, in order."""
+    fusion = segmented.fusion
+    state = _Lowering(segmented, plans)
+    for entry in fusion.inputs:
+        value = entry.value
+        if not value.is_scalar:
+            buffer = Buffer(value.name, "input", value.dtype, value.shape, entry.strides)
+            state.buffers.append(buffer)
+    writer = {o.value: k for k, s in enumerate(segmented.segments) for o in s.fusion.outputs}
+    _place_outputs(state, writer)
+    last_read = _last_reads(segmented)
+    for index, (segment, plan) in enumerate(zip(segmented.segments, plans, strict=True)):
+        _lower_segment(state, segment, plan)
+        state.body += [Free(v.name) for v, k in last_read.items() if k == index]
+    program = HostProgram(
+        name=fusion.name,
+        buffers=tuple(state.buffers),
+        scalars=tuple(
+            Scalar(i.value.name, i.value.dtype, i.default)
+            for i in fusion.inputs
+            if i.value.is_scalar
+        ),
+        instructions=(*state.first, *state.body, *state.last),
+        outputs=tuple(o.value.name for o in fusion.outputs),
+        guards=tuple(dict.fromkeys(g for p in plans for g in p.guards)),
+        aliases=tuple((o.value.name, o.alias) for o in fusion.outputs if o.alias is not None),
+    )
+    check_program(program)
+    return program
+
+
+def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
+    """Give the outputs of plans with kernels memory: their own, or that of an input."""
+    for output in state.segmented.fusion.outputs:
+        value, name, index = output.value, output.value.name, writer[output.value]
+        plan = state.plans[index]
+        if not plan.kernels:
+            continue
+        strides = output_strides(output)
+        if output.alias is None:
+            state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
+            state.first.append(Allocate(name))
+            continue
+        target = state.segmented.fusion.find(output.alias)
+        assert target is not None
+        layout = state.segmented.fusion.input_of[target].strides
+        if _writes(plan, output.alias):
+            _check_in_place(state, output, target, index)
+            state.buffers.append(Buffer(name, "output", value.dtype, value.shape, layout))
+            state.first.append(Alias(name, output.alias, dim(0)))
+            continue
+        if layout != strides:
+            raise Unsupported(
+                f"output `{name}` is written into `{output.alias}`, whose layout is not dense",
+                span=output.span,
+            )
+        state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
+        state.first.append(Allocate(name))
+        state.last.append(Copy(output.alias, name))
+
+
+def _writes(plan: KernelPlan, name: str) -> bool:
+    """Return whether a kernel of the plan writes the buffer called `name`."""
+    return any(
+        isinstance(a, TensorArgument) and a.name == name and a.written
+        for kernel in plan.kernels
+        for a in kernel.arguments
+    )
+
+
+def _check_in_place(state: _Lowering, output: Output, target: Value, index: int) -> None:
+    for segment in state.segmented.segments[index + 1 :]:
+        if any(i.value is target for i in segment.fusion.inputs):
+            raise InternalError(
+                f"segment {segment.name} reads `{target.name}` after `{output.value.name}` was "
+                "written into it",
+                span=output.span,
+            )
+
+
+def _last_reads(segmented: SegmentedFusion) -> dict[Value, int]:
+    """Return the last segment that reads each tensor that only crosses between segments."""
+    final = {o.value for o in segmented.fusion.outputs}
+    reads: dict[Value, int] = {}
+    for index, segment in enumerate(segmented.segments):
+        for entry in segment.fusion.inputs:
+            value = entry.value
+            crosses = value not in segmented.fusion.input_of and value not in final
+            if crosses and not value.is_scalar:
+                reads[value] = index
+    return reads
+
+
+def _lower_segment(state: _Lowering, segment: Segment, plan: KernelPlan) -> None:
+    final = {o.value for o in state.segmented.fusion.outputs}
+    for output in segment.fusion.outputs:
+        value = output.value
+        if not plan.kernels:
+            _lower_view(state, segment.fusion, value, "output" if value in final else "temporary")
+        elif value not in final:
+            strides = dense_strides(value.shape)
+            state.buffers.append(Buffer(value.name, "temporary", value.dtype, value.shape, strides))
+            state.body.append(Allocate(value.name))
+    for workspace in plan.workspaces:
+        name = f"{segment.name}.{workspace.name}"
+        shape = (workspace.size,)
+        state.buffers.append(
+            Buffer(name, "workspace", workspace.dtype, shape, dense_strides(shape))
+        )
+        state.first.append(Allocate(name))
+        if workspace.init == "zeroed once":
+            state.first.append(Memset(name, once=True))
+        elif workspace.init == "zeroed per launch":
+            state.body.append(Memset(name))
+    own = {w.name for w in plan.workspaces}
+    for kernel in plan.kernels:
+        arguments = tuple(_resolve(a, segment.name, kernel.name, own) for a in kernel.arguments)
+        state.body += [
+            EncodeTensorMap(a.name, a) for a in arguments if isinstance(a, TensorMapArgument)
+        ]
+        state.body.append(
+            Launch(
+                kernel.name,
+                segment.name,
+                kernel.grid,
+                kernel.block,
+                arguments,
+                kernel.shared_bytes,
+                kernel.cluster,
+            )
+        )
+
+
+def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:
+    """Return an argument by the program's names: workspaces and maps are a segment's own."""
+    if isinstance(argument, WorkspaceArgument):
+        return replace(argument, name=f"{segment}.{argument.name}")
+    if isinstance(argument, TensorMapArgument):
+        inside = argument.buffer in workspaces
+        buffer = f"{segment}.{argument.buffer}" if inside else argument.buffer
+        return replace(argument, name=f"{kernel}.{argument.name}", buffer=buffer)
+    return argument
+
+
+def _lower_view(state: _Lowering, fusion: Fusion, value: Value, role: str) -> None:
+    view = view_of(fusion, value)
+    if view is None:
+        raise Unsupported(f"`{value.name}` has no kernel and is not a view of an input")
+    state.buffers.append(Buffer(value.name, role, value.dtype, value.shape, view.strides))
+    state.body.append(Alias(value.name, view.source.name, view.offset))

@@ -1,0 +1,70 @@
+"""How a large fusion is evaluated: along which axes in blocks, and in which order of sweeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusec.ir.axes import Band, find_bands
+from fusec.ir.evaluate import Sizes, extents
+from fusec.ir.graph import Fusion, Node, Value
+
+BLOCK_ELEMENTS = 1 << 19
+"""Elements of the largest value of one block: small for the caches, large for NumPy."""
+WHOLE_ELEMENTS = 1 << 20
+"""Fusions with values no larger than this are evaluated in one piece."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a fusion is evaluated: along a band in blocks, or whole."""
+
+    band: Band | None
+    step: int
+    level: Mapping[Value, int]
+    """The sweep after which a whole value, or in which a streamed one, is known."""
+
+
+def streamed(plan: Plan, node: Node) -> bool:
+    """Return whether the results of `node` are evaluated in blocks."""
+    band = plan.band
+    if band is None or node in band.summing:
+        return False
+    return node in band.unbound or any(v in band.axes for v in node.inputs)
+
+
+def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
+    """Return the plan that leaves the fewest elements to be evaluated whole."""
+    shape = {v: extents(v.type, sizes) for v in fusion.values}
+    count = {v: int(np.prod(s, dtype=np.int64)) for v, s in shape.items()}
+    used = dict.fromkeys(
+        (*(v for n in nodes for v in n.inputs), *(v for n in nodes for v in n.outputs))
+    )
+    largest = max((count[v] for v in used), default=0)
+    whole = Plan(None, 1, {})
+    if largest <= WHOLE_ELEMENTS:
+        return whole
+    best: tuple[tuple[int, int, int, int], Plan] | None = None
+    for band in find_bands(fusion, nodes, sizes):
+        plan = Plan(band, 1, _levels(nodes, band))
+        inside = [v for n in nodes if streamed(plan, n) for v in n.outputs]
+        slab = max((count[v] // band.extent for v in (*inside, *band.axes)), default=1)
+        left = sum(count[v] for n in nodes if not streamed(plan, n) for v in n.outputs)
+        sweeps = max(plan.level.values(), default=0)
+        # Blocks that do not fit the caches cost more than another sweep.
+        price = (left + max(slab - 8 * BLOCK_ELEMENTS, 0), sweeps, len(band.summing), -band.extent)
+        plan = Plan(band, max(1, BLOCK_ELEMENTS // max(slab, 1)), plan.level)
+        if inside and (best is None or price < best[0]):
+            best = (price, plan)
+    return whole if best is None else best[1]
+
+
+def _levels(nodes: Sequence[Node], band: Band) -> dict[Value, int]:
+    level: dict[Value, int] = {}
+    for node in nodes:
+        own = max((level.get(v, 0) for v in node.inputs), default=0)
+        for value in node.outputs:
+            level[value] = own + (node in band.summing)
+    return level

@@ -1,0 +1,218 @@
+"""The GPU through the CUDA driver: what it is, memory, modules; every failure is a FusecError."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
+from fusec.ir.evaluate import Array
+from fusec.target import TARGETS, Target
+
+_ENVIRONMENT = {
+    "CUDA_ERROR_NO_DEVICE": "no CUDA GPU is visible",
+    "CUDA_ERROR_INSUFFICIENT_DRIVER": "the NVIDIA driver is too old",
+    "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH": "the NVIDIA driver and its libraries do not match",
+    "CUDA_ERROR_DEVICE_UNAVAILABLE": "the GPU is in use by another process",
+    "CUDA_ERROR_OUT_OF_MEMORY": "the GPU is out of memory",
+    "CUDA_ERROR_NO_BINARY_FOR_GPU": "the kernels are built for another GPU",
+    "CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE": "the driver does not support this GPU",
+}
+
+
+def device_available() -> str | None:
+    """Return why no GPU can be used, or None; cheap: the driver library alone is loaded."""
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return "the NVIDIA driver (libcuda.so.1) is not installed"
+    status = int(library.cuInit(0))
+    if status:
+        return "no CUDA GPU is visible" if status == 100 else f"cuInit failed with error {status}"
+    count = ctypes.c_int(0)
+    if library.cuDeviceGetCount(ctypes.byref(count)) or not count.value:
+        return "no CUDA GPU is visible"
+    return None
+
+
+def load_driver() -> Any:
+    """Return cuda.bindings.driver; EnvironmentProblem where it is not installed."""
+    try:
+        return importlib.import_module("cuda.bindings.driver")
+    except ImportError as error:
+        raise EnvironmentProblem(
+            "the Python package cuda-python is not installed", notes=(str(error),),
+            help="pip install 'cuda-python>=13,<14'",
+        ) from None  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DeviceFacts:
+    """What the device is; `bandwidth` in bytes per second is what a kernel can reach."""
+
+    name: str
+    capability: int
+    sms: int
+    l2: int
+    memory: int
+    shared: int
+    peak_bandwidth: float
+    driver: str
+
+    @property
+    def target(self) -> Target | None:
+        """Return the known target of this device, the one with the arch-specific features first."""
+        fitting = [t for t in TARGETS.values() if t.capability == self.capability]
+        return max(fitting, key=lambda t: t.arch, default=None)
+
+    @property
+    def bandwidth(self) -> float:
+        """Return the measured rate of the target of this name, else nine tenths of the peak."""
+        target = self.target
+        if target is not None and target.device in self.name:
+            return target.bandwidth
+        return 0.9 * self.peak_bandwidth
+
+    def text(self) -> str:
+        """Return one line."""
+        return f"{self.name}, sm_{self.capability}, {self.sms} SMs, driver {self.driver}"
+
+
+class Device:
+    """One GPU with its primary context and a stream; use it in a `with` statement."""
+
+    def __init__(self, index: int = 0) -> None:
+        """Open device `index`."""
+        reason = device_available()
+        if reason is not None:
+            raise EnvironmentProblem(reason, help="run with --device reference to do without a GPU")
+        self.driver = load_driver()
+        self._modules: list[Any] = []
+        try:
+            self.call("cuInit", 0)
+            self._device = self.call("cuDeviceGet", index)
+            self._context = self.call("cuDevicePrimaryCtxRetain", self._device)
+            self.call("cuCtxSetCurrent", self._context)
+            self.stream = self.call("cuStreamCreate", 1)
+        except RuntimeError as error:
+            raise EnvironmentProblem(
+                "the NVIDIA driver cannot be used", notes=(str(error),)
+            ) from None
+
+    def __enter__(self) -> Device:
+        """Return the device."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give everything back."""
+        self.close()
+
+    def close(self) -> None:
+        """Unload modules and release the context; failures after a fault do not count."""
+        for module in self._modules:
+            self.driver.cuModuleUnload(module)
+        self._modules = []
+        self.driver.cuStreamDestroy(self.stream)
+        self.driver.cuDevicePrimaryCtxRelease(self._device)
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Call a driver function and return its result; FusecError where it fails."""
+        status, *results = getattr(self.driver, function)(*arguments)
+        if int(status):
+            raise self._error(function, status, what)
+        return results[0] if len(results) == 1 else results or None
+
+    def _error(self, function: str, status: Any, what: str) -> FusecError:
+        name = str(getattr(status, "name", status))
+        about = f" ({what})" if what else ""
+        if name in _ENVIRONMENT:
+            return EnvironmentProblem(
+                f"{_ENVIRONMENT[name]}{about}", notes=(f"{function}: {name}",)
+            )
+        return InternalError(
+            f"the GPU reports {name}{about}",
+            notes=(f"from {function}",),
+            help="this is a bug in fusec; please report the fusion file and the sizes",
+        )
+
+    @cached_property
+    def facts(self) -> DeviceFacts:
+        """Return what the device is."""
+        kinds = self.driver.CUdevice_attribute
+
+        def attribute(name: str) -> int:
+            kind = getattr(kinds, f"CU_DEVICE_ATTRIBUTE_{name}")
+            return int(self.call("cuDeviceGetAttribute", kind, self._device))
+
+        raw = self.call("cuDeviceGetName", 128, self._device)
+        version = int(self.call("cuDriverGetVersion"))
+        clock = attribute("MEMORY_CLOCK_RATE") * 1000
+        return DeviceFacts(
+            name=raw.decode(errors="replace").strip("\0 "),
+            capability=attribute("COMPUTE_CAPABILITY_MAJOR") * 10
+            + attribute("COMPUTE_CAPABILITY_MINOR"),
+            sms=attribute("MULTIPROCESSOR_COUNT"),
+            l2=attribute("L2_CACHE_SIZE"),
+            memory=int(self.call("cuDeviceTotalMem", self._device)),
+            shared=attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"),
+            peak_bandwidth=2.0 * clock * attribute("GLOBAL_MEMORY_BUS_WIDTH") / 8,
+            driver=f"CUDA {version // 1000}.{version % 1000 // 10}",
+        )
+
+    def load(self, cubin: bytes, entry: str) -> Any:
+        """Return the function `entry` of a cubin."""
+        module = self.call("cuModuleLoadData", cubin, what=f"loading kernel `{entry}`")
+        self._modules.append(module)
+        return self.call("cuModuleGetFunction", module, entry.encode(), what=f"kernel `{entry}`")
+
+    def allocate(self, size: int, what: str) -> int:
+        """Return the address of fresh memory; at least one byte."""
+        return int(self.call("cuMemAlloc", max(size, 1), what=f"{size} bytes for {what}"))
+
+    def free(self, address: int) -> None:
+        """Give memory back."""
+        self.driver.cuMemFree(address)
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Fill memory with one byte, in stream order."""
+        if size:
+            self.call("cuMemsetD8Async", address, byte, size, self.stream)
+
+    def upload(self, address: int, array: Array) -> None:
+        """Copy a contiguous array to the device and wait."""
+        if array.nbytes:
+            self.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
+
+    def download(self, address: int, size: int) -> Array:
+        """Return `size` bytes of device memory."""
+        data = np.empty(size, np.uint8)
+        if size:
+            self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
+        return data
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy device memory, in stream order."""
+        if size and target != source:
+            self.call("cuMemcpyDtoDAsync", target, source, size, self.stream)
+
+    def synchronise(self, what: str = "") -> None:
+        """Wait for the stream; a kernel's fault surfaces here."""
+        self.call("cuStreamSynchronize", self.stream, what=what)
+
+    def function_attributes(self, function: Any, values: Mapping[str, int]) -> None:
+        """Set attributes of a kernel, named without their prefix."""
+        for name, value in values.items():
+            kind = getattr(self.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+            self.call("cuFuncSetAttribute", function, kind, value, what=name.lower())

@@ -1,0 +1,284 @@
+"""Run a host program on the GPU: everything is prepared once, a run allocates nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import FusecError, InternalError
+from fusec.hostir.program import (
+    Alias,
+    Allocate,
+    Buffer,
+    Copy,
+    EncodeTensorMap,
+    Free,
+    HostProgram,
+    Instruction,
+    Launch,
+    Memset,
+)
+from fusec.ir.evaluate import Array, Sizes
+from fusec.run.arrays import StridedArray, as_declared, lay_out, span
+from fusec.run.device import Device
+from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
+
+ZONE = 512
+"""Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""
+ZONE_BYTE = 0xA5
+POISON = 0xFF
+DEFAULT_SHARED = 48 << 10
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction, ready to be issued."""
+
+    instruction: Instruction
+    issue: Callable[[], None]
+
+
+class Executable:
+    """A host program with its kernels loaded on a device."""
+
+    def __init__(self, device: Device, program: HostProgram, cubins: Mapping[str, bytes]) -> None:
+        """Load the kernels; `cubins` holds machine code by kernel name."""
+        self.device, self.program = device, program
+        self.functions: dict[str, Any] = {}
+        for launch in program.launches:
+            if launch.kernel in self.functions:
+                continue
+            if launch.kernel not in cubins:
+                raise FusecError(f"no machine code is given for kernel `{launch.kernel}`")
+            function = device.load(cubins[launch.kernel], launch.kernel)
+            attributes: dict[str, int] = {}
+            if launch.shared_bytes > DEFAULT_SHARED:
+                attributes["MAX_DYNAMIC_SHARED_SIZE_BYTES"] = launch.shared_bytes
+            if np.prod(launch.cluster) > 8:
+                attributes["NON_PORTABLE_CLUSTER_SIZE_ALLOWED"] = 1
+            device.function_attributes(function, attributes)
+            self.functions[launch.kernel] = function
+
+    def bind(self, inputs: Mapping[str, Any], sizes: Sizes) -> Bound:
+        """Return the program bound to inputs on the device; FusecError where a guard fails."""
+        self.program.check_guards(sizes)
+        return Bound(self, inputs, sizes)
+
+
+class Bound:
+    """A program with memory for given sizes and inputs; `run` may be called any number of times."""
+
+    def __init__(self, executable: Executable, inputs: Mapping[str, Any], sizes: Sizes) -> None:
+        """Allocate and upload everything."""
+        self.program, self.device, self.sizes = executable.program, executable.device, dict(sizes)
+        self._functions = executable.functions
+        self._memory: list[int] = []
+        self._own: dict[str, tuple[int, int]] = {}
+        self._spare: list[tuple[int, int]] = []
+        self._maps: dict[str, Any] = {}
+        self._uploads: dict[str, StridedArray] = {}
+        self.address: dict[str, int] = {}
+        self.steps: list[Step] = []
+        self._scalars = self._read_scalars(inputs)
+        try:
+            for buffer in self.program.inputs:
+                self._place_input(buffer, inputs)
+            for instruction in self.program.instructions:
+                self._prepare(instruction)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Bound:
+        """Return the bound program."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Free the memory."""
+        self.close()
+
+    def close(self) -> None:
+        """Free the memory."""
+        for address in self._memory:
+            self.device.free(address)
+        self._memory = []
+
+    def _read_scalars(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        for scalar in self.program.scalars:
+            value = inputs.get(scalar.name, self.sizes.get(scalar.name, scalar.default))
+            if value is None:
+                raise FusecError(f"no value is given for scalar input `{scalar.name}`")
+            values[scalar.name] = value
+        return values
+
+    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
+        return tuple(d.evaluate(self.sizes) for d in buffer.shape)
+
+    def _strides(self, buffer: Buffer) -> tuple[int, ...]:
+        return tuple(d.evaluate(self.sizes) for d in buffer.strides)
+
+    def bytes_of(self, name: str) -> int:
+        """Return how many bytes of memory a buffer reaches over."""
+        buffer = self.program.buffer[name]
+        return span(self._shape(buffer), self._strides(buffer)) * buffer.dtype.size
+
+    def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
+        if buffer.name not in inputs:
+            raise FusecError(f"input `{buffer.name}` is missing")
+        given = inputs[buffer.name]
+        if not isinstance(given, StridedArray):
+            given = as_declared(buffer.name, np.asarray(given), buffer.dtype)
+        shape = self._shape(buffer)
+        if tuple(given.shape) != shape:
+            raise FusecError(
+                f"input `{buffer.name}` has shape {list(given.shape)}, expected {list(shape)}"
+            )
+        if given.dtype != buffer.dtype.numpy:
+            raise FusecError(
+                f"input `{buffer.name}` has dtype {given.dtype}, expected {buffer.dtype.long}"
+            )
+        array = lay_out(given, self._strides(buffer))
+        address = self._allocate(array.storage.nbytes, f"input `{buffer.name}`")
+        self._uploads[buffer.name] = array
+        self.address[buffer.name] = address + array.offset * buffer.dtype.size
+        self._upload(buffer.name)
+
+    def _upload(self, name: str) -> None:
+        array = self._uploads[name]
+        self.device.upload(
+            self.address[name] - array.offset * array.storage.dtype.itemsize, array.storage
+        )
+
+    def _allocate(self, size: int, what: str) -> int:
+        address = self.device.allocate(size, what)
+        self._memory.append(address)
+        return address
+
+    def _prepare(self, instruction: Instruction) -> None:
+        match instruction:
+            case Allocate(name):
+                self._give_memory(name)
+            case Free(name):
+                if self.program.buffer[name].role == "temporary":
+                    self._spare.append(self._own.pop(name))
+            case Alias(name, of, offset):
+                size = self.program.buffer[of].dtype.size
+                self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
+            case EncodeTensorMap(name, described):
+                self._maps[name] = encode_tensor_map(
+                    self.device, described, self.address[described.buffer], self.sizes
+                )
+            case Memset(name, once):
+                address, size = self.address[name], self.bytes_of(name)
+                if not once:
+                    self._step(instruction, lambda: self.device.fill(address, 0, size))
+            case Copy(target, source):
+                to, origin, size = self.address[target], self.address[source], self.bytes_of(target)
+                self._step(instruction, lambda: self.device.copy(to, origin, size))
+            case Launch():
+                self._prepare_launch(instruction)
+
+    def _step(self, instruction: Instruction, issue: Callable[[], None]) -> None:
+        self.steps.append(Step(instruction, issue))
+
+    def _give_memory(self, name: str) -> None:
+        size, role = self.bytes_of(name), self.program.buffer[name].role
+        fitting = [block for block in self._spare if block[1] >= size]
+        if role == "temporary" and fitting:
+            # Stream order makes it safe to use a freed temporary's memory again.
+            block = min(fitting, key=lambda b: b[1])
+            self._spare.remove(block)
+        else:
+            address = self._allocate(size + 2 * ZONE, f"{role} `{name}`")
+            self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
+            block = (address + ZONE, size)
+        self._own[name] = block
+        self.address[name] = block[0]
+
+    def _prepare_launch(self, launch: Launch) -> None:
+        shape = geometry(launch, self.sizes)
+        if shape.empty:
+            return
+        packed = pack_arguments(
+            launch.arguments, self.sizes, self.address, self._scalars, self._maps
+        )
+        function = self._functions[launch.kernel]
+        config = launch_config(self.device.driver, shape, self.device.stream)
+        what = f"kernel `{launch.kernel}`"
+
+        def issue() -> None:
+            self.device.call("cuLaunchKernelEx", config, function, packed.address, 0, what=what)
+
+        self._step(launch, issue)
+
+    def reset(self) -> None:
+        """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
+        for address, size in self._own.values():
+            self.device.fill(address, POISON, size)
+        for instruction in self.program.instructions:
+            if isinstance(instruction, Memset) and instruction.once:
+                self.device.fill(
+                    self.address[instruction.buffer], 0, self.bytes_of(instruction.buffer)
+                )
+        self.device.synchronise()
+        for _, name in self.program.aliases:
+            self._upload(name)
+
+    def run(self) -> None:
+        """Issue every step; returns before they are done."""
+        for step in self.steps:
+            step.issue()
+
+    def run_stepwise(self) -> None:
+        """Run step by step and wait after each, so that a fault names its kernel."""
+        for step in self.steps:
+            step.issue()
+            self.device.synchronise(str(step.instruction).split(" <", 1)[0])
+
+    def outputs(self) -> dict[str, Array]:
+        """Return the outputs, and check that nothing was written beside them."""
+        self.device.synchronise("running the kernels")
+        results = {name: self._download(name) for name in self.program.outputs}
+        for name, (address, size) in self._own.items():
+            if self.program.buffer[name].role != "temporary":
+                self._check_zones(name, address, size)
+        return results
+
+    def _download(self, name: str) -> Array:
+        buffer = self.program.buffer[name]
+        raw = self.device.download(self.address[name], self.bytes_of(name))
+        flat = raw.view(buffer.dtype.numpy)
+        return StridedArray(flat, self._shape(buffer), self._strides(buffer)).array
+
+    def _check_zones(self, name: str, address: int, size: int) -> None:
+        for start, place in ((address - ZONE, "before"), (address + size, "past the end of")):
+            if np.any(self.device.download(start, ZONE) != ZONE_BYTE):
+                raise InternalError(
+                    f"a kernel wrote {place} `{name}`",
+                    notes=tuple(str(i) for i in self.program.launches if name in i.written),
+                    help="this is a bug in fusec; please report the fusion file and the sizes",
+                )
+
+
+def execute(
+    device: Device,
+    program: HostProgram,
+    cubins: Mapping[str, bytes],
+    inputs: Mapping[str, Any],
+    sizes: Sizes,
+) -> dict[str, Array]:
+    """Run a program once on poisoned memory and return its outputs."""
+    with Executable(device, program, cubins).bind(inputs, sizes) as bound:
+        bound.reset()
+        bound.run()
+        return bound.outputs()

@@ -1,0 +1,195 @@
+"""Kernel arguments as the driver takes them, launch configurations and tensor maps."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import FusecError, InternalError
+from fusec.hostir.program import Launch
+from fusec.ir.dtype import DType
+from fusec.schedule.plan import (
+    Argument,
+    ScalarArgument,
+    SizeArgument,
+    TensorMapArgument,
+)
+
+TENSOR_MAP_BYTES = 128
+GRID_LIMITS = (2**31 - 1, 65535, 65535)
+
+_PLAIN: Mapping[str, Any] = {
+    "f64": ctypes.c_double, "f32": ctypes.c_float, "i64": ctypes.c_int64, "i32": ctypes.c_int32,
+    "i16": ctypes.c_int16, "i8": ctypes.c_int8, "u64": ctypes.c_uint64, "u32": ctypes.c_uint32,
+    "u16": ctypes.c_uint16, "u8": ctypes.c_uint8, "bool": ctypes.c_bool,
+}  # fmt: skip
+
+
+def pack_scalar(value: Any, dtype: DType) -> Any:
+    """Return a number as a ctypes object of the kernel's parameter type."""
+    plain = _PLAIN.get(dtype.name)
+    if plain is not None:
+        converted = (
+            np.asarray(value).astype(dtype.numpy).item() if dtype.kind != "bool" else bool(value)
+        )
+        return plain(converted)
+    if not dtype.is_half:
+        raise FusecError(f"a scalar of type {dtype} cannot be passed to a kernel")
+    bits = np.asarray(value, dtype=np.float64).astype(dtype.numpy).tobytes()
+    return (ctypes.c_uint8 if len(bits) == 1 else ctypes.c_uint16).from_buffer_copy(bits)
+
+
+def pack_size(name: str, value: int, *, wide: bool) -> Any:
+    """Return a size as `long long` or `int`; FusecError where it does not fit."""
+    bits = 63 if wide else 31
+    if not -(2**bits) <= value < 2**bits:
+        raise FusecError(
+            f"kernel argument `{name}` is {value}, which does not fit {bits + 1} bits",
+            help="compile again with these sizes",
+        )
+    return (ctypes.c_longlong if wide else ctypes.c_int)(value)
+
+
+class PackedArguments:
+    """Argument values at fixed addresses, and the array of pointers to them."""
+
+    def __init__(self, values: Sequence[Any]) -> None:
+        """Keep the values alive and point at them."""
+        self.values = tuple(values)
+        self.pointers = (ctypes.c_void_p * max(len(values), 1))(
+            *(ctypes.addressof(v) for v in self.values)
+        )
+
+    @property
+    def address(self) -> int:
+        """Return the address of the pointer array, kernelParams of a launch."""
+        return ctypes.addressof(self.pointers)
+
+
+def pack_arguments(
+    arguments: Sequence[Argument],
+    sizes: Mapping[str, int],
+    addresses: Mapping[str, int],
+    scalars: Mapping[str, Any],
+    maps: Mapping[str, Any],
+) -> PackedArguments:
+    """Return a launch's arguments for buffers at `addresses`."""
+    values: list[Any] = []
+    for argument in arguments:
+        if isinstance(argument, SizeArgument):
+            size = argument.value.evaluate(sizes)
+            values.append(pack_size(argument.name, size, wide=argument.wide))
+        elif isinstance(argument, ScalarArgument):
+            values.append(pack_scalar(scalars[argument.name], argument.dtype))
+        elif isinstance(argument, TensorMapArgument):
+            values.append(maps[argument.name])
+        else:
+            values.append(ctypes.c_void_p(addresses[argument.name]))
+    return PackedArguments(values)
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A launch's blocks and threads at given sizes."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    cluster: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def empty(self) -> bool:
+        """Return whether there is nothing to launch."""
+        return 0 in self.grid
+
+
+def geometry(launch: Launch, sizes: Mapping[str, int]) -> Geometry:
+    """Return the geometry at `sizes`; FusecError where it is beyond what CUDA allows."""
+    x, y, z = (d.evaluate(sizes) for d in launch.grid)
+    for axis, blocks, limit in zip("xyz", (x, y, z), GRID_LIMITS, strict=True):
+        if not 0 <= blocks <= limit:
+            raise FusecError(
+                f"kernel `{launch.kernel}` needs {blocks} blocks in {axis}, the limit is {limit}"
+            )
+    for blocks, cluster in zip((x, y, z), launch.cluster, strict=True):
+        if blocks % cluster:
+            raise InternalError(
+                f"kernel `{launch.kernel}`: {blocks} blocks do not split into clusters of {cluster}"
+            )
+    return Geometry((x, y, z), launch.block, launch.cluster, launch.shared_bytes)
+
+
+def launch_config(driver: Any, shape: Geometry, stream: Any) -> Any:
+    """Return the driver's launch configuration."""
+    config = driver.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
+    config.blockDimX, config.blockDimY, config.blockDimZ = shape.block
+    config.sharedMemBytes = shape.shared_bytes
+    config.hStream = stream
+    if shape.cluster != (1, 1, 1):
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        dims = attribute.value.clusterDim
+        dims.x, dims.y, dims.z = shape.cluster
+        config.attrs, config.numAttrs = [attribute], 1
+    return config
+
+
+_MAP_TYPES = {
+    "f64": "FLOAT64", "f32": "FLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16", "i64": "INT64",
+    "i32": "INT32", "u64": "UINT64", "u32": "UINT32", "u16": "UINT16", "i16": "UINT16",
+}  # fmt: skip
+
+
+def tensor_map_operands(
+    described: TensorMapArgument, address: int, sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return what a tensor map is encoded from, checked against the rules of the bulk copy unit."""
+    extents = [d.evaluate(sizes) for d in described.extents]
+    strides = [d.evaluate(sizes) for d in described.strides]
+    name, item = described.buffer, described.dtype.size
+    if len(strides) != len(extents) - 1 or len(described.box) != len(extents):
+        raise InternalError(f"the tensor map of `{name}` has inconsistent ranks")
+    if address % 16 or any(s % 16 for s in strides):
+        raise FusecError(
+            f"`{name}` cannot be read by bulk copies: its address and strides must be multiples of "
+            f"16 bytes, strides are {strides}",
+        )
+    if not all(1 <= b <= 256 for b in described.box) or described.box[0] * item % 16:
+        raise InternalError(f"the box {described.box} of `{name}` is not allowed")
+    return {
+        "type": _MAP_TYPES.get(described.dtype.name, "UINT8"),
+        "extents": extents,
+        "strides": strides,
+        "box": list(described.box),
+        "swizzle": "NONE" if described.swizzle in ("", "none") else described.swizzle.upper(),
+    }
+
+
+def encode_tensor_map(
+    device: Any, described: TensorMapArgument, address: int, sizes: Mapping[str, int]
+) -> Any:
+    """Return an encoded tensor map as 128 bytes that a launch can point at."""
+    driver, given = device.driver, tensor_map_operands(described, address, sizes)
+    encoded = device.call(
+        "cuTensorMapEncodeTiled",
+        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}"),
+        len(given["extents"]),
+        address,
+        [driver.cuuint64_t(n) for n in given["extents"]],
+        [driver.cuuint64_t(n) for n in given["strides"]],
+        [driver.cuuint32_t(n) for n in given["box"]],
+        [driver.cuuint32_t(1)] * len(given["box"]),
+        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
+        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}"),
+        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
+        what=f"tensor map of `{described.buffer}`",
+    )
+    block = (ctypes.c_uint8 * TENSOR_MAP_BYTES)()
+    ctypes.memmove(block, encoded.getPtr(), TENSOR_MAP_BYTES)
+    return block
