@@ -70,6 +70,7 @@ class Emitter:
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
+    _read_in: dict[Instance, int] = field(default_factory=dict[Instance, int])
     _texts: dict[tuple[int, Instance], Text] = field(
         default_factory=dict[tuple[int, Instance], Text]
     )
@@ -82,6 +83,7 @@ class Emitter:
         """Count how often each instance is read, for folding single uses into their user."""
         stack, seen = list(roots), set[Instance]()
         self.uses.update(stack)
+        self._read_in.update(dict.fromkeys(stack, len(self.scopes) - 1))
         while stack:
             instance = stack.pop()
             if instance in seen:
@@ -90,6 +92,9 @@ class Emitter:
             if instance.kind != "reduced":
                 self.uses.update(instance.operands)
                 stack.extend(instance.operands)
+                scope = self.scope_of(instance.variables)
+                for operand in instance.operands:
+                    self._read_in[operand] = max(scope, self._read_in.get(operand, 0))
 
     def take(self, phase: int, scope: str) -> tuple[str, ...]:
         """Return the lines of a phase's scope."""
@@ -134,7 +139,8 @@ class Emitter:
 
     def _emit(self, instance: Instance, phase: int, number: int) -> Text:
         text = self._expression(instance, phase)
-        simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1
+        local = self._read_in.get(instance, number) == number  # not hoisted out of its user's loop
+        simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1 and local
         if (simple and instance.kind == "op") or text.text.isidentifier():
             return text
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
@@ -278,6 +284,7 @@ class Emitter:
         """Return the expression that loads one vector of an instance (with zeros where not needed)."""
         assert instance.address is not None
         base = self.vector_base(instance.address, instance.conditions)
+        base = instance.address if self.width == 1 else base
         assert base is not None
         function = "load" if instance.name in self.written else "load_readonly"
         text = f"fusec::{function}<{self.width_name}>({self.pointer(instance.name, base, phase)})"

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.codegen.views import KernelView
+
 
 @dataclass(frozen=True)
 class OperandView:
     """One operand of the product.
 
-    name: its pointer in the kernel; its tensor map is `name_map`.
+    name: its pointer in the kernel; map: its tensor map.
     k_major: whether it is contiguous along K; else along its own rows or columns.
     vector: whether 16 bytes along the contiguous axis can be copied at once.
-    batch: the coordinate along the batch axis of its tensor map, from `batch`.
+    batch: the coordinate along the batch axis of its tensor map, from `tile.batch`.
     """
 
     name: str
     k_major: bool
     vector: bool = False
+    map: str = ""
     batch: str = "0"
 
     @property
@@ -46,23 +49,16 @@ class EpilogueView:
     stores: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class MatmulView:
+@dataclass(frozen=True, kw_only=True)
+class MatmulView(KernelView):
     """What every matrix product kernel has.
 
-    parameters: declarations, in order; M, N, K and the strides are among them or among `constants`.
-    constants: declarations of sizes and strides that the kernel is specialised for.
-    batch_offsets: lines that define `a_offset` and `b_offset`, in elements, from `batch`, and what
-        the epilogue needs of the batch index.
-    headers: the device headers to include.
+    constants: declarations of M, N, K and of what else of the sizes and strides is no parameter.
+    offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`.
     """
 
-    entry: str
-    banner: tuple[str, ...]
-    headers: tuple[str, ...]
-    parameters: tuple[str, ...]
     constants: tuple[str, ...]
-    batch_offsets: tuple[str, ...]
+    offsets: tuple[str, ...]
     index_type: str
     a: OperandView
     b: OperandView
@@ -70,7 +66,7 @@ class MatmulView:
     tile_n: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SimtView(MatmulView):
     """The kernel of plain multiply-adds: sums and shared tiles in `acc_type`."""
 
@@ -79,7 +75,7 @@ class SimtView(MatmulView):
     tile_k: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MmaView(MatmulView):
     """The portable tensor-core kernel (mma.sync m16n8k16)."""
 
@@ -91,7 +87,7 @@ class MmaView(MatmulView):
     warp_n: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class WgmmaView(MatmulView):
     """The Hopper kernel (TMA, wgmma, a producer and two consumer warpgroups)."""
 
@@ -99,7 +95,7 @@ class WgmmaView(MatmulView):
     stages: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SplitKView(WgmmaView):
     """The Hopper kernel with K split over CTAs, summed by bulk reductions in turn.
 

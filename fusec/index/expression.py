@@ -219,6 +219,12 @@ def _collect(terms: Iterable[tuple[Atom, Dim]], constant: Dim) -> Index:
             rest = [(a, c) for a, c in sums.items() if a not in (atom, quotient)]
             inner = [(a, c * coefficient) for a, c in atom.inner.terms]
             return _collect([*rest, *inner], constant + atom.inner.constant * coefficient)
+        for other, factor in sums.items():
+            # d * ((x / d) % e) + x % d = x % (d * e)
+            if isinstance(other, Remainder) and other.inner == whole and factor == wanted:
+                merged = _modulo(atom.inner, atom.divisor * other.divisor) * coefficient
+                rest = [(a, c) for a, c in sums.items() if a not in (atom, other)]
+                return _collect([*rest, *merged.terms], constant + merged.constant)
     return Index(tuple(sorted(sums.items(), key=_order)), constant)
 
 

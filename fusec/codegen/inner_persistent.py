@@ -1,0 +1,179 @@
+"""The view of the inner_persistent template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import dim_text, storage_type
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.phases import (
+    Accumulator,
+    Phase,
+    accumulate,
+    emit_outputs,
+    phase_of,
+    reduction_roots,
+)
+from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.index.domain import Domain, find_domain
+from fusec.index.instances import Instance, Lowering
+from fusec.schedule.inner_persistent import InnerPersistentParameters
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.rows import Rows, phases_of, rows_of
+
+
+@dataclass(frozen=True)
+class Stay:
+    """A row that stays on chip: its array's name, element type, and where it begins in shared memory."""
+
+    name: str
+    type: str
+    offset: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerPersistentView(KernelView):
+    """Rows of columns, in phases.
+
+    rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
+    storage: registers, shared or none; stays: the rows kept; row_bound: whether rows may run out.
+    """
+
+    index_type: str
+    threads_x: int
+    threads_y: int
+    vector_width: int
+    chunks: int
+    rows: str
+    columns: int
+    exact: bool
+    row_bound: bool
+    storage: str
+    stays: tuple[Stay, ...]
+    phases: tuple[Phase, ...]
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> InnerPersistentView:
+    """Return the view of a row-persistent kernel."""
+    fusion, parameters = plan.fusion, kernel.parameters
+    assert isinstance(parameters, InnerPersistentParameters)
+    domain = find_domain(fusion)
+    assert isinstance(domain, Domain)
+    rows = rows_of(domain)
+    assert isinstance(rows, Rows)
+    stays, phases = _phases(plan, kernel, domain, rows)
+    columns = rows.columns.value
+    return InnerPersistentView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(parameters),
+        index_type="fusec::i64" if parameters.wide_index else "int",
+        threads_x=parameters.threads_x,
+        threads_y=parameters.threads_y,
+        vector_width=parameters.vector_width,
+        chunks=parameters.chunks,
+        rows=dim_text(rows.rows).text,
+        columns=columns,
+        exact=columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
+        row_bound=parameters.threads_y > 1,
+        storage=parameters.storage,
+        stays=stays,
+        phases=phases,
+    )
+
+
+def _sentence(p: InnerPersistentParameters) -> str:
+    where = {
+        "registers": "stays in registers",
+        "shared": "stays in shared memory",
+        "none": "is read again in each phase",
+    }[p.storage]
+    return (
+        f"Schedule: {p.threads_x} threads per row, {p.threads_y} rows per block, "
+        f"accesses of {p.vector_width} elements; the row {where}."
+    )
+
+
+def _phases(
+    plan: KernelPlan, kernel: Kernel, domain: Domain, rows: Rows
+) -> tuple[tuple[Stay, ...], tuple[Phase, ...]]:
+    fusion, parameters = plan.fusion, kernel.parameters
+    width: int = parameters.vector_width
+    row, chunk, lane = rows.variables(width)
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    phases = phases_of(fusion, lowering, (chunk, lane))
+    emitter = Emitter(
+        (
+            Scope("kernel", frozenset(), per_phase=False),
+            Scope("row", frozenset({row}), per_phase=False),
+            Scope("vector", frozenset({chunk})),
+            Scope("lane", frozenset({lane})),
+        ),
+        parameter_names(kernel),
+        Facts(fusion.hints),
+        lane=lane if width > 1 else None,
+        width=width,
+        aliases={chunk: Alias("column", width)},
+        written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
+        wide=parameters.wide_index,
+    )
+    plans = store_plans(lowering, fusion.outputs)
+    nodes = tuple(n for group in phases.reductions for n in group)
+    emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
+    stays = _stays(emitter, phases.cached, parameters, rows.columns.value)
+    loads: list[tuple[str, ...]] = []
+    accumulators: list[tuple[Accumulator, ...]] = []
+    for number in range(phases.count):
+        loads.append(_fill(emitter, phases.loads, stays, number, parameters.storage))
+        accumulators.append(
+            tuple(accumulate(emitter, lowering, node, number) for node in phases.reductions[number])
+        )
+        due = tuple(p for p in plans if p.instance.depth == number)
+        emit_outputs(emitter, due, number, frozenset({chunk, lane}))
+    # Only now: a later phase may have asked for a row's value that an earlier one computes.
+    made = tuple(
+        phase_of(emitter, number, loads[number], accumulators[number])
+        for number in range(phases.count)
+    )
+    return tuple(stay for stay, _ in stays), made
+
+
+Kept = tuple[Stay, Instance]
+
+
+def _stays(
+    emitter: Emitter,
+    cached: tuple[Instance, ...],
+    parameters: InnerPersistentParameters,
+    columns: int,
+) -> list[Kept]:
+    """Return the rows that stay on chip and tell the emitter where their elements are."""
+    if parameters.storage == "none":
+        return []
+    stays: list[Kept] = []
+    offset = 0
+    for instance in cached:
+        name = emitter.names.fresh(f"{instance.name}_row", "row")
+        stays.append((Stay(name, storage_type(instance.dtype), offset), instance))
+        offset += -(-columns // 16) * 16 * instance.dtype.size
+        element = "[v]" if parameters.vector_width > 1 else "[0]"
+        at = "c" if parameters.storage == "registers" else "column / kVec"
+        emitter.cached[instance] = f"{name}[{at}]{element}"
+    return stays
+
+
+def _fill(
+    emitter: Emitter,
+    loads: tuple[frozenset[Instance], ...],
+    stays: list[Kept],
+    number: int,
+    storage: str,
+) -> tuple[str, ...]:
+    """Return the lines that load what stays on chip, in the first phase that reads it."""
+    at = "c" if storage == "registers" else "column / kVec"
+    lines: list[str] = []
+    for stay, instance in stays:
+        first = next(n for n, phase in enumerate(loads) if instance in phase)
+        if first == number:
+            lines.append(f"{stay.name}[{at}] = {emitter.load_vector(instance, number)};")
+    return tuple(lines)

@@ -1,0 +1,182 @@
+"""Row-persistent kernels: a row is read once, reduced, and read again from where it stayed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.access import Facts
+from fusec.index.domain import Domain, find_domain
+from fusec.index.instances import Lowering
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import (
+    MEMORY_BOUND,
+    dynamic_symbols,
+    is_empty,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
+from fusec.schedule.two_pass import two_pass
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+REGISTER_BYTES = 128
+"""Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
+MAX_THREADS = 1024
+
+
+@dataclass(frozen=True)
+class InnerPersistentParameters:
+    """The choices of a row-persistent kernel.
+
+    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each time).
+    threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread.
+    """
+
+    storage: str
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    wide_index: bool
+
+
+class InnerPersistent:
+    """Accepts reductions over the innermost axes whose input is read again after them."""
+
+    name = "inner_persistent"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: one reading of the inputs where a row fits on chip."""
+        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        if refusal is not None:
+            return refusal
+        prepared = _prepare(segment)
+        if isinstance(prepared, Refusal):
+            return prepared
+        fusion, domain, rows = prepared
+        if is_empty(fusion):
+            return Refusal("empty", "a tensor has no elements")
+        lowering = Lowering(fusion, domain, rows.bind(1))
+        hazard = in_place_hazard(fusion, lowering)
+        if hazard is not None:
+            return hazard
+        phases = phases_of(fusion, lowering, rows.variables(1)[1:])
+        if not any(phases.loads[1:]):
+            return Refusal("persistence", "nothing is read again after its reduction")
+        if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
+            return Refusal("conditions", "a reduction reads only a part of the domain")
+        parameters = choose(fusion, domain, rows, target)
+        again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
+        flops, sfu = work(fusion)
+        strided = _strided(fusion, domain, rows)
+        return Estimate(
+            bytes=traffic(segment) * (1 + again),
+            flops=flops,
+            sfu=sfu,
+            efficiency=0.12 if strided else 0.88 if parameters.vector_width > 1 else 0.5,
+            ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
+            live_registers=32 + parameters.chunks * parameters.vector_width,
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of one kernel."""
+        prepared = _prepare(segment)
+        assert not isinstance(prepared, Refusal)
+        fusion, domain, rows = prepared
+        parameters = choose(fusion, domain, rows, target)
+        facts = Facts(fusion.hints)
+        vector_width(fusion, domain, rows, facts)
+        _, guards = needs_wide_index(fusion)
+        shared = 0
+        if parameters.storage == "shared":
+            shared = _row_bytes(fusion, domain, rows, parameters.vector_width)
+        kernel = Kernel(
+            name=f"{fusion.name}_inner_persistent",
+            template="inner_persistent",
+            parameters=parameters,
+            grid=(ceildiv(rows.rows, parameters.threads_y), dim(1), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+            shared_bytes=shared,
+        )
+        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
+        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+        return KernelPlan(
+            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+        )
+
+
+def _prepare(segment: Fusion) -> tuple[Fusion, Domain, Rows] | Refusal:
+    """Return the segment with row lengths put in and variances in two passes, its domain and its rows."""
+    first = find_domain(segment)
+    if isinstance(first, Refusal):
+        return first
+    inner = frozenset[str]().union(*(a.extent.symbols for a in first.reduced_axes))
+    fusion, _ = specialise(segment, dynamic_symbols(segment) - inner)
+    fusion = two_pass(fusion)
+    domain = find_domain(fusion)
+    if isinstance(domain, Refusal):
+        return domain
+    rows = rows_of(domain)
+    if isinstance(rows, Refusal):
+        return rows
+    return fusion, domain, rows
+
+
+def _row_bytes(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
+    """Return the bytes of the loads of one row that more than one phase reads."""
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    cached = phases_of(fusion, lowering, rows.variables(width)[1:]).cached
+    columns = -(-rows.columns.value // 16) * 16
+    return sum(columns * i.dtype.size for i in cached)
+
+
+def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
+    """Return whether the largest load of the element loop does not run along memory."""
+    lowering = Lowering(fusion, domain, rows.bind(1))
+    _, chunk, lane = rows.variables(1)
+    loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
+    del lane
+    strides: list[tuple[int, bool]] = []
+    for load in loads:
+        assert load.address is not None
+        assert load.value is not None
+        step = load.address.coefficient(chunk)
+        mixed = step is None and any(
+            c == 1 for a, c in load.address.terms if chunk in getattr(a, "inner", load.address).variables
+        )
+        size = load.value.rank
+        strides.append((size, not mixed and (step is None or step != 1)))
+    return max(strides, default=(0, False))[1]
+
+
+def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerPersistentParameters:
+    """Return the parameters for a row length and a target.
+
+    Threads per row grow with the row so that each keeps at most REGISTER_BYTES of it.
+    """
+    facts = Facts(fusion.hints)
+    width = vector_width(fusion, domain, rows, facts)
+    wide, _ = needs_wide_index(fusion)
+    columns = rows.columns.value
+    per_row = _row_bytes(fusion, domain, rows, width)
+    vectors = -(-columns // width)
+    wanted = max(-(-per_row // REGISTER_BYTES), -(-vectors // 8))
+    threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
+    threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
+    storage = "registers"
+    if per_row > 2 * REGISTER_BYTES * threads or (threads == MAX_THREADS and per_row > 160 * threads):
+        storage, threads = ("shared" if per_row <= target.shared else "none"), MAX_THREADS // 2
+    chunks = -(-vectors // threads)
+    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
+    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
+    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide)
+
+

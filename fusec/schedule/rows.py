@@ -1,0 +1,174 @@
+"""Rows of a domain: kept axes form the rows, reduced axes the columns; what each phase reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from fusec.index.access import Facts, access_class
+from fusec.index.domain import Domain
+from fusec.index.expression import Index, Var, delinearize, linearize, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.graph import Fusion, Node
+from fusec.schedule.layout import output_strides_in
+from fusec.segment.protocol import Refusal
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A domain seen as rows of columns."""
+
+    kept: tuple[Var, ...]
+    reduced: tuple[Var, ...]
+
+    @property
+    def rows(self) -> Dim:
+        """Return the number of rows."""
+        return product(a.extent for a in self.kept)
+
+    @property
+    def columns(self) -> Dim:
+        """Return the number of columns."""
+        return product(a.extent for a in self.reduced)
+
+    def variables(self, width: int) -> tuple[Var, Var, Var]:
+        """Return the loop variables row, chunk and lane for vectors of `width` columns."""
+        return (
+            Var("row", self.rows),
+            Var("chunk", ceildiv(self.columns, width)),
+            Var("v", dim(width)),
+        )
+
+    def bind(self, width: int) -> Mapping[Var, Index]:
+        """Return the axes in loop variables."""
+        row, chunk, lane = self.variables(width)
+        column = of_var(chunk) * width + of_var(lane)
+        at_row = delinearize(of_var(row), (a.extent for a in self.kept))
+        at_column = delinearize(column, (a.extent for a in self.reduced))
+        return {
+            **dict(zip(self.kept, at_row, strict=True)),
+            **dict(zip(self.reduced, at_column, strict=True)),
+        }
+
+
+def rows_of(domain: Domain) -> Rows | Refusal:
+    """Return the rows of a domain whose reductions all reduce the same axes."""
+    sets = set(domain.reduced.values())
+    if not sets:
+        return Refusal("no reduction", "nothing is reduced")
+    if len(sets) > 1:
+        names = " and ".join(
+            sorted("{" + ", ".join(sorted(a.name for a in s)) + "}" for s in sets)
+        )
+        return Refusal("reduction_axes", f"the reductions reduce different axes: {names}")
+    chosen = sets.pop()
+    axes = [a for a in domain.axes if a.extent != 1]
+    return Rows(tuple(a for a in axes if a not in chosen), tuple(a for a in axes if a in chosen))
+
+
+@dataclass(frozen=True)
+class Phases:
+    """The element-wise work of a kernel by reduction depth.
+
+    reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads in
+    the element loop; cached: those read by more than one phase.
+    """
+
+    count: int
+    reductions: tuple[tuple[Node, ...], ...]
+    loads: tuple[frozenset[Instance], ...]
+
+    @property
+    def cached(self) -> tuple[Instance, ...]:
+        """Return the loads that more than one phase reads, in a stable order."""
+        seen = [i for phase in self.loads for i in phase]
+        again = {i for i in seen if seen.count(i) > 1}
+        return tuple(sorted(again, key=lambda i: (i.name, str(i.address))))
+
+
+def phases_of(fusion: Fusion, lowering: Lowering, inner: Iterable[Var]) -> Phases:
+    """Return the phases of a segment; `inner` are the variables of the element loop."""
+    columns = frozenset(inner)
+    roots: dict[int, list[Instance]] = {}
+    reductions: dict[int, list[Node]] = {}
+    for node in fusion.nodes:
+        if node.op.family == "reduction":
+            tensor = lowering.at_home(node.inputs[0])
+            roots.setdefault(tensor.depth, []).append(tensor)
+            reductions.setdefault(tensor.depth, []).append(node)
+    for output in fusion.outputs:
+        instance = lowering.at_home(output.value)
+        roots.setdefault(instance.depth, []).append(instance)
+    count = max(roots, default=0) + 1
+    return Phases(
+        count,
+        tuple(tuple(reductions.get(p, ())) for p in range(count)),
+        tuple(frozenset(_element_loads(roots.get(p, ()), columns)) for p in range(count)),
+    )
+
+
+def _element_loads(roots: Iterable[Instance], columns: frozenset[Var]) -> set[Instance]:
+    found: set[Instance] = set()
+    seen: set[Instance] = set()
+    stack = list(roots)
+    while stack:
+        instance = stack.pop()
+        if instance in seen or not (instance.variables & columns) or instance.kind == "reduced":
+            continue
+        seen.add(instance)
+        if instance.kind == "load":
+            found.add(instance)
+        stack.extend(instance.operands)
+    return found
+
+
+def vector_width(fusion: Fusion, domain: Domain, rows: Rows, facts: Facts) -> int:
+    """Return the widest vector for which the row length and all large accesses are whole vectors."""
+    tensors = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
+    smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
+    for width in (16, 8, 4, 2):
+        if width * smallest > 16 or not facts.multiple(rows.columns, width):
+            continue
+        if _all_vector(fusion, domain, rows, width, facts):
+            return width
+    return 1
+
+
+def _all_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: Facts) -> bool:
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    row, chunk, lane = rows.variables(width)
+    loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
+    large = max((_size(fusion, i) for i in loads), default=0)
+    for load in loads:
+        assert load.address is not None
+        kind = access_class(load.address, load.conditions, lane, width, facts)
+        if kind == "scalar" and 4 * _size(fusion, load) >= large:
+            return False
+    for output in fusion.outputs:
+        coordinates, conditions = lowering.home(output.value)
+        address = linearize(coordinates, output_strides_in(fusion, output))
+        if access_class(address, conditions, lane, width, facts) == "scalar":
+            return False
+    del row
+    return True
+
+
+def _size(fusion: Fusion, load: Instance) -> int:
+    assert load.value is not None
+    return product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
+
+
+def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
+    """Return a refusal if a buffer that is written in place is read at another map than the store's."""
+    for output in fusion.outputs:
+        if output.alias is None:
+            continue
+        coordinates, _ = lowering.home(output.value)
+        store = linearize(coordinates, output_strides_in(fusion, output))
+        for instance in lowering.made.values():
+            if instance.kind == "load" and instance.name == output.alias and instance.address != store:
+                return Refusal(
+                    "in_place", f"`{output.alias}` is written in place but also read at another index"
+                )
+    return None
