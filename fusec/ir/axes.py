@@ -238,6 +238,8 @@ def _band(
         return None
     summing, unbound = set[Node](), set[Node]()
     for node in nodes:
+        if node.output.is_scalar:
+            continue
         links = linked[node]
         inside = [
             (i, axes[o]) for i, o in enumerate(node.operands) if isinstance(o, Value) and o in axes

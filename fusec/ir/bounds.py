@@ -191,8 +191,11 @@ def _variation(
     if change.size and np.isnan(np.max(moved[0] + moved[1])):
         doubt = np.isnan(moved[0]) | np.isnan(moved[1])
         change = np.where(np.isnan(change), np.inf, change)
-    if node.op.discontinuous or not node.output.dtype.is_float:
+    if not node.output.dtype.is_float:
         doubt = either(doubt, change > 0)
+    elif node.op.discontinuous:
+        # A smooth stretch changes alike on both sides, a jump lies on one.
+        doubt = either(doubt, change > 8 * np.fmin(moved[0], moved[1]))
     return change, doubt if doubt is not None and doubt.any() else None
 
 
@@ -207,6 +210,11 @@ def _shift(value: Array, bound: Array, sign: int) -> Array:
 
 
 _LINEAR = frozenset({"add", "sub", "neg"})
+_EXACT = frozenset(
+    {"neg", "abs", "relu", "minimum", "maximum", "where", "clamp", "threshold", "sign"}
+    | {"ceil", "floor", "round", "trunc"}
+)
+"""Operations whose float results need no rounding."""
 
 
 def _pointwise(
@@ -227,7 +235,8 @@ def _pointwise(
             change, doubt = _variation(node, operands, index, raw, attributes)
         bounds.append(change)
         doubts.append(doubt)
-    bound = add_bounds(*bounds, rounding(raw, node.output.dtype, node.op.accuracy))
+    ulps = 0.0 if node.op.name in _EXACT else node.op.accuracy
+    bound = add_bounds(*bounds, rounding(raw, node.output.dtype, ulps))
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
 
 

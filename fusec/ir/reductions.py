@@ -227,8 +227,8 @@ def _filled(value: Value, shape: tuple[int, ...], count: int) -> Array:
 
 
 def _spread_results(node: Node) -> tuple[str, ...]:
-    names = {"avg": "mean", "mean": "mean", "var": "var", "m2": "m2", "n": "count", "out": "var"}
-    return tuple(names[_result_name(node, v)] for v in node.outputs)
+    names = {"avg": "mean", "mean": "mean", "var": "var", "var_sum": "m2", "n": "count"}
+    return tuple(names.get(_result_name(node, v), "var") for v in node.outputs)
 
 
 def _result_name(node: Node, value: Value) -> str:

@@ -30,7 +30,7 @@ class Plan:
 def streamed(plan: Plan, node: Node) -> bool:
     """Return whether the results of `node` are evaluated in blocks."""
     band = plan.band
-    if band is None or node in band.summing:
+    if band is None or node in band.summing or node.output.is_scalar:
         return False
     return node in band.unbound or any(v in band.axes for v in node.inputs)
 

@@ -21,8 +21,8 @@ Contiguity = tuple[bool | None, ...]
 def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: bool = True) -> str:
     """Return `fusion` as a fusion file.
 
-    `segments` are printed instead of the fusion's own pins; `types` adds the type of every result as a
-    comment.
+    `segments` are printed instead of the fusion's own pins; `types` adds the type of every result
+    as a comment.
     """
     return "\n".join(_lines(fusion, fusion.pins if segments is None else segments, types)) + "\n"
 
@@ -212,9 +212,9 @@ def _arguments(node: Node) -> Iterator[str]:
 def _operand(operand: Operand) -> str:
     if not isinstance(operand, Const):
         return operand.name
-    plain = {bool: BOOL, int: I64, float: F64}.get(type(operand.value))
+    plain: dict[type, DType] = {bool: BOOL, int: I64, float: F64}
     text = _number(operand.value)
-    return text if plain == operand.dtype else f"{operand.dtype}({text})"
+    return text if plain.get(type(operand.value)) == operand.dtype else f"{operand.dtype}({text})"
 
 
 def _attribute(value: Any) -> str:
