@@ -1,0 +1,64 @@
+"""Passes over a fusion before segmentation, each a function in a file of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from fusec.ir.graph import Fusion
+from fusec.passes.cancel_slices import cancel_slices
+from fusec.passes.expand_repeats import expand_repeats
+from fusec.passes.fold_constants import fold_constants
+from fusec.passes.merge_broadcasts import merge_broadcasts
+from fusec.passes.merge_casts import merge_casts
+from fusec.passes.merge_pads import merge_pads
+from fusec.passes.merge_permutes import merge_permutes
+from fusec.passes.merge_reshapes import merge_reshapes
+from fusec.passes.multiply_outer_products import multiply_outer_products
+from fusec.passes.pipeline import Observer, Pass, run_passes
+from fusec.passes.protect_inputs import protect_inputs
+from fusec.passes.remove_copies import remove_copies
+from fusec.passes.remove_dead import remove_dead
+from fusec.passes.share_expressions import share_expressions
+from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
+
+__all__ = ["PIPELINE", "Observer", "Pass", "run_pipeline"]
+
+
+def _pass(run: Callable[[Fusion], Fusion]) -> Pass:
+    return Pass(run.__name__, run, (run.__doc__ or "").partition("\n")[0])
+
+
+PIPELINE: tuple[Pass, ...] = tuple(
+    _pass(run)
+    for run in (
+        fold_constants,  # first: the other rules look for literals
+        remove_copies,  # a `set` hides from the rules below what stands behind it
+        multiply_outer_products,  # before the broadcasts that it writes are merged
+        squeeze_unit_reductions,  # before squeezes and casts are merged
+        merge_casts,
+        merge_broadcasts,
+        merge_permutes,
+        merge_reshapes,
+        share_expressions,  # after chains are short: equal chains are equal nodes now
+        cancel_slices,  # compares tensors by identity, so after sharing
+        expand_repeats,  # the same
+        merge_pads,
+        remove_dead,  # last of the rewrites: all of them leave nodes without use
+        protect_inputs,  # at the end: it looks at the reads that are left
+    )
+)
+
+
+def run_pipeline(
+    fusion: Fusion,
+    *,
+    without: Collection[str] = (),
+    stop_after: str | None = None,
+    observer: Observer | None = None,
+) -> Fusion:
+    """Return the fusion after all passes but those in `without`, up to `stop_after`.
+
+    `observer` is called after each pass with the fusions before and after (the same object where
+    nothing changed) and the seconds that it took.
+    """
+    return run_passes(PIPELINE, fusion, without=without, stop_after=stop_after, observer=observer)

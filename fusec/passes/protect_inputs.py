@@ -1,0 +1,162 @@
+"""Keep in-place outputs from overwriting what is still to be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.ops.find import find
+from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins
+
+Axes = tuple["int | None", ...]
+"""For each dim of a value, the dim of the input that it runs along."""
+
+
+def protect_inputs(fusion: Fusion) -> Fusion:
+    """Compute an aliased output apart where need be, and copy it behind a kernel boundary.
+
+    It is needed where an element of the input is read for another element than the one that
+    overwrites it, or by an operation that comes after the write.
+    """
+    before = dict[Node, list[Node]]()
+    for output in fusion.outputs:
+        if output.alias is None or _is_copied(fusion, output.value):
+            continue
+        target = fusion.find(output.alias)
+        assert target is not None
+        writer = fusion.producer[output.value]
+        readers = [n for n in fusion.users.get(target, ()) if n is not writer]
+        late = _reaches(fusion, before, writer, readers)
+        if late or not _reads_in_place(fusion, target, output.value):
+            return protect_inputs(_copied(fusion, output))
+        before.setdefault(writer, []).extend(readers)
+    return fusion
+
+
+def _is_copied(fusion: Fusion, value: Value) -> bool:
+    """Return whether the value is a copy behind a boundary that nothing reads."""
+    node = fusion.producer[value]
+    if node.op.name != "set" or value in fusion.users:
+        return False
+    origin = fusion.producer.get(node.inputs[0])
+    return origin is not None and origin.op.name == "segment_set"
+
+
+def _reaches(
+    fusion: Fusion, before: Mapping[Node, Iterable[Node]], start: Node, goals: Iterable[Node]
+) -> bool:
+    """Return whether a goal comes after `start`, by data or by the order of reads and writes."""
+    after: dict[Node, list[Node]] = {}
+    for writer, readers in before.items():
+        for reader in readers:
+            after.setdefault(reader, []).append(writer)
+    wanted, seen, stack = set(goals), {start}, [start]
+    while stack and wanted:
+        node = stack.pop()
+        users = [u for v in node.outputs for u in fusion.users.get(v, ())]
+        for follower in (*users, *after.get(node, ())):
+            if follower in wanted:
+                return True
+            if follower not in seen:
+                seen.add(follower)
+                stack.append(follower)
+    return False
+
+
+def _reads_in_place(fusion: Fusion, target: Value, written: Value) -> bool:
+    """Return whether every value computed from the input lies along the input's own dims."""
+    identity: Axes = tuple(range(target.rank))
+    axes: dict[Value, Axes] = {target: identity}
+    for node in fusion.nodes:
+        if node.op.family == "scalar" or not any(v in axes for v in node.inputs):
+            continue
+        results = _carried(node, axes)
+        if results is None or _is_stretched(node.output, results, target):
+            return False
+        axes.update(dict.fromkeys(node.outputs, results))
+    return _agree(axes.get(written, identity), identity)
+
+
+def _agree(left: Axes, right: Axes) -> bool:
+    return len(left) == len(right) and all(
+        a is None or b is None or a == b for a, b in zip(left, right, strict=True)
+    )
+
+
+def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
+    """Return the dims of the input that a node's results lie along; None if that is not simple."""
+    if node.op.family == "pointwise":
+        merged: Axes = (None,) * node.output.rank
+        for value in node.inputs:
+            own = axes.get(value)
+            if own is None or value.is_scalar:
+                continue
+            if not _agree(merged, own):
+                return None
+            merged = tuple(b if a is None else a for a, b in zip(merged, own, strict=True))
+        return merged
+    own = axes.get(node.inputs[0])
+    if own is None:
+        return None
+    attributes = node.attributes
+    if node.op.name in ("set", "segment_set"):
+        return own
+    if node.op.family == "reduction" or node.op.name == "squeeze":
+        return tuple(a for k, a in enumerate(own) if k not in attributes["dims"])
+    if node.op.name == "broadcast":
+        rest = iter(own)
+        return tuple(None if new else next(rest) for new in attributes["is_broadcast_dim"])
+    if node.op.name == "expand":
+        return (None,) * (node.output.rank - len(own)) + own
+    if node.op.name == "broadcast_in_dim":
+        placed: dict[int, int | None] = dict(zip(attributes["broadcast_dims"], own, strict=True))
+        return tuple(placed.get(k) for k in range(node.output.rank))
+    return None
+
+
+def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:
+    """Return whether elements of the input, not sums of them, are repeated along another dim."""
+    present = {a for a in axes if a is not None}
+    whole = all(k in present or target.shape[k] == 1 for k in range(target.rank))
+    repeated = any(
+        extent != 1 and (a is None or target.shape[a] == 1)
+        for extent, a in zip(value.shape, axes, strict=True)
+    )
+    return whole and repeated
+
+
+def _copied(fusion: Fusion, output: Output) -> Fusion:
+    """Return the fusion with an output computed under another name, and copied behind a boundary.
+
+    Two copies, so that wherever the boundary falls, the last one runs in a later kernel.
+    """
+    old = output.value
+    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    apart = Value(_fresh(f"{old.name}_new", taken), old.type)
+    kept = Value(_fresh(f"{old.name}_kept", taken), old.type)
+    written = Value(old.name, old.type)
+    nodes: list[Node] = []
+    for node in fusion.nodes:
+        operands = tuple(apart if o is old else o for o in node.operands)
+        outputs = tuple(apart if v is old else v for v in node.outputs)
+        if old in node.inputs or old in node.outputs:
+            node = Node(node.op, operands, node.attributes, outputs, node.span)
+        nodes.append(node)
+    span = fusion.producer[old].span
+    nodes.append(Node(find("segment_set"), (apart,), NO_ATTRIBUTES, (kept,), span))
+    nodes.append(Node(find("set"), (kept,), NO_ATTRIBUTES, (written,), span))
+    outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
+    pin = next((p.name for p in fusion.pins if old.name in p.values), None)
+    joined = {} if pin is None else {apart.name: pin}
+    pins = edit_pins(fusion.pins, [old.name] if joined else [], joined)
+    return replace(fusion, nodes=tuple(nodes), outputs=outputs, pins=pins)
+
+
+def _fresh(base: str, taken: set[str]) -> str:
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    taken.add(name)
+    return name
