@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Union
 
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 
@@ -100,6 +100,17 @@ class Guard:
 
 
 @dataclass(frozen=True)
+class View:
+    """An output without a kernel: `base`'s memory, at an offset and with strides in elements."""
+
+    name: str
+    base: str
+    offset: Dim
+    shape: Shape
+    strides: tuple[Dim, ...]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One launch: a template, its parameter record, geometry and arguments.
 
@@ -121,7 +132,8 @@ class Kernel:
 class KernelPlan:
     """How a segment runs: `fusion` is the segment with the specialised sizes put in.
 
-    parameters: the scheduler's choices, overridable by `schedules:` in a file.
+    parameters: the scheduler's choices, overridable by `schedules:` in a file. views: the outputs
+    that no kernel writes, as they are other tensors' memory; what is neither has no element.
     """
 
     scheduler: str
@@ -131,3 +143,4 @@ class KernelPlan:
     workspaces: tuple[Workspace, ...] = ()
     guards: tuple[Guard, ...] = ()
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
+    views: tuple[View, ...] = ()

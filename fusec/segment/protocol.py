@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, Union
+from typing import Protocol
 
 from fusec.index.domain import Refusal
 from fusec.ir.graph import Fusion
@@ -16,9 +16,10 @@ __all__ = ["Estimate", "Proposal", "Refusal", "Scheduler"]
 class Estimate:
     """The price of a segment at hint sizes.
 
-    bytes: global memory traffic of inputs and outputs; workspace_bytes: of scratch buffers; flops, sfu:
-    ordinary and special-function operations; tensor_flops: on tensor cores; efficiency: the part of the
-    memory bandwidth that the family reaches; ctas: blocks in the largest launch; kernels: launches.
+    bytes: global memory traffic of inputs and outputs; workspace_bytes: of scratch buffers; flops,
+    sfu: ordinary and special-function operations; tensor_flops: on tensor cores; efficiency: the
+    part of the memory bandwidth that the family reaches; ctas: blocks in the largest launch;
+    kernels: launches, 0 where the outputs are only views or empty.
     """
 
     bytes: int
@@ -40,11 +41,11 @@ class Estimate:
         return max(moved, arithmetic, matrix) + self.kernels * target.launch
 
 
-Proposal = Union[Estimate, Refusal]
+Proposal = Estimate | Refusal
 
 
 class Scheduler(Protocol):
-    """A kernel family's entry: proposals only read; building a plan is `fusec.schedule`'s own affair."""
+    """A kernel family's entry: proposals only read; plans are the affair of `fusec.schedule`."""
 
     @property
     def name(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -10,11 +10,16 @@ from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
 from fusec.segment.protocol import Estimate
+from fusec.target import Target
 
 
 @dataclass(frozen=True)
 class Segment:
-    """Nodes that share a plan: `fusion` is the segment as a fusion of its own."""
+    """Nodes that share a plan: `fusion` is the segment as a fusion of its own.
+
+    refusals: the schedulers that refused it, with their rules. why: what decided for its scheduler.
+    A node may stand in several segments: each computes it anew instead of reading it.
+    """
 
     id: int
     scheduler: str
@@ -22,6 +27,8 @@ class Segment:
     estimate: Estimate | None
     refusals: tuple[tuple[str, Refusal], ...] = ()
     why: str = ""
+    pin: str | None = None
+    """The name of the pin that fixed its nodes."""
 
     @property
     def name(self) -> str:
@@ -54,7 +61,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class SegmentedFusion:
-    """Segments in execution order."""
+    """Segments in execution order; `fusion` may have a copy more than the one that was given."""
 
     fusion: Fusion
     segments: tuple[Segment, ...]
@@ -64,38 +71,54 @@ class SegmentedFusion:
     def edges(self) -> tuple[Edge, ...]:
         """Return every crossing tensor, by producer, then consumer."""
         origin = {o.value: s.id for s in self.segments for o in s.fusion.outputs}
-        return tuple(
+        found = (
             Edge(origin[i.value], s.id, i.value)
             for s in self.segments
             for i in s.fusion.inputs
             if i.value in origin and origin[i.value] != s.id
         )
+        return tuple(sorted(found, key=lambda e: (e.producer, e.consumer)))
+
+    def seconds(self, target: Target) -> float:
+        """Return the predicted time of all segments, one after the other."""
+        return sum(s.estimate.seconds(target) for s in self.segments if s.estimate is not None)
+
+    @property
+    def bytes(self) -> int:
+        """Return the predicted memory traffic of all segments."""
+        estimates = (s.estimate for s in self.segments)
+        return sum(e.bytes + e.workspace_bytes for e in estimates if e is not None)
 
 
-def extract(fusion: Fusion, nodes: Iterable[Node], name: str) -> Fusion:
-    """Return the given nodes as a fusion: inputs are what they read, outputs what is read outside."""
+def extract(
+    fusion: Fusion, nodes: Iterable[Node], name: str, results: Collection[Value] | None = None
+) -> Fusion:
+    """Return the given nodes as a fusion: inputs are what they read, outputs what is read outside.
+
+    `results` names the values to put out, where some of the nodes are also computed elsewhere; an
+    alias stays an alias only in the segment that puts the value out.
+    """
     chosen = set(nodes)
-    ordered = tuple(n for n in fusion.nodes if n in chosen)
+    ordered = _sizes_from_inside(fusion, tuple(n for n in fusion.nodes if n in chosen))
     made = {v for n in ordered for v in n.outputs}
-    read = dict.fromkeys(v for n in ordered for v in n.inputs if v not in made)
-    inputs = tuple(
-        fusion.input_of[v] if v in fusion.input_of else Input(v, _contiguous(v))
-        for v in (*(i.value for i in fusion.inputs if i.value in read),
-                  *(v for v in read if v not in fusion.input_of))
-    )  # fmt: skip
     final = {o.value: o for o in fusion.outputs}
     outputs: list[Output] = []
     for node in ordered:
         for value in node.outputs:
             outside = any(u not in chosen for u in fusion.users.get(value, ()))
-            if value in final:
-                outputs.extend(o for o in fusion.outputs if o.value is value)
-            elif outside:
-                outputs.append(Output(value))
+            if (value in final or outside) if results is None else value in results:
+                outputs.append(final.get(value, Output(value)))
+    read = dict.fromkeys(v for n in ordered for v in n.inputs if v not in made)
+    written = {o.alias for o in outputs if o.alias is not None}
+    inputs = (
+        *(i for i in fusion.inputs if i.value in read or i.value.name in written),
+        *(Input(v, crossing_strides(fusion, v)) for v in read if v not in fusion.input_of),
+    )
     used = frozenset[str]().union(
         *(s.symbols for i in inputs for s in (*i.value.shape, *i.strides)),
         *(s.symbols for n in ordered for v in n.outputs for s in v.shape),
         *(v.dim.symbols for n in ordered for v in (*n.inputs, *n.outputs) if v.dim is not None),
+        *(s.symbols for n in ordered for a in n.attributes.values() for s in _sizes(a)),
     )
     dims = tuple(d for d in fusion.dims if d.name in used)
     return replace(
@@ -103,8 +126,46 @@ def extract(fusion: Fusion, nodes: Iterable[Node], name: str) -> Fusion:
     )
 
 
-def _contiguous(value: Value) -> tuple[Dim, ...]:
-    return tuple(product(value.shape[k + 1 :]) for k in range(value.rank))
+def _sizes(attribute: object) -> Iterable[Dim]:
+    if isinstance(attribute, Dim):
+        yield attribute
+    elif isinstance(attribute, tuple):
+        for item in attribute:  # pyright: ignore[reportUnknownVariableType]
+            yield from _sizes(item)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _sizes_from_inside(fusion: Fusion, ordered: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the nodes with `size` asking a tensor that the others read anyway."""
+    asking = [n for n in ordered if n.op.name == "size" and n.inputs]
+    if not asking:
+        return ordered
+    others = [n for n in ordered if n.op.family != "scalar"]
+    made = {v for n in ordered for v in n.outputs}
+    read = dict.fromkeys(v for n in others for v in n.inputs if v not in made)
+    renewed: dict[Node, Node] = {}
+    for node in asking:
+        if node.inputs[0] in read or node.inputs[0] in made:
+            continue
+        places = ((v, k) for v in read for k, e in enumerate(v.shape) if e == node.output.dim)
+        found = next(places, None)
+        if found is not None:
+            attributes = {**node.attributes, "dim": found[1]}
+            renewed[node] = replace(node, operands=(found[0],), attributes=attributes)
+    return tuple(renewed.get(n, n) for n in ordered)
+
+
+def crossing_strides(fusion: Fusion, value: Value) -> tuple[Dim, ...]:
+    """Return the strides with which a value made by one segment lies in memory."""
+    output = next((o for o in fusion.outputs if o.value is value), None)
+    if output is not None and output.alias is not None:
+        return next(i.strides for i in fusion.inputs if i.value.name == output.alias)
+    if output is None or output.stride_order is None:
+        return tuple(product(value.shape[k + 1 :]) for k in range(value.rank))
+    order = output.stride_order
+    return tuple(
+        product(e for e, rank in zip(value.shape, order, strict=True) if rank < own)
+        for own in order
+    )
 
 
 def tensor_bytes(value: Value, sizes: Mapping[str, int]) -> int:
@@ -112,5 +173,3 @@ def tensor_bytes(value: Value, sizes: Mapping[str, int]) -> int:
     if value.is_scalar:
         return 0
     return product(value.shape).evaluate(sizes) * value.dtype.size
-
-

@@ -1,0 +1,71 @@
+"""The no_op scheduler: segments whose outputs need no kernel, because they are views or empty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion, Output, Value
+from fusec.schedule.common import specialise
+from fusec.schedule.layout import output_strides
+from fusec.schedule.plan import Guard, KernelPlan, View
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.views import Layout, view_of
+from fusec.target import Target
+
+
+@dataclass(frozen=True)
+class NoOpParameters:
+    """There is nothing to choose."""
+
+
+class NoOp:
+    """Accepts segments whose outputs are views of inputs, or have no element at hint sizes."""
+
+    name = "no_op"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price of nothing, or which output has to be computed."""
+        for output in segment.outputs:
+            layout = _layout(segment, output)
+            if isinstance(layout, Refusal):
+                return layout
+        return Estimate(bytes=0, ctas=0, live_registers=0, kernels=0)
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan without kernels; each output that is a view says of what."""
+        views: list[View] = []
+        guards: list[Guard] = []
+        for output in segment.outputs:
+            value, layout = output.value, _layout(segment, output)
+            assert not isinstance(layout, Refusal)
+            if layout is None:
+                elements = product(value.shape)
+                if not elements.is_const:
+                    guards.append(Guard(elements, "==", 0, f"`{value.name}` is empty"))
+            else:
+                base = layout.base.name
+                views.append(View(value.name, base, layout.offset, value.shape, layout.strides))
+        fusion, _ = specialise(segment, (d.name for d in segment.dims))
+        return KernelPlan(
+            self.name, fusion, (), NoOpParameters(), guards=tuple(guards), views=tuple(views)
+        )
+
+
+def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
+    """Return an output as a view of an input; None if it is empty, a refusal if it is computed."""
+    value = output.value
+    if output.alias is not None:
+        return Refusal("alias", f"`{value.name}` is written into `{output.alias}`")
+    if _is_empty(segment, value):
+        return None
+    layout = view_of(segment, value, frozenset(i.value for i in segment.inputs))
+    if layout is None:
+        return Refusal("computed", f"`{value.name}` {value.type} is no view of an input")
+    if output.stride_order is not None and layout.strides != output_strides(output):
+        return Refusal("stride_order", f"`{value.name}` must lie in memory in another order")
+    return layout
+
+
+def _is_empty(segment: Fusion, value: Value) -> bool:
+    return any(extent.evaluate(segment.hints) == 0 for extent in value.shape)

@@ -1,0 +1,85 @@
+"""Nodes that are computed again where they are needed, instead of crossing between segments.
+
+Scalars always are. A tensor is, if it follows from one other tensor that lies in memory anyway by
+a chain of casts, movements and arithmetic with scalars, and reading that tensor moves no more
+bytes. So an upcast or a broadcast never crosses. Cutting deeper trades arithmetic for bytes: that
+is rematerialisation, decided between accepted segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment.price import elements
+
+MOVEMENTS = frozenset(
+    {"set", "broadcast", "broadcast_in_dim", "expand", "squeeze", "reshape", "permute", "slice"}
+)
+MAX_FLOPS = 2
+"""Operations per element up to which a pointwise node is cheaper to repeat than to read."""
+
+
+def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]:
+    """Return the nodes to compute anew wherever they are needed; `kept` values always cross."""
+    written = {o.alias for o in fusion.outputs if o.alias is not None}
+    stored = {i.value for i in fusion.inputs} | {o.value for o in fusion.outputs}
+    mutable = {i.value for i in fusion.inputs if i.value.name in written}
+    cost: dict[Value, int] = {}
+    copied: set[Node] = set()
+    for node in fusion.nodes:
+        if all(v.is_scalar for v in node.outputs):
+            copied.add(node)
+            continue
+        if any(v in kept for v in node.outputs) or not _repeatable(node):
+            continue
+        source = next((v for v in node.inputs if not v.is_scalar), None)
+        if source in mutable:
+            mutable |= set(node.outputs)
+            continue
+        own = elements(node.output, fusion.hints) * node.output.dtype.size
+        reading = 0 if source is None else _reading(fusion, source, node, cost)
+        lies_in_memory = source is None or source in stored or source in cost
+        if reading <= own if lies_in_memory else reading < own:
+            copied.add(node)
+            cost[node.output] = reading
+    return frozenset(copied)
+
+
+def is_tissue(node: Node) -> bool:
+    """Return whether a node can run on any iteration domain: elementwise, movement or a factory."""
+    return node.op.family in ("pointwise", "movement", "factory", "scalar")
+
+
+def _repeatable(node: Node) -> bool:
+    if len(node.outputs) > 1 or sum(not v.is_scalar for v in set(node.inputs)) > 1:
+        return False
+    cheap = node.op.cost.sfu == 0 and node.op.cost.flops <= MAX_FLOPS
+    if node.op.family == "pointwise":
+        return cheap
+    return node.op.family == "factory" or node.op.name in MOVEMENTS
+
+
+def _reading(fusion: Fusion, source: Value, node: Node, cost: dict[Value, int]) -> int:
+    """Return the bytes to read in order to have the operand of `node`; a slice reads less."""
+    whole = cost.get(source)
+    if whole is None:
+        entry = fusion.input_of.get(source)
+        count = elements(source, fusion.hints)
+        if entry is not None:
+            count = _distinct(
+                (e.evaluate(fusion.hints), s.evaluate(fusion.hints))
+                for e, s in zip(source.shape, entry.strides, strict=True)
+            )
+        whole = count * source.dtype.size
+    if node.op.name == "slice":
+        total = elements(source, fusion.hints)
+        return whole * elements(node.output, fusion.hints) // max(1, total)
+    return whole
+
+
+def _distinct(layout: Iterable[tuple[int, int]]) -> int:
+    total = 1
+    for extent, stride in layout:
+        total *= extent if stride else min(extent, 1)
+    return total

@@ -1,0 +1,150 @@
+"""Memory floors: the bytes that a fusion must read and write, each distinct element once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from itertools import product as combinations
+from math import prod
+
+from fusec.ir.graph import Fusion, Input, Node, Value
+
+SECTOR = 32
+"""Bytes that DRAM moves at least: a step inside a sector saves nothing."""
+
+Range = tuple[int, int, int]
+"""start, end, step."""
+
+Box = tuple[Range, ...]
+Touched = frozenset[Box] | None
+"""The boxes of a value that are read; None: all of it."""
+
+
+def bytes_read(fusion: Fusion) -> int:
+    """Return the bytes of distinct input elements that the nodes read, at hint sizes.
+
+    A slice is not charged whole, an expanded input once, and what only `size` looks at not at all.
+    """
+    return sum(_input_bytes(fusion, i) for i in fusion.inputs if not i.value.is_scalar)
+
+
+def bytes_written(fusion: Fusion) -> int:
+    """Return the bytes of all outputs, at hint sizes."""
+    return sum(elements(o.value, fusion.hints) * o.value.dtype.size for o in fusion.outputs)
+
+
+def traffic(fusion: Fusion) -> int:
+    """Return the bytes that a single kernel for the fusion must move, at hint sizes."""
+    return bytes_read(fusion) + bytes_written(fusion)
+
+
+def elements(value: Value, sizes: Mapping[str, int]) -> int:
+    """Return the number of elements of a tensor; 0 for a scalar."""
+    return 0 if value.is_scalar else prod(e.evaluate(sizes) for e in value.shape)
+
+
+def _input_bytes(fusion: Fusion, entry: Input) -> int:
+    value = entry.value
+    shape = tuple(e.evaluate(fusion.hints) for e in value.shape)
+    strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
+    boxes = _touched(fusion, value, {})
+    if boxes is None:
+        boxes = frozenset({_whole(shape)})
+    size = value.dtype.size
+    flat = {
+        tuple(_sectors(where, stride * size) for where, stride in zip(box, strides, strict=True))
+        for box in boxes
+    }
+    return _union(flat) * size
+
+
+def _whole(shape: Iterable[int]) -> Box:
+    return tuple((0, e, 1) for e in shape)
+
+
+def _sectors(where: Range, pitch: int) -> Range:
+    """Return the range as it is charged: one element of an expanded dim, whole sectors."""
+    start, end, step = where
+    if pitch == 0 and end > start:
+        return (0, 1, 1)
+    return (start, end, 1) if step > 1 and step * pitch < SECTOR else where
+
+
+def _touched(fusion: Fusion, value: Value, known: dict[Value, Touched]) -> Touched:
+    """Return the boxes of `value` that the fusion's nodes or outputs read."""
+    if value in known:
+        return known[value]
+    known[value] = None
+    found: set[Box] = set()
+    whole = any(o.value is value for o in fusion.outputs)
+    for user in fusion.users.get(value, ()):
+        if whole:
+            break
+        if user.op.family == "scalar":
+            continue
+        boxes = _through(fusion, user, value, known)
+        whole = boxes is None
+        found |= boxes or frozenset()
+    known[value] = None if whole else frozenset(found)
+    return known[value]
+
+
+def _through(fusion: Fusion, user: Node, value: Value, known: dict[Value, Touched]) -> Touched:
+    name = user.op.name
+    if name not in ("slice", "permute", "squeeze", "broadcast"):
+        return None
+    sizes = fusion.hints
+    boxes = _touched(fusion, user.output, known)
+    if boxes is None:
+        boxes = frozenset({_whole(e.evaluate(sizes) for e in user.output.shape)})
+        if name != "slice":
+            return None
+    moved: set[Box] = set()
+    for box in boxes:
+        if name == "slice":
+            starts, steps = user.attributes["start_indices"], user.attributes["strides"]
+            moved.add(
+                tuple(
+                    _scaled(r, begin.evaluate(sizes), step)
+                    for r, begin, step in zip(box, starts, steps, strict=True)
+                )
+            )
+        elif name == "permute":
+            order: tuple[int, ...] = user.attributes["dims"]
+            moved.add(tuple(box[order.index(axis)] for axis in range(len(order))))
+        elif name == "squeeze":
+            rest = iter(box)
+            gone: tuple[int, ...] = user.attributes["dims"]
+            moved.add(tuple((0, 1, 1) if k in gone else next(rest) for k in range(value.rank)))
+        else:
+            mask: tuple[bool, ...] = user.attributes["is_broadcast_dim"]
+            moved.add(tuple(r for r, new in zip(box, mask, strict=True) if not new))
+    return frozenset(moved)
+
+
+def _scaled(inner: Range, begin: int, step: int) -> Range:
+    start, end, by = inner
+    return (begin + start * step, begin + (end - 1) * step + 1 if end > start else begin, by * step)
+
+
+def _count(box: Box) -> int:
+    return prod(max(0, -(-(end - start) // step)) for start, end, step in box)
+
+
+def _union(boxes: Iterable[Box]) -> int:
+    """Return the number of elements in a union of boxes; steps other than 1 are counted apart."""
+    dense = sorted(b for b in boxes if all(step == 1 for _, _, step in b) and _count(b))
+    total = sum(_count(b) for b in boxes if any(step != 1 for _, _, step in b))
+    if len(dense) < 2:
+        return total + sum(_count(b) for b in dense)
+    cuts = [sorted({x for b in dense for x in b[axis][:2]}) for axis in range(len(dense[0]))]
+    if prod(max(1, len(c)) for c in cuts) > 10_000:
+        return total + sum(_count(b) for b in dense)
+    cells = combinations(*(list(pairwise(c)) for c in cuts))
+    for cell in cells:
+        if any(
+            all(s <= low and high <= e for (low, high), (s, e, _) in zip(cell, b, strict=True))
+            for b in dense
+        ):
+            total += prod(high - low for low, high in cell)
+    return total
