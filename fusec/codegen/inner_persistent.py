@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Alias, Emitter, Scope
-from fusec.codegen.phases import (
-    Accumulator,
-    Phase,
-    accumulate,
-    emit_outputs,
-    phase_of,
-    reduction_roots,
-)
+from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain

@@ -123,21 +123,28 @@ def _element_loads(roots: Iterable[Instance], columns: frozenset[Var]) -> set[In
     return found
 
 
-def vector_width(fusion: Fusion, domain: Domain, rows: Rows, facts: Facts) -> int:
-    """Return the widest vector for which the row length and all large accesses are whole vectors."""
+def vector_width(
+    fusion: Fusion, domain: Domain, rows: Rows, facts: Facts, *, stores: bool = True
+) -> int:
+    """Return the widest vector for which the row length and all large accesses are whole vectors.
+
+    `stores`: whether stores must be whole vectors, too.
+    """
     tensors = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
     smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
     for width in (16, 8, 4, 2):
         if width * smallest > 16 or not facts.multiple(rows.columns, width):
             continue
-        if _all_vector(fusion, domain, rows, width, facts):
+        if _all_vector(fusion, domain, rows, width, facts, stores):
             return width
     return 1
 
 
-def _all_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: Facts) -> bool:
+def _all_vector(
+    fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: Facts, stores: bool
+) -> bool:
     lowering = Lowering(fusion, domain, rows.bind(width))
-    row, chunk, lane = rows.variables(width)
+    _, chunk, lane = rows.variables(width)
     loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
     large = max((_size(fusion, i) for i in loads), default=0)
     for load in loads:
@@ -145,12 +152,11 @@ def _all_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: F
         kind = access_class(load.address, load.conditions, lane, width, facts)
         if kind == "scalar" and 4 * _size(fusion, load) >= large:
             return False
-    for output in fusion.outputs:
+    for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)
         address = linearize(coordinates, output_strides_in(fusion, output))
         if access_class(address, conditions, lane, width, facts) == "scalar":
             return False
-    del row
     return True
 
 

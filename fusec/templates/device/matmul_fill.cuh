@@ -9,7 +9,7 @@
 
 namespace fusec {
 
-constexpr int kMatmulPad = 8;
+inline constexpr int kMatmulPad = 8;
 
 // Copies the first `bytes` of 16 and fills the others with zeros.
 __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* global, int bytes) {

@@ -1,0 +1,114 @@
+"""Accumulators: how a kernel gathers a reduction, combines its parts and finishes the value."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import Text, compute_type, literal, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.index.instances import Lowering
+from fusec.ir.dtype import F32, F64, DType
+from fusec.ir.graph import Node
+
+COMBINERS = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
+"""Reductions that a combiner of device/combine.cuh computes."""
+VARIANCES = ("var", "var_mean", "welford")
+"""Reductions that a Welford state computes."""
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A reduction in a kernel.
+
+    name: the combined value (or Welford state); part: this thread's part of it (an array over lanes where
+    `array`); type: of one part, in C; combiner: of device/combine.cuh or welford.cuh; identity: the start;
+    finish: the format of the value from the combined part, rounded where it is a half type.
+    """
+
+    name: str
+    part: str
+    type: str
+    combiner: str
+    identity: str
+    finish: str
+    array: bool = False
+
+
+def accumulate(
+    emitter: Emitter,
+    lowering: Lowering,
+    node: Node,
+    phase: int,
+    scope: str = "lane",
+    *,
+    array: bool = False,
+) -> Accumulator:
+    """Emit the accumulation of a reduction in `phase` and bind its results to a name.
+
+    array: one part per lane, for reductions over an outer loop; the lane variable is `v`.
+    """
+    tensor = lowering.at_home(node.inputs[0])
+    dtype = accumulator_type(node)
+    name = emitter.names.fresh(node.output.name)
+    part = emitter.names.fresh(f"{node.output.name}_part", "part")
+    value = emitter.convert(tensor, dtype, phase)
+    lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
+    emitter.add(phase, scope, _update(node.op.name, part + lane, value, dtype))
+    if node.op.name in VARIANCES:
+        for number, text in enumerate(_variances(node, name + lane, dtype)):
+            emitter.reduced[(node, number)] = Text(text)
+    else:
+        emitter.reduced[(node, 0)] = Text(name + lane)
+    kind = combiner(node.op.name, dtype)
+    state = f"fusec::Welford<{compute_type(dtype)}>" if node.op.name in VARIANCES else None
+    return Accumulator(
+        name, part, state or compute_type(dtype), kind, f"{kind}::identity()", _finish(node), array
+    )
+
+
+def accumulator_type(node: Node) -> DType:
+    """Return the type that a reduction accumulates in: f32 for half types, f64 for f64."""
+    if node.op.name in VARIANCES:
+        return F64 if node.inputs[0].dtype == F64 else F32
+    return node.output.dtype.compute
+
+
+def combiner(op: str, dtype: DType) -> str:
+    """Return the C type that combines two parts of a reduction."""
+    if op in VARIANCES:
+        return f"fusec::WelfordMerge<{compute_type(dtype)}>"
+    return f"fusec::{COMBINERS[op]}<{compute_type(dtype)}>"
+
+
+def _finish(node: Node) -> str:
+    dtype = node.output.dtype
+    if node.op.name in VARIANCES or not dtype.is_half:
+        return "{}"
+    return f"fusec::round_to<{storage_type(dtype)}>({{}})"
+
+
+def _update(op: str, part: str, value: Text, dtype: DType) -> str:
+    if op in VARIANCES:
+        return f"{part}.push({value});"
+    if op == "sum":
+        return f"{part} += {value};"
+    if op == "prod":
+        return f"{part} *= {value};"
+    return f"{part} = {combiner(op, dtype)}::combine({part}, {value});"
+
+
+def _variances(node: Node, state: str, dtype: DType) -> list[str]:
+    """Return the results of a variance from its Welford state, each in its own type."""
+    if node.op.name == "welford":
+        texts = [f"{state}.mean", f"{state}.m2", f"{state}.n"]
+    else:
+        correction = literal(float(node.attributes["correction"]), dtype)
+        texts = [f"{state}.variance({correction})", f"{state}.mean"]
+    results: list[str] = []
+    for text, output in zip(texts, node.outputs, strict=False):
+        if output.dtype.is_half:
+            text = f"fusec::round_to<{storage_type(output.dtype)}>({text})"
+        elif output.dtype != dtype:
+            text = f"fusec::convert<{compute_type(output.dtype)}>({text})"
+        results.append(text)
+    return results

@@ -1,0 +1,199 @@
+"""The matrix product scheduler: one product, read where its operands lie, with its epilogue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fusec.diagnostics import Unsupported
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, ceildiv, dim, minimum
+from fusec.ir.dtype import F32, U32
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import (
+    dynamic_symbols,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.layout import output_strides_in
+from fusec.schedule.matmul_choice import MatmulParameters, choose, shared_bytes
+from fusec.schedule.matmul_maps import tensor_maps
+from fusec.schedule.matmul_problem import Problem, bind, find_problem
+from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
+
+
+class Matmul:
+    """Accepts segments of one matrix product and what can be computed from each of its results."""
+
+    name = "matmul"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: the cheapest kernel's predicted time, as work of the tensor cores."""
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        problem = find_problem(segment)
+        if isinstance(problem, Refusal):
+            return problem
+        refusal = _unreadable(segment, problem)
+        if refusal is not None:
+            return refusal
+        bytes_ = traffic(segment)
+        parameters, seconds, _ = choose(problem, target, segment.hints, bytes_)
+        ctas = _tiles(problem, parameters).evaluate(segment.hints)
+        ctas *= parameters.cluster * parameters.splits
+        fill = min(1.0, max(1, ctas) / target.sms)
+        flops, sfu = work(problem.epilogue.fusion)
+        matrix = 0.0
+        if parameters.kernel == "simt":
+            flops += seconds * target.flops / 2 * fill
+        else:
+            matrix = seconds * target.half_flops * 0.8 * fill
+        scratch = sum(
+            w.size.evaluate(segment.hints) * w.dtype.size
+            for w in _workspaces(segment, problem, parameters)
+        )
+        return Estimate(
+            bytes=bytes_,
+            workspace_bytes=scratch * max(0, parameters.splits - 1),
+            flops=flops,
+            sfu=sfu,
+            tensor_flops=matrix,
+            efficiency=0.9,
+            ctas=max(1, ctas),
+            kernels=1,
+        )
+
+    def build(
+        self, segment: Fusion, target: Target, overrides: Mapping[str, object] | None = None
+    ) -> KernelPlan:
+        """Return a plan of one kernel; `overrides` replace fields of its parameters."""
+        fusion, sizes = specialise(segment, dynamic_symbols(segment))
+        problem = find_problem(fusion)
+        assert isinstance(problem, Problem)
+        chosen, _, facts = choose(problem, target, fusion.hints, traffic(fusion), overrides)
+        wide, guards = needs_wide_index(fusion)
+        parameters = chosen if chosen.wide_index else replace(chosen, wide_index=wide)
+        assumed = tuple(
+            Guard(value, "%", by, "rows must begin at multiples of 16 bytes")
+            for value, by in facts.assumed
+        )
+        workspaces = _workspaces(fusion, problem, parameters)
+        kernel = Kernel(
+            name=f"{fusion.name}_matmul",
+            template=f"matmul_{parameters.kernel}",
+            parameters=parameters,
+            grid=(_grid(problem, parameters, target), dim(1), dim(1)),
+            block=(parameters.threads, 1, 1),
+            arguments=_arguments(fusion, problem, parameters, workspaces),
+            shared_bytes=shared_bytes(parameters, problem),
+            cluster=(parameters.cluster, 1, 1),
+        )
+        return KernelPlan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            (*guards, *assumed),
+            sizes,
+        )
+
+
+def _tiles(problem: Problem, p: MatmulParameters) -> Dim:
+    return problem.batches * ceildiv(problem.m, p.tile_m) * ceildiv(problem.n, p.tile_n)
+
+
+def _grid(problem: Problem, p: MatmulParameters, target: Target) -> Dim:
+    tiles = _tiles(problem, p)
+    if p.kernel == "wgmma":
+        return minimum(tiles, target.sms)
+    return tiles * (p.cluster * p.splits)
+
+
+def _workspaces(
+    fusion: Fusion, problem: Problem, p: MatmulParameters
+) -> tuple[Workspace, ...]:
+    """Return the sums handed on, whose turn it is, and the ticket counter."""
+    if p.kernel != "split_k":
+        return ()
+    tiles = _tiles(problem, p)
+    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+
+    def free(name: str) -> str:
+        return free(f"{name}_space") if name in taken else name
+
+    return (
+        Workspace(free("partials"), F32, tiles * (p.tile_m * p.tile_n)),
+        Workspace(free("turns"), U32, tiles * p.cluster, "zeroed once"),
+        Workspace(free("tickets"), U32, dim(1), "zeroed once"),
+    )
+
+
+def _arguments(
+    fusion: Fusion, problem: Problem, p: MatmulParameters, workspaces: tuple[Workspace, ...]
+) -> tuple[Argument, ...]:
+    """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
+    read = {i.value for i in problem.epilogue.fusion.inputs}
+    maps: tuple[Argument, ...] = ()
+    if p.kernel in ("wgmma", "split_k"):
+        maps = tensor_maps(problem, p)
+    else:
+        read |= {problem.a.buffer, problem.b.buffer}
+    written = {o.alias for o in fusion.outputs}
+    inputs = tuple(
+        i
+        for i in fusion.inputs
+        if i.value in read or i.value.is_scalar or i.value.name in written
+    )
+    return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
+
+
+def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
+    """Return why the epilogue cannot run where a thread holds its sums."""
+    epilogue = problem.epilogue
+    operands = {problem.a.buffer.name, problem.b.buffer.name}
+    for output in segment.outputs:
+        if output.value.is_scalar:
+            return Refusal("outputs", f"`{output.value.name}` is a scalar")
+        if output.alias in operands:
+            return Refusal(
+                "alias", f"`{output.value.name}` is written into `{output.alias}`, an operand"
+            )
+    lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
+    own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
+    stores = {}
+    roots: list[Instance] = []
+    try:
+        for output in epilogue.fusion.outputs:
+            coordinates, conditions = lowering.home(output.value)
+            strides = output_strides_in(epilogue.fusion, output)
+            stores[output.alias] = lowering.address(output.value, strides)
+            roots.append(lowering.at(output.value, coordinates, conditions))
+    except Unsupported as error:
+        return Refusal("operation", error.diagnostic.message)
+    seen: set[Instance] = set()
+    while roots:
+        instance = roots.pop()
+        if instance in seen:
+            continue
+        seen.add(instance)
+        roots.extend(instance.operands)
+        if instance.kind != "load" or instance.value is None:
+            continue
+        if instance.value is epilogue.sums and instance.address != own:
+            return Refusal(
+                "index_map",
+                f"`{problem.node.output.name}` is read at an index map other than its own",
+            )
+        if stores.get(instance.name, instance.address) != instance.address:
+            return Refusal("alias", f"`{instance.name}` is read elsewhere than it is written")
+    return None

@@ -1,0 +1,264 @@
+"""Chooses the kernel of a matrix product and its tile, cluster and splits, by a price of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.index.access import Facts
+from fusec.ir.dim import Dim
+from fusec.schedule.matmul_problem import Operand, Problem
+from fusec.target import Target
+
+CHUNK_BYTES = 16
+"""What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
+
+TURN_SECONDS = 2.4e-6
+"""One hand-off in the chain of a split product: a bulk reduction completed and its flag seen (H200)."""
+
+# The part of the tensor cores' rate that a full wave of tiles reaches, measured on an H200 (8192^3).
+_RATE = {("wgmma", 256): 0.93, ("wgmma", 128): 0.85, ("split_k", 128): 0.85}
+# mma.sync reaches less of the rate where wgmma exists.
+_MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.21
+# The part of the SMs that clusters of this size can fill at once (H200, one block per SM).
+_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.6}
+# Of the multiply-add rate, for 4 x 4 outputs per thread.
+_SIMT_RATE = 0.35
+
+
+@dataclass(frozen=True)
+class MatmulParameters:
+    """The choices of a matrix product.
+
+    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (the same with K split), `mma`
+    (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA; stages: steps in flight;
+    cluster: CTAs that sum along K in shared memory; splits: clusters of a tile that take turns;
+    vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
+    """
+
+    kernel: str
+    tile_m: int
+    tile_n: int
+    tile_k: int
+    stages: int
+    cluster: int = 1
+    splits: int = 1
+    vector_width: int = 1
+    wide_index: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a CTA."""
+        return 384 if self.kernel in ("wgmma", "split_k") else 256
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The extents of a product at hint sizes."""
+
+    batches: int
+    m: int
+    n: int
+    k: int
+
+    @property
+    def products(self) -> float:
+        """Return the multiply-adds."""
+        return float(self.batches) * self.m * self.n * self.k
+
+    def tiles(self, parameters: MatmulParameters) -> int:
+        """Return the output tiles."""
+        rows, columns = -(-self.m // parameters.tile_m), -(-self.n // parameters.tile_n)
+        return self.batches * rows * columns
+
+
+def sizes_of(problem: Problem, hints: Mapping[str, int]) -> Sizes:
+    """Return the extents at hint sizes."""
+    dims = (problem.batches, problem.m, problem.n, problem.k)
+    return Sizes(*(d.evaluate(hints) for d in dims))
+
+
+def is_vector(operand: Operand, facts: Facts) -> bool:
+    """Return whether every contiguous run begins at a multiple of 16 bytes."""
+    if not operand.is_dense:
+        return False
+    by = CHUNK_BYTES // operand.buffer.dtype.size
+    return (operand.pitch is None or facts.multiple(operand.pitch, by)) and facts.index_multiple(
+        operand.batch, by
+    )
+
+
+def has_tensor_map(operand: Operand, facts: Facts) -> bool:
+    """Return whether a three-dimensional tensor map describes the operand."""
+    if not is_vector(operand, facts) or operand.batch.constant != 0:
+        return False
+    strides = [d for d in (operand.pitch, *(c for _, c in operand.batch.terms)) if d is not None]
+    return len(operand.batch.terms) <= 1 and all(d != 0 for d in strides)
+
+
+def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
+    """Return each kernel with the reason why it cannot run the product, empty where it can."""
+    half = problem.dtype.name in ("f16", "bf16")
+    halves = "" if half else f"{problem.dtype} operands have no tensor-core kernel"
+    hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
+    if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
+        hopper = "an operand's rows do not begin at multiples of 16 bytes"
+    empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
+    if empty:
+        hopper = halves = "nothing is multiplied"
+    return {"wgmma": hopper, "split_k": hopper, "mma": halves, "simt": ""}
+
+
+def candidates(sizes: Sizes, allowed: Iterable[str]) -> Iterable[MatmulParameters]:
+    """Yield the parameters to price, those of each allowed kernel."""
+    names = set(allowed)
+    if "wgmma" in names:
+        yield MatmulParameters("wgmma", 128, 256, 64, 4)
+        yield MatmulParameters("wgmma", 128, 128, 64, 6)
+    if "split_k" in names:
+        steps = -(-sizes.k // 64)
+        for cluster in (1, 2, 4, 8):
+            for splits in range(1, 33):
+                if splits * cluster > 1 and steps >= 4 * splits * cluster:
+                    yield MatmulParameters("split_k", 128, 128, 64, 4, cluster, splits)
+    if "mma" in names:
+        yield MatmulParameters("mma", 128, 128, 32, 3)
+    if "simt" in names:
+        yield MatmulParameters("simt", 64, 64, 16, 1)
+
+
+def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> float:
+    """Return the predicted time without the launch: waves of tiles, or memory, then the turns."""
+    tiles = sizes.tiles(p)
+    ctas = tiles * p.cluster * p.splits
+    resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
+    work = 2.0 * p.tile_m * p.tile_n * max(1, sizes.k) / (p.cluster * p.splits)
+    if p.kernel == "simt":
+        rate, resident = target.flops * _SIMT_RATE, target.sms * 4
+    elif p.kernel == "mma":
+        part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
+        rate = target.half_flops * part
+    else:
+        rate = target.half_flops * _RATE.get((p.kernel, p.tile_n), 0.8)
+    per_cta = work / (rate / target.sms) * (resident / target.sms if p.kernel == "simt" else 1)
+    waves = -(-ctas // resident)
+    # About half of the SMs saturate the memory.
+    moved = bytes_ / (target.bandwidth * min(1.0, 2 * min(ctas, resident) / target.sms))
+    return max(waves * per_cta, moved) + (p.splits - 1) * TURN_SECONDS
+
+
+def choose(
+    problem: Problem,
+    target: Target,
+    hints: Mapping[str, int],
+    bytes_: int,
+    overrides: Mapping[str, object] | None = None,
+) -> tuple[MatmulParameters, float, Facts]:
+    """Return the cheapest parameters, their predicted seconds, and the divisibility relied on."""
+    facts = Facts(hints)
+    sizes = sizes_of(problem, hints)
+    reasons = kernels(problem, target, sizes, facts)
+    wanted = dict(overrides or {})
+    kernel = wanted.get("kernel")
+    if kernel is not None:
+        if kernel not in reasons:
+            raise FusecError(f"no matmul kernel `{kernel}`", help=f"one of {', '.join(reasons)}")
+        if reasons[str(kernel)]:
+            raise Unsupported(f"matmul kernel `{kernel}`: {reasons[str(kernel)]}")
+    allowed = [k for k, reason in reasons.items() if not reason and kernel in (None, k)]
+    if kernel is None and len(allowed) > 1:
+        allowed.remove("simt")
+    if kernel is None and "wgmma" in allowed:
+        allowed.remove("mma")
+    width = _width(problem, allowed)
+    found = [
+        _overridden(replace(p, vector_width=width), wanted) for p in candidates(sizes, allowed)
+    ]
+    if not found and kernel == "split_k":
+        found = [_overridden(MatmulParameters("split_k", 128, 128, 64, 4, 2, 1, width), wanted)]
+    for p in found:
+        _check(p, problem, target)
+    cost, _, best = min(
+        ((seconds(p, sizes, bytes_, target), i, p) for i, p in enumerate(found)),
+        key=lambda t: t[:2],
+    )
+    if best.kernel not in ("wgmma", "split_k"):
+        facts = Facts(hints)
+        if best.kernel == "mma":
+            for operand in (problem.a, problem.b):
+                is_vector(operand, facts)
+    return best, cost, facts
+
+
+def _width(problem: Problem, allowed: Iterable[str]) -> int:
+    """Return the widest access of the epilogue: as many columns as a thread holds side by side."""
+    columns = problem.n
+    if columns.is_const and columns.value == 0:
+        return 1
+    widest = 4 if set(allowed) <= {"simt"} else 2
+    widths = [w for w in (4, 2) if w <= widest and _divides(columns, w)]
+    return widths[0] if widths else 1
+
+
+def _divides(value: Dim, by: int) -> bool:
+    return all(c % by == 0 for _, c in value.terms)
+
+
+def _overridden(p: MatmulParameters, wanted: Mapping[str, object]) -> MatmulParameters:
+    known = {f.name for f in fields(MatmulParameters)}
+    for name in wanted:
+        if name not in known:
+            raise FusecError(
+                f"matmul has no parameter `{name}`", help=f"one of {', '.join(sorted(known))}"
+            )
+    return replace(p, **wanted)  # pyright: ignore[reportArgumentType]
+
+
+def _check(p: MatmulParameters, problem: Problem, target: Target) -> None:
+    """Raise Unsupported for parameters that no kernel has."""
+    tiles = {
+        "wgmma": ({128}, {64, 128, 256}, {64}),
+        "split_k": ({128}, {64, 128, 256}, {64}),
+        "mma": ({128}, {128}, {32}),
+        "simt": ({64}, {64}, {16}),
+    }[p.kernel]
+    for name, value, allowed in zip(
+        ("tile_m", "tile_n", "tile_k"), (p.tile_m, p.tile_n, p.tile_k), tiles, strict=True
+    ):
+        if value not in allowed:
+            options = ", ".join(str(v) for v in sorted(allowed))
+            raise Unsupported(f"matmul kernel `{p.kernel}` with {name} {value} (it has {options})")
+    if p.kernel == "split_k":
+        if p.cluster not in (1, 2, 4, 8) or p.splits < 1:
+            raise Unsupported(f"a product split over {p.splits} clusters of {p.cluster} CTAs")
+    elif (p.cluster, p.splits) != (1, 1):
+        raise Unsupported(f"matmul kernel `{p.kernel}` does not split K")
+    widest = 4 if p.kernel == "simt" else 2
+    if p.vector_width not in (1, 2, 4) or p.vector_width > widest:
+        raise Unsupported(f"matmul kernel `{p.kernel}` with vector_width {p.vector_width}")
+    if not _divides(problem.n, p.vector_width):
+        raise Unsupported(f"vector_width {p.vector_width} where it does not divide {problem.n}")
+    if p.stages < (1 if p.kernel == "simt" else 2):
+        raise Unsupported(f"matmul kernel `{p.kernel}` with {p.stages} stages")
+    if shared_bytes(p, problem) > target.shared:
+        raise Unsupported(
+            f"matmul kernel `{p.kernel}` needs {shared_bytes(p, problem)} bytes of shared memory; "
+            f"{target.arch} has {target.shared}"
+        )
+
+
+def shared_bytes(p: MatmulParameters, problem: Problem) -> int:
+    """Return the dynamic shared memory of a CTA."""
+    if p.kernel == "simt":
+        return 0
+    if p.kernel == "mma":
+        pad = 8
+        a, b = (
+            (rows if o.k_major else p.tile_k) * ((p.tile_k if o.k_major else rows) + pad)
+            for o, rows in ((problem.a, p.tile_m), (problem.b, p.tile_n))
+        )
+        return p.stages * (a + b) * 2
+    stage = (p.tile_m + p.tile_n) * p.tile_k * 2 + 16
+    sums = p.tile_m * p.tile_n * 4 + 16 if p.kernel == "split_k" else 0
+    return p.stages * stage + sums

@@ -1,0 +1,57 @@
+"""The tensor maps of a Hopper matrix product: three dims, the innermost contiguous."""
+
+from __future__ import annotations
+
+from fusec.index.expression import Atom, Quotient, Var
+from fusec.ir.dim import Dim, ceildiv, dim
+from fusec.schedule.matmul_choice import CHUNK_BYTES, MatmulParameters
+from fusec.schedule.matmul_problem import Operand, Problem
+from fusec.schedule.plan import TensorMapArgument
+
+_SWIZZLED = 64
+"""Elements of 16 bits in the 128 bytes that the swizzle spans."""
+
+
+def map_names(problem: Problem) -> tuple[str, str]:
+    """Return the names of both maps: those of the buffers, with the side where they are the same."""
+    a, b = problem.a.buffer.name, problem.b.buffer.name
+    return (f"{a}_rows_map", f"{b}_columns_map") if a == b else (f"{a}_map", f"{b}_map")
+
+
+def tensor_maps(
+    problem: Problem, parameters: MatmulParameters
+) -> tuple[TensorMapArgument, TensorMapArgument]:
+    """Return the maps of A and B."""
+    names = map_names(problem)
+    return (
+        _map(names[0], problem.a, problem.m, problem.k, parameters.tile_m),
+        _map(names[1], problem.b, problem.n, problem.k, parameters.tile_n),
+    )
+
+
+def _map(name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int) -> TensorMapArgument:
+    size = operand.buffer.dtype.size
+    inner, outer = (depth, rows) if operand.k_major else (rows, depth)
+    # A stride that nothing follows may be any multiple of 16 bytes.
+    pitch = operand.pitch or ceildiv(inner, CHUNK_BYTES // size) * (CHUNK_BYTES // size)
+    terms = operand.batch.terms
+    batches, stride = (batch_extent(terms[0][0]), terms[0][1]) if terms else (dim(1), pitch * outer)
+    return TensorMapArgument(
+        name,
+        operand.buffer.name,
+        operand.buffer.dtype,
+        (inner, outer, batches),
+        (pitch * size, stride * size),
+        (_SWIZZLED, tile_rows if operand.k_major else _SWIZZLED, 1),
+    )
+
+
+def batch_extent(atom: Atom) -> Dim:
+    """Return how many values the coordinate along the batch has."""
+    if isinstance(atom, Var):
+        return atom.extent
+    if isinstance(atom, Quotient):
+        _, highest = atom.inner.bounds
+        assert highest is not None
+        return (highest + atom.divisor).__floordiv__(atom.divisor)
+    return atom.divisor

@@ -1,0 +1,247 @@
+"""Reductions whose input is read once: over inner axes, outer axes, a mixture, or all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.access import Facts
+from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Index, Var, delinearize, of_var
+from fusec.index.instances import Lowering
+from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.dtype import U32
+from fusec.ir.graph import Fusion, Node
+from fusec.schedule.common import (
+    MEMORY_BOUND,
+    dynamic_symbols,
+    is_empty,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+MIN_VECTORS_PER_SPLIT = 512
+"""Vectors of the reduced axes below which a further block does not pay for its partial result."""
+VARIANCES = ("var", "var_mean", "welford")
+
+
+@dataclass(frozen=True)
+class ReductionParameters:
+    """The choices of a reduction kernel.
+
+    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows per
+    block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
+    splits: blocks that share one result and whose partial results the last of them combines.
+    """
+
+    inner: bool
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    splits: int
+    wide_index: bool
+
+
+@dataclass(frozen=True)
+class Orientation:
+    """A segment with its sizes put in, its domain, and how it is seen: rows of columns to reduce."""
+
+    fusion: Fusion
+    domain: Domain
+    rows: Rows
+    inner: bool
+
+
+class Reduction:
+    """Accepts reductions of one set of axes, none of which is read after another."""
+
+    name = "reduction"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: the inputs once, and partial results where blocks share a result."""
+        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        if refusal is not None:
+            return refusal
+        oriented = orient(segment)
+        if isinstance(oriented, Refusal):
+            return oriented
+        fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
+        lowering = Lowering(fusion, domain, rows.bind(1))
+        row, chunk, _ = rows.variables(1)
+        phases = phases_of(fusion, lowering, (chunk,))
+        if any(phases.reductions[1:]):
+            return Refusal("depth", "a reduction reads the result of another one")
+        if any(phases.loads[1:]) or any(
+            lowering.at_home(o.value).depth and chunk in _home(lowering, o.value)
+            for o in fusion.outputs
+        ):
+            return Refusal("persistence", "an element is read or written after the reduction")
+        if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
+            return Refusal("conditions", "a reduction reads only a part of the domain")
+        hazard = in_place_hazard(fusion, lowering)
+        if hazard is not None:
+            return hazard
+        parameters = choose(oriented, target)
+        results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
+        blocks = _blocks(oriented, parameters).evaluate(fusion.hints) * parameters.splits
+        flops, sfu = work(fusion)
+        return Estimate(
+            bytes=traffic(segment),
+            workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
+            flops=flops,
+            sfu=sfu,
+            efficiency=0.88 if parameters.vector_width > 1 else 0.45,
+            ctas=max(1, blocks),
+            kernels=0 if is_empty(fusion) and not results else 1,
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of one kernel."""
+        oriented = orient(segment)
+        assert isinstance(oriented, Orientation)
+        fusion, parameters = oriented.fusion, choose(oriented, target)
+        facts = Facts(fusion.hints)
+        width_of(oriented, facts)
+        _, guards = needs_wide_index(fusion)
+        blocks = _blocks(oriented, parameters)
+        workspaces = workspaces_of(oriented, parameters) if parameters.splits > 1 else ()
+        kernel = Kernel(
+            name=f"{fusion.name}_reduction",
+            template="reduction_inner" if parameters.inner else "reduction_outer",
+            parameters=parameters,
+            grid=(blocks, dim(parameters.splits), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion, workspaces),
+        )
+        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
+        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+        return KernelPlan(
+            self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
+        )
+
+
+def _home(lowering: Lowering, value: object) -> frozenset[Var]:
+    from fusec.ir.graph import Value
+
+    assert isinstance(value, Value)
+    return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
+
+
+def orient(segment: Fusion) -> Orientation | Refusal:
+    """Return the segment seen along the axis that runs along memory in its largest input."""
+    first = find_domain(segment)
+    if isinstance(first, Refusal):
+        return first
+    reduced = frozenset[str]().union(*(a.extent.symbols for a in first.reduced_axes))
+    fusion, _ = specialise(segment, dynamic_symbols(segment) - reduced)
+    domain = find_domain(fusion)
+    if isinstance(domain, Refusal):
+        return domain
+    rows = rows_of(domain)
+    if isinstance(rows, Refusal):
+        return rows
+    axis = _contiguous_axis(fusion, domain)
+    return Orientation(fusion, domain, rows, axis is None or axis in rows.reduced or not rows.kept)
+
+
+def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
+    """Return the axis on which the largest load has unit stride."""
+    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    best: tuple[int, Var] | None = None
+    for node in domain.reduced:
+        lowering.at_home(node.inputs[0])
+    for instance in lowering.made.values():
+        if instance.kind != "load" or instance.address is None or instance.value is None:
+            continue
+        size = product(instance.value.shape).evaluate(fusion.hints) * instance.dtype.size
+        for axis in domain.axes:
+            if instance.address.coefficient(axis) == 1 and (best is None or size > best[0]):
+                best = (size, axis)
+    return None if best is None else best[1]
+
+
+def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
+    """Return the axes of an outer reduction in loop variables: row (reduced), chunk and lane (kept)."""
+    row = Var("row", rows.columns)
+    chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
+    column = of_var(chunk) * width + of_var(lane)
+    at_row = delinearize(of_var(row), (a.extent for a in rows.reduced))
+    at_column = delinearize(column, (a.extent for a in rows.kept))
+    binding = {
+        **dict(zip(rows.reduced, at_row, strict=True)),
+        **dict(zip(rows.kept, at_column, strict=True)),
+    }
+    return binding, (row, chunk, lane)
+
+
+def width_of(oriented: Orientation, facts: Facts) -> int:
+    """Return the vector width, along the reduced or the kept axes."""
+    rows = oriented.rows
+    if not oriented.inner:
+        rows = Rows(kept=rows.reduced, reduced=rows.kept)
+    return vector_width(oriented.fusion, oriented.domain, rows, facts, stores=not oriented.inner)
+
+
+def choose(oriented: Orientation, target: Target) -> ReductionParameters:
+    """Return the parameters: threads by row length, splits until every SM has two blocks."""
+    fusion, rows = oriented.fusion, oriented.rows
+    width = width_of(oriented, Facts(fusion.hints))
+    wide, _ = needs_wide_index(fusion)
+    results = max(1, rows.rows.evaluate(fusion.hints))
+    length = max(1, rows.columns.evaluate(fusion.hints))
+    if oriented.inner:
+        vectors = -(-length // width)
+        threads = min(512, max(8, 1 << max(0, -(-vectors // 4) - 1).bit_length()))
+        at_once = max(32 // threads if threads < 32 else 1, min(256 // threads, _power(results)), 1)
+        blocks = -(-results // at_once)
+        wanted = -(-2 * target.sms // blocks)
+        splits = max(1, min(wanted, vectors // MIN_VECTORS_PER_SPLIT))
+        return ReductionParameters(True, width, threads, at_once, splits, wide)
+    vectors = -(-results // width)
+    threads_x = min(32, _power(vectors) * (1 if _power(vectors) == vectors else 2))
+    threads_y = 256 // threads_x
+    blocks = -(-vectors // threads_x)
+    wanted = -(-4 * target.sms // blocks)
+    splits = max(1, min(wanted, length // (8 * threads_y)))
+    return ReductionParameters(False, width, threads_x, threads_y, splits, wide)
+
+
+def _power(value: int) -> int:
+    return 1 << (max(1, value).bit_length() - 1)
+
+
+def _blocks(oriented: Orientation, parameters: ReductionParameters) -> Dim:
+    rows = oriented.rows
+    if parameters.inner:
+        return ceildiv(rows.rows, parameters.threads_y)
+    return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)
+
+
+def partial_words(node: Node) -> int:
+    """Return how many numbers one partial result of a reduction holds: three for a variance."""
+    return 3 if node.op.name in VARIANCES else 1
+
+
+def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tuple[Workspace, ...]:
+    """Return the buffers of partial results, one per reduction, and the counters of arrived blocks."""
+    blocks = _blocks(oriented, parameters)
+    results = oriented.rows.rows
+    if not parameters.inner:
+        results = blocks * parameters.threads_x * parameters.vector_width
+    made = [
+        Workspace(
+            f"{node.output.name}_partials",
+            node.output.dtype.compute,
+            results * parameters.splits * partial_words(node),
+        )
+        for node in oriented.fusion.nodes
+        if node in oriented.domain.reduced
+    ]
+    return (*made, Workspace("arrived", U32, blocks, "zeroed once"))
