@@ -131,7 +131,7 @@ def plan(fusion: Fusion, options: CompileOptions) -> Planned:
 
 def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
     """Return a planned fusion with its kernels built for every target."""
-    from fusec.hostir.assemble import assemble
+    from fusec.hostir.lower import lower
     from fusec.run.build import Source
     from fusec.run.build import build as build_kernels
     from fusec.run.cache import Cache
@@ -144,7 +144,7 @@ def build(planned: Planned, options: CompileOptions, progress: Progress | None =
             sources, options.targets, options.jobs, cache=cache, progress=progress
         ),
     )
-    program = assemble(planned.segmented, planned.plans)
+    program = lower(planned.segmented, planned.plans)
     return Compiled(planned, program, artifacts)
 
 
