@@ -10,6 +10,9 @@ from typing import Union
 from fusec.diagnostics import FusecError
 
 
+_INFIX = {"floordiv": "//", "mod": "%"}
+
+
 @dataclass(frozen=True)
 class Symbol:
     """A named integer; `extent` says that it is the size of a dim and so at least 1 in a kernel."""
@@ -30,7 +33,7 @@ class Call:
     right: Dim
 
     def __str__(self) -> str:
-        infix = {"floordiv": "//", "mod": "%"}.get(self.function)
+        infix = _INFIX.get(self.function)
         if infix is None:
             return f"{self.function}({self.left}, {self.right})"
         return f"{_operand(self.left)} {infix} {_operand(self.right)}"
@@ -207,7 +210,7 @@ class Dim:
             return "0"
         text = ""
         for monomial, coefficient in self.terms:
-            names = [f"({a})" if " " in str(a) and not str(a).endswith(")") else str(a)
+            names = [f"({a})" if isinstance(a, Call) and a.function in _INFIX else str(a)
                      for a in monomial]  # fmt: skip
             if len(monomial) == 1 and coefficient == 1 and len(self.terms) == 1:
                 return str(monomial[0])
