@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -25,13 +24,14 @@ from fusec.parse.expressions import (
     OpLine,
     Tree,
 )
-from fusec.parse.scope import Scope
+from fusec.parse.scope import Scope, near
 from fusec.parse.source import Source
 
 _SIZE_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
 }  # fmt: skip
 _SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
+_MAX_TERMS = 1024
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -44,9 +44,9 @@ class Calls:
         self._sizes: dict[str, Operand] = {}
         self.inputs: list[Value] = []
 
-    def line(self, line: OpLine) -> tuple[Operand, ...]:
-        """Build the call of an op line and return its results."""
-        return self._call(line.call, [n.text for n in line.names])
+    def line(self, line: OpLine, names: Sequence[str]) -> tuple[Operand, ...]:
+        """Build the call of an op line and return its results, under `names`."""
+        return self._call(line.call, names)
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -56,7 +56,7 @@ class Calls:
         try:
             op = ops.find(tree.name.text)
         except FusecError as error:
-            raise error.at(self._span(tree.name)) from None
+            raise self._dtype_called(tree, error).at(self._span(tree.name)) from None
         given = self._bind(op, tree)
         # What a composite gives is known when it has been expanded.
         if op.family != "composite" and names is not None and len(names) != len(op.results):
@@ -81,11 +81,16 @@ class Calls:
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
         try:
-            return tuple(
-                self._builder.call(op.name, operands, attributes, names=names, span=span)
-            )
+            return tuple(self._builder.call(op.name, operands, attributes, names=names, span=span))
         except FusecError as error:
             raise error.at(span) from None
+
+    def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
+        name = tree.name.text
+        if name not in DTYPES:
+            return error
+        help = f"to convert a tensor write `cast(x, {name})`"
+        return FusecError(f"`{name}` is a dtype, not an operation", help=help)
 
     def _bind(self, op: OpDef, tree: CallTree) -> dict[str, Tree]:
         given: dict[str, Tree] = {}
@@ -107,11 +112,11 @@ class Calls:
         if argument.keyword is not None:
             name = argument.keyword.text
             if name not in names:
-                close = difflib.get_close_matches(name, names, n=1)
+                nearest = near(name, names)
                 raise FusecError(
                     f"`{op.name}` has no argument `{name}`",
                     span=self._span(argument.keyword),
-                    help=f"did you mean `{close[0]}`?" if close else signature(op),
+                    help=f"did you mean `{nearest}`?" if nearest else signature(op),
                 )
             return name
         if keyword_seen:
@@ -301,6 +306,9 @@ class Calls:
     def _infix(self, tree: Infix, left: Dim, right: Dim) -> Dim:
         if tree.operator in ("//", "%") and right == 0:
             raise FusecError("division by zero", span=self._span(tree))
+        # Products of sums grow exponentially; real sizes have a few terms.
+        if len(left.terms) * len(right.terms) > _MAX_TERMS:
+            raise FusecError("the size has too many terms", span=self._span(tree))
         match tree.operator:
             case "+":
                 return left + right

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping as MappingOf
+from collections.abc import Callable
+from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
@@ -49,6 +50,7 @@ class Declarations:
 
     def dims(self, node: Mapping) -> None:
         """Declare every dim."""
+        self.scope.later = {e.key.text: e.key.span for e in node.entries}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
             with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
@@ -152,9 +154,9 @@ class Declarations:
             raise wrong(type_node, f"the type of `{name}`", _TYPE_HELP)
         dtype, shape, default = self._type(name, type_node)
         if shape is None:
-            return self._scalar(name, dtype, default, given, span)
+            return self._scalar(name, dtype, default, given, entry)
         if "default" in given or default is not None:
-            where = given["default"] if "default" in given else type_node
+            where = given.get("default", type_node)
             raise FusecError("only scalar inputs have defaults", span=where.span)
         if name in self.overrides:
             raise FusecError(f"`{name}` is a tensor: only dims and scalars can be set")
@@ -213,8 +215,14 @@ class Declarations:
             raise error.at(parser.span(word)) from None
 
     def _scalar(
-        self, name: str, dtype: DType, default: Literal | None, given: dict[str, YamlNode], span: Span
+        self,
+        name: str,
+        dtype: DType,
+        default: Literal | None,
+        given: dict[str, YamlNode],
+        entry: Entry,
     ) -> Value:
+        span = entry.key.span
         for field_name in ("strides", "contiguity", "stride_order", "on_cpu"):
             if field_name in given:
                 raise FusecError(
@@ -223,23 +231,20 @@ class Declarations:
                     help=f"a 0-dim tensor is written `{dtype}[]`",
                 )
         value = None if default is None else default.value
+        place = span if default is None else entry.key.source.span(default.start, default.end)
         if "default" in given:
             node = given["default"]
             found = node.value if isinstance(node, Scalar) else None
             if found is None or isinstance(found, str):
                 raise wrong(node, "a number or bool")
-            value, span_of_value = found, node.span
-        else:
-            span_of_value = span
+            value, place = found, node.span
         self.settable.append(name)
         if name in self.overrides:
             value = self.overrides[name]
         if value is not None:
-            value = typed_number(value, dtype, span_of_value)
+            value = typed_number(value, dtype, place)
         low, high = self._range(given)
-        return self.builder.input(
-            name, dtype, None, default=value, low=low, high=high, span=span
-        )
+        return self.builder.input(name, dtype, None, default=value, low=low, high=high, span=span)
 
     def _range(self, given: dict[str, YamlNode]) -> tuple[float | None, float | None]:
         node = given.get("range")

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Union
 
 from fusec.diagnostics import FusecError, Span
 from fusec.parse.source import Source
 
 MAX_DEPTH = 64
+MAX_OPERATORS = 200
 _TOKEN = re.compile(
     r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
     r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
@@ -18,7 +18,7 @@ _TOKEN = re.compile(
 )
 _BLANK = re.compile(r"(?:\s|\\\n)*")
 _NAME_REST = re.compile(r"\w+")
-_WORDS: dict[str, None | bool | float] = {
+_WORDS: dict[str, bool | float | None] = {
     "true": True, "True": True, "false": False, "False": False,
     "none": None, "None": None, "null": None, "inf": float("inf"), "nan": float("nan"),
 }  # fmt: skip
@@ -38,7 +38,7 @@ class Token:
 class Literal:
     """A number, bool or none."""
 
-    value: None | bool | int | float
+    value: bool | int | float | None
     start: int
     end: int
 
@@ -90,7 +90,7 @@ class Infix:
     end: int
 
 
-Tree = Union[Literal, Name, Items, CallTree, Infix]
+Tree = Literal | Name | Items | CallTree | Infix
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,9 @@ def _foreign(character: str) -> str | None:
     if character == "\\":
         return "write the op line without escapes"
     if character in "<>!&|^~@":
-        return "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
+        return (
+            "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
+        )
     return None
 
 
@@ -150,6 +152,7 @@ class Parser:
         self._tokens = list(tokens_of(source, start, end))
         self._next = 0
         self._depth = 0
+        self._operators = 0
 
     @property
     def token(self) -> Token:
@@ -213,7 +216,9 @@ class Parser:
             raise FusecError(
                 "the right side of an op line is a call",
                 span=self.span(tree),
-                help="write `y = op(x)`; a plain copy is `y = set(x)`; sums are `add(a, b)`",
+                help="operators are calls: `y = add(a, b)`"
+                if isinstance(tree, Infix)
+                else "write `y = op(x)`; a plain copy is `y = set(x)`",
             )
         self.finish("call")
         return OpLine(tuple(names), tree)
@@ -229,8 +234,7 @@ class Parser:
             )
         left = self._product()
         while self.token.kind == "mark" and self.token.text in ("+", "-"):
-            operator = self.token.text
-            self._next += 1
+            operator = self._operator()
             right = self._product()
             left = Infix(operator, left, right, left.start, right.end)
         self._depth -= 1
@@ -239,17 +243,26 @@ class Parser:
     def _product(self) -> Tree:
         left = self._sign()
         while self.token.kind == "mark" and self.token.text in ("*", "//", "%", "/"):
-            operator = self.token.text
-            if operator == "/":
-                raise FusecError(
-                    "`/` is not an operator here",
-                    span=self.span(self.token),
-                    help="sizes are divided with `//`, tensors with `div(a, b)`",
-                )
-            self._next += 1
+            operator = self._operator()
             right = self._sign()
             left = Infix(operator, left, right, left.start, right.end)
         return left
+
+    def _operator(self) -> str:
+        token = self.token
+        if token.text == "/":
+            raise FusecError(
+                "`/` is not an operator here",
+                span=self.span(token),
+                help="sizes are divided with `//`, tensors with `div(a, b)`",
+            )
+        self._operators += 1
+        if self._operators > MAX_OPERATORS:
+            raise FusecError(
+                f"an expression with more than {MAX_OPERATORS} operators", span=self.span(token)
+            )
+        self._next += 1
+        return token.text
 
     def _sign(self) -> Tree:
         start, negative, signed = self.token.start, False, False
@@ -260,8 +273,9 @@ class Parser:
         tree = self._primary()
         if not signed:
             return tree
-        if isinstance(tree, Literal) and tree.value is not None and not isinstance(tree.value, bool):
-            return Literal(-tree.value if negative else tree.value, start, tree.end)
+        number = tree.value if isinstance(tree, Literal) else None
+        if number is not None and not isinstance(number, bool):
+            return Literal(-number if negative else number, start, tree.end)
         if not negative:
             return tree
         return Infix("-", Literal(0, start, start), tree, start, tree.end)
@@ -270,7 +284,12 @@ class Parser:
         token = self.token
         if token.kind == "number":
             self._next += 1
-            return Literal(_number(token.text), token.start, token.end)
+            value = _number(token.text)
+            if value == float("inf"):
+                raise FusecError(
+                    f"{token.text} does not fit into f64", span=self.span(token), help="write `inf`"
+                )
+            return Literal(value, token.start, token.end)
         if token.kind == "name":
             self._next += 1
             if self.token.text == "(" and self.token.kind == "mark":

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 from fusec.diagnostics import Diagnostic, FusecError, Span, Unsupported
-from fusec.parse.scope import Skip
+from fusec.parse.scope import Skip, near
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
 
 MAX_ERRORS = 20
@@ -23,8 +22,8 @@ class Problems:
     @contextmanager
     def collect(
         self, span: Span | None = None, then: Callable[[], None] | None = None
-    ) -> Iterator[None]:
-        """Keep an error raised inside, placed at `span` if it has no place, and go on after `then`."""
+    ) -> Generator[None]:
+        """Keep an error raised inside, at `span` if it has no place, and go on after `then`."""
         try:
             yield
             return
@@ -116,21 +115,18 @@ def boolean(node: YamlNode, what: str) -> bool:
     """Return a bool."""
     value = node.value if isinstance(node, Scalar) else None
     if not isinstance(value, bool):
-        help = None
-        if isinstance(node, Scalar) and node.text.lower() in ("yes", "no", "on", "off"):
-            help = "YAML 1.2 bools are written `true` and `false`"
-        raise wrong(node, what, help)
+        raise wrong(node, what, "bools are written `true` and `false`")
     return value
 
 
 def did_you_mean(name: str, known: Sequence[str]) -> str | None:
     """Return a question that names the nearest of `known`, if one is near."""
-    close = difflib.get_close_matches(name, known, n=1)
-    return f"did you mean `{close[0]}`?" if close else None
+    nearest = near(name, known)
+    return None if nearest is None else f"did you mean `{nearest}`?"
 
 
 def check_fields(node: Mapping, known: Sequence[str], where: str) -> None:
-    """Raise FusecError if a key of `node` is not among `known`; more unknown ones are added to it."""
+    """Raise FusecError if keys of `node` are not among `known`."""
     problems = Problems()
     for entry in node.entries:
         if entry.key.text in known:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping as MappingOf
 from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.parse import fields
-from fusec.parse.calls import Calls, typed_number
+from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import OpLine, Parser
 from fusec.parse.fields import Problems
@@ -22,6 +23,7 @@ from fusec.parse.segments import pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
+UNUSED = "_"
 FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments")
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
@@ -46,7 +48,7 @@ class _Reader:
     def __init__(self, source: Source, overrides: MappingOf[str, int]) -> None:
         self.source, self.overrides = source, overrides
         self.problems, self.scope = Problems(), Scope()
-        self.lines: list[tuple[OpLine, Span]] = []
+        self.lines: list[OpLine] = []
 
     def read(self) -> Fusion:
         root = parse_yaml(self.source)
@@ -81,18 +83,17 @@ class _Reader:
         return fusion
 
     def _check_fields(self, root: Mapping) -> None:
-        if root.get("schedules") is not None:
-            raise Unsupported("`schedules:` in a fusion file", span=root.span)
-        with self.problems.collect():
-            fields.check_fields(root, FIELDS, "the file")
+        for entry in root.entries:
+            if entry.key.text == "schedules":
+                raise Unsupported("`schedules:` in a fusion file", span=entry.key.span)
+        fields.check_fields(root, FIELDS, "the file")
 
     def _builder(self, root: Mapping) -> GraphBuilder:
         name_node, doc_node, name, doc = root.get("fusion"), root.get("doc"), "fusion", ""
         with self.problems.collect():
             if name_node is None:
-                raise FusecError(
-                    "the file has no `fusion` field", span=root.span, help="begin with `fusion: name`"
-                )
+                help = "begin with `fusion: name`"
+                raise FusecError("the file has no `fusion` field", span=root.span, help=help)
             given = fields.text(name_node, "the name of the fusion")
             self.scope.check_new(given, "fusion", name_node.span)
             name = given
@@ -106,12 +107,19 @@ class _Reader:
     def _ops(self, node: YamlNode | None, builder: GraphBuilder, calls: Calls) -> None:
         if node is None or _is_empty(node):
             return
-        with self.problems.collect():
+        try:
             items = self._op_items(node)
-            self.lines = [line for item in items for line in self._parsed(item)]
-            names = [n for line, _ in self.lines for n in line.names]
-            self.scope.later = {n.text: self.source.span(n.start, n.end) for n in names}
-            for line, _ in self.lines:
+        except FusecError:
+            self.problems.check()
+            raise
+        parsed = [self._parsed(item) for item in items]
+        self.lines = [line for line in parsed if line is not None]
+        names = [n for line in self.lines for n in line.names]
+        self.scope.later = {n.text: self.source.span(n.start, n.end) for n in names}
+        for item, line in zip(items, parsed, strict=True):
+            if line is None:
+                self._poison(item)
+            else:
                 self._op(line, builder, calls)
 
     def _op_items(self, node: YamlNode) -> Sequence[YamlNode]:
@@ -124,7 +132,7 @@ class _Reader:
             )
         return node.items
 
-    def _parsed(self, item: YamlNode) -> list[tuple[OpLine, Span]]:
+    def _parsed(self, item: YamlNode) -> OpLine | None:
         with self.problems.collect(item.span):
             if isinstance(item, Mapping):
                 raise _became_mapping(item)
@@ -132,8 +140,14 @@ class _Reader:
                 raise fields.wrong(
                     item, "an op line", "results are named without brackets: `a, b = op(x)`"
                 )
-            return [(Parser(item.source, *item.body).op_line(), item.span)]
-        return []
+            return Parser(item.source, *item.body).op_line()
+        return None
+
+    def _poison(self, item: YamlNode) -> None:
+        """Keep uses of what an unreadable line was meant to define silent."""
+        text = self.source.text[item.start : item.end]
+        for found in re.finditer(r"[A-Za-z_]\w*", text.partition("=")[0]):
+            self.scope.poison(found[0], item.span)
 
     def _op(self, line: OpLine, builder: GraphBuilder, calls: Calls) -> None:
         spans = [self.source.span(n.start, n.end) for n in line.names]
@@ -144,14 +158,25 @@ class _Reader:
 
         with self.problems.collect(spans[0], poison):
             for name, span in zip(line.names, spans, strict=True):
+                if name.text == UNUSED:
+                    continue
                 self.scope.check_new(name.text, "value", span)
                 # A nested call may have got this name from the builder; the user's comes first.
                 taken = builder.find_value(name.text)
                 if taken is not None:
                     builder.rename(taken, builder.fresh_name(name.text))
-            results = calls.line(line)
+            results = calls.line(line, self._labels(line, builder))
             for name, span, result in zip(line.names, spans, results, strict=True):
-                self.scope.define(name.text, result, span)
+                if name.text != UNUSED:
+                    self.scope.define(name.text, result, span)
+
+    def _labels(self, line: OpLine, builder: GraphBuilder) -> list[str]:
+        """Return the names of the results, one of its own for each `_`."""
+        labels: list[str] = []
+        for position, name in enumerate(line.names):
+            skipped = name.text == UNUSED
+            labels.append(builder.fresh_name(f"unused{position}") if skipped else name.text)
+        return labels
 
     # -- outputs
 
@@ -196,7 +221,7 @@ class _Reader:
         return value
 
     def _value(self, key: Scalar, what: str) -> Operand:
-        found = self.scope.find(key.text, key.span)
+        found = self.scope.find(key.text, key.span, f"no line defines {what} of this name")
         if isinstance(found, (Value, Const)):
             return found
         raise FusecError(f"`{key.text}` is a dim: {what} must be a value", span=key.span)
@@ -256,7 +281,7 @@ def _check_sizes(fusion: Fusion) -> None:
             for size, extent in zip(sizes, value.shape, strict=True):
                 if size < 0:
                     raise FusecError(
-                        f"size `{extent}` of `{value.name}` is negative at the default sizes: {size}",
+                        f"size `{extent}` of `{value.name}` is {size} at the default sizes",
                         span=span,
                     )
             checked[value.shape] = math.prod(sizes)
@@ -267,6 +292,3 @@ def _check_sizes(fusion: Fusion) -> None:
                 span=span,
                 help="its bytes do not fit into 64 bits; use smaller sizes",
             )
-
-
-__all__ = ["read_file", "read_text", "typed_number"]

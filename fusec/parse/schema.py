@@ -19,7 +19,10 @@ _EXPRESSION = {"type": "string", "pattern": r"^[A-Za-z0-9_.+*/%(), -]+$"}
 def schema() -> dict[str, Any]:
     """Return the JSON Schema (draft 7) of fusion files."""
     properties = {
-        "fusion": {"$ref": "#/definitions/name", "description": "Name of the fusion; kernel names begin with it."},
+        "fusion": {
+            "$ref": "#/definitions/name",
+            "description": "Name of the fusion; kernel names begin with it.",
+        },
         "doc": {"type": "string", "description": "What the fusion computes."},
         "dims": _named("Sizes by name, with their defaults.", "#/definitions/dim"),
         "inputs": _named("Tensors and scalars that the fusion reads.", "#/definitions/input"),
@@ -29,8 +32,8 @@ def schema() -> dict[str, Any]:
             "items": {"$ref": "#/definitions/op"},
         },
         "outputs": _outputs(),
-        "segments": _named("Values pinned together into one kernel, by segment.", "#/definitions/segment"),
-    }  # fmt: skip
+        "segments": _named("Values pinned into one kernel, by segment.", "#/definitions/segment"),
+    }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A fusec fusion file",
@@ -78,9 +81,7 @@ def _type() -> dict[str, Any]:
         "description": "`bf16[B, H]`: a tensor; `f32`: a scalar, `f32 = 1e-5` with a default.",
         "type": "string",
         "pattern": rf"^\s*({names})\s*(\[[^\]]*\])?\s*(=\s*\S+)?\s*$",
-        "defaultSnippets": [
-            {"label": f"{name}[...]", "body": f"{name}[$1]"} for name in DTYPES
-        ],
+        "defaultSnippets": [{"label": f"{name}[...]", "body": f"{name}[$1]"} for name in DTYPES],
     }
 
 

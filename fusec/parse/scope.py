@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Union
 
 from fusec import ops
 from fusec.diagnostics import FusecError, Span
@@ -14,7 +13,17 @@ from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Operand
 from fusec.ops.names import check_name
 
-RESERVED = frozenset({"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES})
+RESERVED = frozenset(
+    {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
+)
+
+
+def near(name: str, known: Iterable[str]) -> str | None:
+    """Return the name of `known` that `name` was probably meant to be."""
+    names = list(known)
+    same = [k for k in names if k.lower() == name.lower()]
+    close = same or difflib.get_close_matches(name, names, n=1)
+    return close[0] if close else None
 
 
 class Skip(Exception):
@@ -26,7 +35,7 @@ class Poison:
     """The meaning of a name whose definition was wrong."""
 
 
-Meaning = Union[Operand, Dim, Poison]
+Meaning = Operand | Dim | Poison
 
 
 class Scope:
@@ -72,25 +81,25 @@ class Scope:
         """Return where a name was defined."""
         return self._spans.get(name)
 
-    def find(self, name: str, span: Span) -> Operand | Dim:
-        """Return the meaning of `name` as used at `span`."""
+    def find(self, name: str, span: Span, otherwise: str | None = None) -> Operand | Dim:
+        """Return the meaning of `name` as used at `span`; `otherwise` helps where it has none."""
         meaning = self._meanings.get(name)
         if isinstance(meaning, Poison):
             raise Skip
         if meaning is None:
-            raise self._undefined(name, span)
+            raise self._undefined(name, span, otherwise)
         return meaning
 
-    def _undefined(self, name: str, span: Span) -> FusecError:
+    def _undefined(self, name: str, span: Span, otherwise: str | None) -> FusecError:
         if name in self.later:
             return FusecError(
                 f"`{name}` is used before it is defined",
                 span=span,
                 notes=(f"it is defined at {self.later[name].place()}",),
-                help="ops run from top to bottom: move that line up",
+                help="files are read from top to bottom: move that line up",
             )
-        close = difflib.get_close_matches(name, self._meanings, n=1)
-        help = f"did you mean `{close[0]}`?" if close else None
+        nearest = near(name, self._meanings)
+        help = otherwise if nearest is None else f"did you mean `{nearest}`?"
         if help is None and name in ops.TABLE:
             help = f"`{name}` is an operation: call it, as in `{name}(x)`"
         if help is None:

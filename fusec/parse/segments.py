@@ -17,9 +17,7 @@ SCHEDULERS = (
 _HELP = "write `name: [y, z]` or `name: {values: [y, z], scheduler: pointwise}`"
 
 
-def pins_of(
-    node: YamlNode, fusion: Fusion, lines: Sequence[tuple[OpLine, Span]]
-) -> tuple[Pin, ...]:
+def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pin, ...]:
     """Return the segments that the file names."""
     root = fields.mapping(node, "segments (a mapping)", _HELP)
     made = _made_by_line(fusion, lines)
@@ -66,20 +64,18 @@ def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tu
     if value is None:
         names = sorted({v.name for n in fusion.nodes for v in n.outputs})
         raise FusecError(
-            f"undefined value `{item.text}`", span=item.span, help=fields.did_you_mean(item.text, names)
+            f"undefined value `{item.text}`",
+            span=item.span,
+            help=fields.did_you_mean(item.text, names) or "segments list results of ops",
         )
     if value in fusion.input_of:
-        raise FusecError(
-            f"`{item.text}` is an input: segments list results of ops", span=item.span
-        )
+        raise FusecError(f"`{item.text}` is an input: segments list results of ops", span=item.span)
     return (item.text,)
 
 
-def _made_by_line(
-    fusion: Fusion, lines: Sequence[tuple[OpLine, Span]]
-) -> dict[str, tuple[str, ...]]:
-    """Return, for each name of an op line, all values that the line made: nested calls and broadcasts."""
-    line_of = {n.text: k for k, (line, _) in enumerate(lines) for n in line.names}
+def _made_by_line(fusion: Fusion, lines: Sequence[OpLine]) -> dict[str, tuple[str, ...]]:
+    """Return, for each name of an op line, all values that the line made, nested calls' too."""
+    line_of = {n.text: k for k, line in enumerate(lines) for n in line.names}
     made: list[list[str]] = [[] for _ in lines]
     pending: list[str] = []
     for node in fusion.nodes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from fusec.diagnostics import FusecError, Span
 
 MAX_CHARACTERS = 16 * 1024 * 1024
+MAX_SHOWN_LINE = 400
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 
 
@@ -30,6 +31,10 @@ class Source:
         """Return the number of the line at `offset`, from 1."""
         return bisect_right(self._starts, offset)
 
+    def start_of(self, line: int) -> int:
+        """Return the offset at which a line begins."""
+        return self._starts[line - 1]
+
     def line_text(self, line: int) -> str:
         """Return a line by number, tabs as single blanks so that carets stand right."""
         if not 1 <= line <= len(self._starts):
@@ -45,7 +50,9 @@ class Source:
         text = self.line_text(line)
         column = start - self._starts[line - 1] + 1
         width = 1 if end is None else min(end - start, len(text) - column + 1)
-        return Span(self.file, line, column, max(1, width), text)
+        # A generated line of a megabyte helps nobody: the place alone is shown.
+        shown = text if len(text) <= MAX_SHOWN_LINE else ""
+        return Span(self.file, line, column, max(1, width), shown)
 
 
 def source_of_text(text: str, file: str) -> Source:

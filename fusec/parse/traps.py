@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
-_KEY_WITHOUT_SPACE = re.compile(r"\s*(?:- )?[A-Za-z_]\w*:[^\s:]")
+_KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
 
 
 def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
@@ -21,10 +21,13 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
         return FusecError(
             "the quoted text is never closed", span=source.span(problem.context_mark.index)
         )
+    glued = _without_blank(source, problem, offset)
+    if glued is not None:
+        return glued
     message, help = _mend(source, problem, offset)
-    notes = ()
-    if problem.context and problem.context_mark and problem.context_mark.index != offset:
-        place = source.span(problem.context_mark.index).place()
+    notes: tuple[str, ...] = ()
+    if "flow" in (problem.context or ""):
+        place = source.span(_context(problem, offset)).place()
         notes = (f"{problem.context}, begun at {place}",)
     return FusecError(message, span=source.span(offset), notes=notes, help=help)
 
@@ -32,13 +35,12 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
 def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[str, str | None]:
     text, context = source.text, problem.context or ""
     here = text[offset : offset + 1]
-    line = source.line_of(offset)
     if here == "\t":
         return "a tab indents this line", "YAML indents with blanks: replace the tab"
     if "flow mapping" in context and here == "[" and _TYPE.search(text, 0, offset):
         return (
             "`{...}` ends a value at `[`",
-            'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line without `{}`',
+            'quote the type, as in `{type: "bf16[B, H]"}`, or write one entry per line',
         )
     if "flow" in context:
         closing = "`}`" if "mapping" in context else "`]`"
@@ -47,9 +49,6 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
             f"close the list opened in line {source.line_of(_context(problem, offset))}",
         )
     if "mapping values" in (problem.problem or ""):
-        previous = source.line_text(line - 1)
-        if _KEY_WITHOUT_SPACE.match(previous):
-            return "the line before has no blank after its `:`", "write `name: value`"
         if _opens_op_list(source, offset):
             return (
                 "`: ` inside an op line makes it a YAML mapping",
@@ -70,6 +69,22 @@ def _mend(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> tuple[s
     if "did not find expected key" in (problem.problem or ""):
         return "expected a key", "check the indentation, and that brackets are balanced"
     return f"not YAML: {problem.problem or problem.context}", None
+
+
+def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
+    """Return the error for `x:f32[H]`, at that line or the one before, where YAML sees no key."""
+    if not re.search("':'|mapping values", problem.problem or ""):
+        return None
+    for line in (source.line_of(_context(problem, offset)), source.line_of(offset) - 1):
+        found = _KEY_WITHOUT_SPACE.match(source.line_text(line))
+        if found is not None:
+            start = source.start_of(line)
+            return FusecError(
+                f"no blank after `{found[1]}`",
+                span=source.span(start + found.start(1), start + found.end(1)),
+                help=f"write `{found[1]} value`",
+            )
+    return None
 
 
 def _context(problem: yaml.MarkedYAMLError, offset: int) -> int:

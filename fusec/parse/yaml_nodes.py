@@ -1,11 +1,11 @@
-"""YAML as nodes with places: 1.2 scalars, no tags, no duplicate keys, bounded aliases and nesting."""
+"""YAML as nodes with places: 1.2 scalars, no tags or duplicate keys, bounded aliases and depth."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Any
 
 import yaml
 
@@ -20,7 +20,7 @@ _PROPERTY = re.compile(r"[&!][^\s,\[\]{}]*\s+")
 _BLOCK_HEADER = re.compile(r"[|>][^\n]*(\n|$)")
 _INT = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
-_WORDS: dict[str, None | bool | float] = {
+_WORDS: dict[str, bool | float | None] = {
     "": None, "~": None, "null": None, "Null": None, "NULL": None,
     "true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False,
     ".inf": float("inf"), "+.inf": float("inf"), "-.inf": float("-inf"), ".nan": float("nan"),
@@ -56,7 +56,7 @@ class Scalar:
         return self.start, self.end
 
     @property
-    def value(self) -> None | bool | int | float | str:
+    def value(self) -> bool | int | float | str | None:
         """Return the value under the YAML 1.2 core schema; quoted scalars are strings."""
         if not self.plain:
             return self.text
@@ -114,7 +114,7 @@ class Mapping:
         return next((e.value for e in self.entries if e.key.text == key), None)
 
 
-YamlNode = Union[Scalar, Listing, Mapping]
+YamlNode = Scalar | Listing | Mapping
 
 
 @dataclass
@@ -124,7 +124,7 @@ class _Open:
 
 
 def parse_yaml(source: Source) -> YamlNode:
-    """Return the one document of `source`; FusecError on bad YAML, with a hint on its usual traps."""
+    """Return the one document of `source`; FusecError on bad YAML tells how to mend it."""
     try:
         return _build(source)
     except yaml.MarkedYAMLError as problem:
@@ -133,11 +133,15 @@ def parse_yaml(source: Source) -> YamlNode:
         raise FusecError(f"`{source.file}` is not YAML: {problem}") from None
 
 
+def _events(text: str) -> Iterator[Any]:
+    return yaml.parse(text, Loader=_LOADER)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+
+
 def _build(source: Source) -> YamlNode:
     anchors: dict[str, YamlNode | None] = {}
     stack: list[_Open] = []
     root: YamlNode | None = None
-    for event in yaml.parse(source.text, Loader=_LOADER):
+    for event in _events(source.text):
         if isinstance(event, yaml.DocumentStartEvent) and root is not None:
             raise FusecError(
                 "a second document begins here",
