@@ -6,8 +6,9 @@ import builtins
 import importlib.util
 import linecache
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
@@ -22,8 +23,8 @@ from fusec.parse.nvfuser_modules import make_modules
 from fusec.parse.source import source_of_file
 
 OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
-"""Receives each fusion that a script executes, with its inputs; returns the outputs, or None if it only
-takes note. Then receives, with None for inputs, each fusion that was defined and never executed."""
+"""Receives each fusion that a script executes, with its inputs; returns the outputs, or None if it
+only takes note. Then, with None for inputs, each fusion that was defined and never executed."""
 
 
 def run_script(path: str | Path, on_fusion: OnFusion) -> None:
@@ -86,10 +87,7 @@ def _builtins_with_standin() -> dict[str, Any]:
         from fusec.parse import torch_standin
 
         if not modules:
-            print(
-                "torch is not installed: inputs come from fusec's stand-in",
-                file=sys.stderr,
-            )
+            _announce_standin()
             modules.update(torch_standin.make_modules())
         wanted = torch_standin.need_known(name, modules)
         names = args[2] if len(args) > 2 else options.get("fromlist")
@@ -99,8 +97,13 @@ def _builtins_with_standin() -> dict[str, Any]:
     return own
 
 
+@cache
+def _announce_standin() -> None:
+    print("torch is not installed: inputs come from fusec's stand-in", file=sys.stderr)
+
+
 @contextmanager
-def _as_main(module: ModuleType, name: str) -> Iterator[None]:
+def _as_main(module: ModuleType, name: str) -> Generator[None]:
     """Let the script be `__main__`, its folder first on the path, and `nvfuser` mean fusec."""
     given = {
         key: made for key, made in make_modules().items()

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.parse.dsl.datatype import as_dtype
+from fusec.parse.dsl.lists import is_list
 from fusec.parse.torch_standin_tensor import (
     DTYPES,
+    Dtype,
     Size,
     Storage,
     Tensor,
@@ -89,15 +90,21 @@ def _wide(dtype: DType) -> Any:
 def randn(*sizes: Any, **options: Any) -> Tensor:
     """Return normally distributed numbers."""
     shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
-    if dtype.kind == "complex":
-        return _filled(shape, dtype, lambda r, n: r.standard_normal(n) + 1j * r.standard_normal(n))
-    return _filled(shape, dtype, lambda r, n: r.standard_normal(n, dtype=_wide(dtype)))
+
+    def fill(source: Any, count: int) -> Any:
+        return source.standard_normal(count, dtype=_wide(dtype))
+
+    return _filled(shape, dtype, fill)
 
 
 def rand(*sizes: Any, **options: Any) -> Tensor:
     """Return numbers from [0, 1)."""
     shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
-    return _filled(shape, dtype, lambda r, n: r.random(n, dtype=_wide(dtype)))
+
+    def fill(source: Any, count: int) -> Any:
+        return source.random(count, dtype=_wide(dtype))
+
+    return _filled(shape, dtype, fill)
 
 
 def randint(low: int, high: Any = None, size: Any = None, **options: Any) -> Tensor:
@@ -117,7 +124,7 @@ def randperm(n: int, **options: Any) -> Tensor:
 
 def full(size: Any, fill_value: Any, **options: Any) -> Tensor:
     """Return one number everywhere."""
-    kinds = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F32}
+    kinds: dict[Any, DType] = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F32}
     dtype = _dtype(options, kinds.get(type(fill_value), dtypes.C64))
     return _filled(_sizes((size,), {}), dtype, lambda _, n: np.full(n, fill_value))
 
@@ -143,7 +150,7 @@ def arange(*bounds: Any, **options: Any) -> Tensor:
     """Return an arithmetic sequence."""
     real = any(isinstance(b, float) for b in bounds)
     dtype = _dtype(options, dtypes.F32 if real else dtypes.I64)
-    return of_array(np.arange(*bounds).astype(dtype.numpy))
+    return of_array(np.arange(*bounds, dtype=dtype.numpy))
 
 
 def tensor(data: Any, **options: Any) -> Tensor:
@@ -190,8 +197,8 @@ def assert_close(
     equal_nan: bool = False, check_dtype: bool = True, **_: Any,
 ) -> None:  # fmt: skip
     """Fail where two tensors differ in type, shape or by more than a tolerance."""
-    if isinstance(actual, (list, tuple)):
-        for a, b in zip(list[Any](actual), list[Any](expected), strict=True):
+    if is_list(actual):
+        for a, b in zip(actual, expected, strict=True):
             assert_close(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan, check_dtype=check_dtype)
         return
     a, b = _array(actual), _array(expected)
@@ -222,6 +229,10 @@ def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, as there is no device here."""
 
 
+def _capability(*_: Any) -> tuple[int, int]:
+    return 9, 0
+
+
 def make_modules() -> dict[str, ModuleType]:
     """Return `torch` and its submodules, with a random state of their own."""
     _STATE.reset(0)
@@ -237,7 +248,7 @@ def make_modules() -> dict[str, ModuleType]:
         **{short: DTYPES[dtypes.find(short).long] for short in ("float", "half", "double", "long")},
         **{name: getattr(Tensor, name) for name in shapes},
         "int": DTYPES["int32"], "cfloat": DTYPES["complex64"], "cdouble": DTYPES["complex128"],
-        "empty": zeros, "empty_like": _like(zeros), "Tensor": Tensor, "Size": Size,
+        "empty": zeros, "empty_like": _like(zeros), "Tensor": Tensor, "Size": Size, "dtype": Dtype,
         "manual_seed": _STATE.reset, "seed": _nothing, "no_grad": contextlib.nullcontext,
         "inference_mode": contextlib.nullcontext, "set_default_device": _nothing,
         "get_default_dtype": lambda: of_dtype(dtypes.F32), "from_numpy": of_array,
@@ -250,7 +261,7 @@ def make_modules() -> dict[str, ModuleType]:
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
         "synchronize": _nothing, "empty_cache": _nothing, "manual_seed": _STATE.reset,
         "manual_seed_all": _STATE.reset, "set_device": _nothing,
-        "get_device_capability": lambda *_: (9, 0), "get_device_name": lambda *_: "fusec",
+        "get_device_capability": _capability, "get_device_name": device,
     }  # fmt: skip
     for name, value in stubs.items():
         setattr(cuda, name, value)
@@ -261,6 +272,4 @@ def need_known(name: str, modules: dict[str, ModuleType]) -> ModuleType:
     """Return a module of the stand-in, or refuse by name."""
     if name not in modules:
         raise refuse(name)
-    if not isinstance(modules[name], ModuleType):
-        raise FusecError(f"`{name}` is no module")
     return modules[name]

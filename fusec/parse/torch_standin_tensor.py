@@ -118,12 +118,28 @@ class Tensor:
     ) -> Tensor:
         return Tensor(self._storage, shape, strides, self._offset if offset is None else offset)
 
-    shape = property(lambda self: self._shape)
-    dtype = property(lambda self: of_dtype(self._storage.dtype))
-    ndim = property(lambda self: len(self._shape))
-    is_cuda = property(lambda self: True)
-    device = property(lambda self: "cuda:0")
-    T = property(lambda self: self.t())
+    is_cuda = True
+    device = "cuda:0"
+
+    @property
+    def shape(self) -> Size:
+        """Return the shape."""
+        return self._shape
+
+    @property
+    def dtype(self) -> Dtype:
+        """Return the element type."""
+        return of_dtype(self._storage.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Return the number of dims."""
+        return len(self._shape)
+
+    @property
+    def T(self) -> Tensor:
+        """Return the transposed matrix."""
+        return self.t()
 
     def size(self, dim: int | None = None) -> Any:
         """Return the shape, or one size."""
@@ -310,7 +326,11 @@ def _install_casts_and_arithmetic() -> None:
         "int": "int32", "long": "int64", "bool": "bool",
     }  # fmt: skip
     for method, name in casts.items():
-        setattr(Tensor, method, lambda self, target=DTYPES[name]: self.to(target))
+
+        def cast(self: Tensor, target: Dtype = DTYPES[name]) -> Tensor:
+            return self.to(target)
+
+        setattr(Tensor, method, cast)
     for name in ("add", "sub", "mul", "truediv", "pow"):
         function = getattr(operator, name)
 

@@ -11,8 +11,10 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
+from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
+from fusec.parse.dsl.lists import is_list
 
 _OWN_NAMES = frozenset({"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum"})
 _WIDTH = 100
@@ -47,6 +49,7 @@ class _Writer:
         self.imports: set[str] = set()
         self._scalars = {i.value.name for i in fusion.inputs if i.value.is_scalar}
         taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+        self._declared: set[str] = set()
         self._names: dict[str, str] = {}
         for name in sorted(taken):
             clashes = name in _OWN_NAMES or keyword.iskeyword(name)
@@ -96,6 +99,7 @@ class _Writer:
             options.append(f"range=({_number(entry.low)}, {_number(entry.high)})")
         if variable != value.name:
             options.append(f'name="{value.name}"')
+        self._declared.add(value.name)
         method = "define_scalar" if value.is_scalar else "define_tensor"
         return _call(f"{variable} = fd.{method}", options)
 
@@ -125,6 +129,7 @@ class _Writer:
         arguments: list[str] = []
         operands = iter(node.operands)
         left = len(node.operands) - sum(p.kind == "operand" for p in node.op.operands)
+        written = written_attributes(node.op, node.attributes)
         by_name = False
         for param in node.op.params:
             if param.kind == "operands":
@@ -136,12 +141,9 @@ class _Writer:
                 text = self.operand(next(operands))
             elif param.kind == "operand":
                 text = self.operand(next(operands))
-            elif param.name in node.attributes:
-                value = node.attributes[param.name]
-                if value is None or value == param.default:
-                    continue
+            elif param.name in written:
                 by_name = True
-                text = self.attribute(value)
+                text = self.attribute(written[param.name])
             else:
                 continue
             arguments.append(f"{param.name}={text}" if by_name else text)
@@ -162,8 +164,8 @@ class _Writer:
             return self.size(value)
         if isinstance(value, DType):
             return repr(of_dtype(value))
-        if isinstance(value, (tuple, list)):
-            return f"[{', '.join(self.attribute(v) for v in list[Any](value))}]"
+        if is_list(value):
+            return f"[{', '.join(self.attribute(v) for v in value)}]"
         return _number(value) if isinstance(value, float) else repr(value)
 
     def _sizes(self, sizes: Iterable[Dim]) -> str:
@@ -186,7 +188,9 @@ class _Writer:
     def _atom(self, atom: Symbol | Call) -> str:
         if isinstance(atom, Symbol):
             name = self.name(atom.name)
-            return f"{name}.dim" if atom.name in self._scalars else name
+            if atom.name in self._scalars:
+                return f"{name}.dim" if atom.name in self._declared else f'fd.size_of("{name}")'
+            return name
         left, right = self.size(atom.left), self.size(atom.right)
         infix = {"floordiv": "//", "mod": "%"}.get(atom.function)
         if infix is not None:

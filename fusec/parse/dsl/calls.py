@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Operand
+from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import bind, literal
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.steps import guess_rank
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -33,7 +35,7 @@ SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "is_broadcast_dim": ("is_broadcast_dims",),
     "fill_value": ("arg", "value"),
     "keepdim": ("keep_dim", "keepdims"),
-    "bool": ("is_bool",),
+    "alpha": ("value",),
 }
 """Names that older versions, or PyTorch, gave to a parameter."""
 
@@ -60,11 +62,11 @@ def _squeeze(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     return _without_original_shape(args, options)
 
 
-def _without(*names: str) -> Callable[[Sequence[Any], Mapping[str, Any]], Arguments]:
-    def drop(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
-        return list(args), {k: v for k, v in options.items() if k not in names}
-
-    return drop
+def _cat(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    positional, named = list(args), dict(options)
+    if named.pop("manual_padding", False) or any(positional[2:]):
+        raise Unsupported("`cat` with manual_padding", help="cat tensors that are not padded")
+    return positional[:2], named
 
 
 def _reduce(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
@@ -77,20 +79,23 @@ def _reduce(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
 ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] = {
     "reshape": _without_original_shape,
     "squeeze": _squeeze,
-    "slice": _without("manual_normalization"),
-    "cat": _without("manual_padding"),
+    "cat": _cat,
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
 """Argument lists that the table's own parameters do not cover."""
 
 
-def read_call(
-    definition: FusionDefinition, op: OpDef, args: Sequence[Any], options: Mapping[str, Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
+def named_arguments(op: OpDef, args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    """Return a call's arguments in the form of the table: positional ones and the table's names."""
     adapter = ADAPTERS.get(op.name)
     positional, named = (list(args), dict(options)) if adapter is None else adapter(args, options)
-    named = {_parameter_called(op, name): value for name, value in named.items()}
+    return positional, {_parameter_called(op, name): value for name, value in named.items()}
+
+
+def read_call(
+    definition: FusionDefinition, op: OpDef, positional: Sequence[Any], named: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the operands and attributes of a call, as GraphBuilder.call takes them."""
     kinds = {p.name: p.kind for p in op.params}
     order = [p.kind for p in op.params] + [""] * len(positional)
     operands, attributes = bind(
@@ -122,13 +127,16 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
     if isinstance(value, Handle):
         if value.definition is not definition:
             raise FusecError(f"`{value!r}` belongs to another FusionDefinition")
-        return value.operand
-    if isinstance(value, (list, tuple, Vector)):
-        return [_plain(definition, v, "") for v in list[Any](value)]
+        operand = value.operand
+        size = operand.type.dim
+        is_size = kind not in _OPERAND_KINDS and size is not None and isinstance(operand, Value)
+        return definition.known(size) if is_size and size is not None else operand
+    if is_list(value) or isinstance(value, Vector):
+        return [_plain(definition, v, kind) for v in value]
     if isinstance(value, Dim):
         if value.is_const:
             return value.value
-        if kind in ("operand", "optional"):
+        if kind in _OPERAND_KINDS:
             raise FusecError(
                 f"the size `{value}` is no operand", help="take it from a tensor: fd.ops.size(x, 0)"
             )
@@ -136,10 +144,33 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+_OPERAND_KINDS = ("operand", "operands", "optional")
+
+
 def handle_of(definition: FusionDefinition, operand: Operand) -> Tensor | Scalar:
-    """Return the handle of a result."""
-    scalar = operand.type.shape is None
-    return Scalar(definition, operand) if scalar else Tensor(definition, operand)
+    """Return a handle for a result."""
+    if isinstance(operand, Const):
+        return Scalar(definition, operand)
+    return Scalar(definition) if operand.is_scalar else Tensor(definition)
+
+
+def guessed_handles(
+    definition: FusionDefinition, op: OpDef, arguments: Arguments
+) -> list[Tensor | Scalar]:
+    """Return handles for the results of a call that could not be made yet."""
+    positional, named = arguments
+    given = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
+    operands: list[Any] = [given.get(p.name) for p in op.operands]
+    flat: list[Any] = []
+    for operand in operands:
+        flat += operand if is_list(operand) else [operand]
+    ranks = [v.ndim for v in flat if isinstance(v, Tensor)]
+    if op.name == "shape":
+        return [Scalar(definition) for _ in range(max(ranks, default=0))]
+    if op.name == "size" or not (ranks or op.family == "factory"):
+        return [Scalar(definition)]
+    rank = guess_rank(op.name, given, ranks)
+    return [Tensor(definition, rank=rank) for _ in op.results]
 
 
 def scalar_const(value: Any, dtype: DType | None) -> Const:

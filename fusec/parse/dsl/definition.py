@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from fusec import ops as table
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
-from fusec.ir.graph import Fusion, Pin, Value
+from fusec.ir.dim import Dim, symbol
+from fusec.ir.graph import Fusion, Operand, Pin, Value
 from fusec.ops.build import GraphBuilder
-from fusec.ops.names import IDENTIFIER, KEYWORDS
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
-from fusec.parse.dsl.place import Place, here
-from fusec.parse.dsl.refused import refuse
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.naming import fusion_name, input_name, result_names
+from fusec.parse.dsl.operations import Operations
+from fusec.parse.dsl.place import Place, here, placed
+from fusec.parse.dsl.refused import find_op, refuse
 from fusec.parse.dsl.session import current
+from fusec.parse.dsl.steps import Steps, wants_sizes
 
 UNKNOWN_SIZE = 64
 """The default of a `-1` until `execute` shows the actual size."""
@@ -29,39 +29,6 @@ _EXECUTE_OPTIONS = """
     device save_repro_inputs _enable_options _disable_options override_user_schedule profile
     capture_debug_output print_repro auto_schedule fusion_execution_cache
 """
-
-
-class Operations:
-    """`fd.ops`: one method for every operation of the table."""
-
-    def __init__(self, definition: FusionDefinition) -> None:
-        """Offer the operations on `definition`."""
-        self._definition = definition
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        with placed():
-            op = table.find(calls.OLD_NAMES.get(name, name.rstrip("_")))
-
-        def method(*args: Any, **options: Any) -> Any:
-            return self._definition.call(op.name, args, options)
-
-        method.__name__, method.__doc__ = name, op.doc
-        return method
-
-    def __dir__(self) -> Iterable[str]:
-        return sorted(table.TABLE)
-
-
-@contextmanager
-def placed() -> Iterator[Place | None]:
-    """Give the place of the script's call, and put it on errors that have none."""
-    place = here()
-    try:
-        yield place
-    except FusecError as error:
-        raise error.at(None if place is None else place.span) from None
 
 
 class FusionDefinition:
@@ -75,17 +42,22 @@ class FusionDefinition:
     ) -> None:
         """Start an empty definition; a string in the first place is its name."""
         place = here()
-        own = id if isinstance(id, str) else name
         source = "" if place is None else place.span.file
-        self.builder = GraphBuilder(own or _name_from(source), doc=doc, source=source)
+        own = (id if isinstance(id, str) else name) or fusion_name(source)
+        with placed():
+            self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source))
         self.ops = self.Ops = Operations(self)
+        self._inputs: list[tuple[str, int | None]] = []
+        self._unknown = False
         self._defined = False
         self._has_outputs = False
-        self._finished: Fusion | None = None
         self._hints: dict[str, int] = {}
+        self._orders: dict[Handle, Sequence[int]] = {}
         self.executed_as: Fusion | None = None
-        if hasattr(id, "adopt_definition"):
-            id.adopt_definition(self)
+        # The `Fusion` of nvFuser's first versions wants to know what defines it.
+        adopt: Callable[[FusionDefinition], None] | None = getattr(id, "adopt_definition", None)
+        if adopt is not None:
+            adopt(self)
         current().definitions.append(self)
 
     def __enter__(self) -> FusionDefinition:
@@ -99,6 +71,30 @@ class FusionDefinition:
     ) -> None:
         self._defined = kind is None
 
+    @property
+    def _builder(self) -> GraphBuilder:
+        return self._steps.build.builder
+
+    def knows(self, handle: Handle) -> bool:
+        """Return whether a handle's value has been made."""
+        return handle in self._steps.build.operands
+
+    def operand_of(self, handle: Handle) -> Operand:
+        """Return what a handle stands for; where that needs sizes, the error that says so."""
+        operand = self._steps.build.operands.get(handle)
+        if operand is None:
+            failure = self._steps.failure
+            raise failure or FusecError("a value is used before its definition")
+        return self._builder.resolve(operand)
+
+    def known(self, size: Dim) -> Dim:
+        """Return a size with the values of scalar inputs, where an execution has shown them."""
+        return self._steps.build.known(size)
+
+    def prefer_order(self, handle: Handle, stride_order: Sequence[int]) -> None:
+        """Store a value in a stride order if it becomes an output."""
+        self._orders[handle] = list(stride_order)
+
     def define_dim(
         self,
         name: str,
@@ -109,17 +105,26 @@ class FusionDefinition:
         anonymous: bool = False,
     ) -> Dim:
         """Declare a named size, for use in shapes; dims take part in +, -, *, // and %."""
+        declared: list[Dim] = []
         with placed() as place:
-            self._finished = None
-            return self.builder.declare_dim(
-                name, default, multiple_of=multiple_of, anonymous=anonymous,
-                buckets=tuple(buckets), span=_span(place),
-            )  # fmt: skip
+
+            def step() -> None:
+                size = self._builder.declare_dim(
+                    name, default, multiple_of=multiple_of, anonymous=anonymous,
+                    buckets=tuple(buckets), span=_span(place),
+                )  # fmt: skip
+                declared.append(size)
+
+            self._steps.declare(step)
+        return declared[0]
 
     def set_hint(self, symbol: str, value: int) -> None:
         """Set the size, at which decisions are made, of a dim or of a stride `x.stride0`."""
-        self._finished = None
         self._hints[symbol] = value
+
+    def size_of(self, scalar: str) -> Dim:
+        """Return the size that an integer scalar input holds, which may be declared later."""
+        return symbol(scalar, extent=False)
 
     def define_tensor(
         self,
@@ -130,34 +135,45 @@ class FusionDefinition:
     ) -> Tensor:
         """Declare an input tensor; -1 is an unknown size, 1 a broadcast dim."""
         with placed() as place:
-            self._finished = None
             form = tensors.read_form(args, options)
-            own = self._name(place, name, "T")
+            own = self._input_name(place, name, "T")
             low, high = range or (None, None)
-            shape = tuple(
-                self._size(own, axis, size, hint)
-                for axis, (size, hint) in enumerate(zip(form.shape, form.hints, strict=True))
-            )
-            strides = form.strides and tuple(calls.as_size(s, "a stride") for s in form.strides)
-            value = self.builder.input(
-                own, form.dtype, shape, strides=strides, contiguity=form.contiguity,
-                stride_order=form.stride_order, low=low, high=high, on_cpu=form.is_cpu,
-                span=_span(place),
-            )  # fmt: skip
-            return Tensor(self, value)
+            handle = Tensor(self)
+
+            def step() -> None:
+                shape = [
+                    self._size(own, axis, size, hint)
+                    for axis, (size, hint) in enumerate(zip(form.shape, form.hints, strict=True))
+                ]
+                strides = form.strides and [calls.as_size(s, "a stride") for s in form.strides]
+                self._steps.build.operands[handle] = self._builder.input(
+                    own, form.dtype, shape, strides=strides, contiguity=form.contiguity,
+                    stride_order=form.stride_order, low=low, high=high, on_cpu=form.is_cpu,
+                    span=_span(place),
+                )  # fmt: skip
+
+            self._steps.declare(step)
+            self._inputs.append((own, len(form.shape)))
+        return handle
+
+    def _input_name(self, place: Place | None, given: str | None, letter: str) -> str:
+        return input_name(self._builder, place, given, f"{letter}{len(self._inputs)}")
 
     def _size(self, tensor: str, axis: int, size: Any, hint: int | None) -> Dim | int:
-        known = calls.as_size(size, f"dim {axis} of `{tensor}`")
-        if known != -1:
-            return known
+        declared = calls.as_size(size, f"dim {axis} of `{tensor}`")
+        if declared != -1:
+            return declared
+        self._unknown = True
+        if self._steps.build.sizes is not None:
+            return self._steps.build.sizes[tensor, axis]
         default = UNKNOWN_SIZE if hint is None else hint
-        return self.builder.anonymous_dim(f"{tensor}_size{axis}", default)
+        return self._builder.anonymous_dim(f"{tensor}_size{axis}", default)
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
         """Declare an input like a given tensor."""
         with placed() as place:
             like = inputs.adopt([tensor])[0]
-            name = self._name(place, None, "T")
+            name = self._input_name(place, None, "T")
         return self.define_tensor(
             sizes=like.shape or (), strides=like.strides, dtype=of_dtype(like.dtype),
             static_sizes=static_sizes, name=name,
@@ -178,18 +194,25 @@ class FusionDefinition:
             known = as_dtype(dtype)
             if value is not None:
                 return Scalar(self, calls.scalar_const(value, known))
-            return self._scalar_input(
-                self._name(place, name, "S"), known or dtypes.F64, default, place
-            )
+            own = self._input_name(place, name, "S")
+            return self._scalar_input(own, known or dtypes.F64, default, place)
 
     define_constant = define_scalar
 
     def _scalar_input(
         self, name: str, dtype: dtypes.DType, default: Any, place: Place | None
     ) -> Scalar:
-        self._finished = None
-        value = self.builder.input(name, dtype, None, default=default, span=_span(place))
-        return Scalar(self, value)
+        handle = Scalar(self)
+
+        def step() -> None:
+            self._steps.build.operands[handle] = self._builder.input(
+                name, dtype, None, default=default, span=_span(place)
+            )
+
+        self._steps.declare(step)
+        self._unknown = self._unknown or dtype.is_integer
+        self._inputs.append((name, None))
+        return handle
 
     def define_vector(
         self, values: Any = None, dtype: Any = DataType.Int, *, size: int | None = None
@@ -199,8 +222,8 @@ class FusionDefinition:
             known = need_dtype(dtype)
             count = size if size is not None else values
             if isinstance(count, int):
-                own = self._name(place, None, "V")
-                names = [self.builder.fresh_name(f"{own}_{k}") for k in range(count)]
+                own = self._input_name(place, None, "V")
+                names = [self._builder.fresh_name(f"{own}_{k}") for k in range(count)]
                 return Vector(self, [self._scalar_input(n, known, None, place) for n in names])
             elements = [
                 v if isinstance(v, Scalar) else Scalar(self, calls.scalar_const(v, known))
@@ -210,17 +233,26 @@ class FusionDefinition:
 
     def call(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
         """Add one operation; `fd.ops.name(...)` comes here."""
+        handles: list[Tensor | Scalar] = []
         with placed() as place:
-            self._finished = None
-            op = table.find(name)
-            named = dict(options)
-            own = named.pop("name", None)
-            operands, attributes = calls.read_call(self, op, args, named)
-            names = self._result_names(place, own, len(op.results))
-            results = self.builder.call(
-                op.name, operands, attributes, names=names, span=_span(place)
+            op = find_op(name)
+            given = dict(options)
+            own = given.pop("name", None)
+            arguments = calls.named_arguments(op, args, given)
+
+            def apply(read: tuple[list[Any], dict[str, Any]]) -> None:
+                names = result_names(self._builder, place, own, len(handles) or len(op.results))
+                results = self._builder.call(op.name, *read, names=names, span=_span(place))
+                if not handles:
+                    handles.extend(calls.handle_of(self, r) for r in results)
+                self._steps.build.operands.update(zip(handles, results, strict=True))
+
+            self._steps.perform(
+                lambda: calls.read_call(self, op, *arguments),
+                apply,
+                lambda: handles.extend(calls.guessed_handles(self, op, arguments)),
+                symbolic=self._unknown,
             )
-        handles = [calls.handle_of(self, r) for r in results]
         if op.name == "shape":
             return Vector(self, [h for h in handles if isinstance(h, Scalar)])
         return handles[0] if len(handles) == 1 else tuple(handles)
@@ -230,31 +262,38 @@ class FusionDefinition:
     ) -> None:
         """Make a value an output; with `alias_input` it is written into that input's memory."""
         with placed() as place:
-            self._finished = None
-            if isinstance(alias_input, (list, tuple)):
+            if is_list(alias_input):
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
                 raise FusecError(f"an output is a tensor of the fusion, got {output!r}")
-            alias = None if alias_input is None else _value_of(alias_input)
+            order = stride_order or self._orders.get(output)
+
+            def read() -> tuple[Operand, Value | None]:
+                alias = None if alias_input is None else _value_of(alias_input)
+                return output.operand, alias
+
+            def apply(read: tuple[Operand, Value | None]) -> None:
+                value, alias = read
+                self._builder.output(value, alias=alias, stride_order=order, span=_span(place))
+
             self._has_outputs = True
-            self.builder.output(
-                output.operand, alias=alias, stride_order=stride_order or None, span=_span(place)
-            )
+            self._steps.perform(read, apply, _nothing, symbolic=self._unknown)
 
     def pin(self, name: str, values: Sequence[Tensor], scheduler: str | None = None) -> None:
         """Name a segment: the operations that make `values`, and optionally its scheduler."""
         with placed() as place:
-            self._finished = None
-            names = tuple(_value_of(v).name for v in values)
-            self.builder.pin(Pin(name, names, scheduler, _span(place)))
+            self._steps.perform(
+                lambda: tuple(_value_of(v).name for v in values),
+                lambda names: self._builder.pin(Pin(name, names, scheduler, _span(place))),
+                _nothing,
+                symbolic=self._unknown,
+            )
 
     def fusion(self) -> Fusion:
-        """Return the fusion as defined so far."""
+        """Return the fusion as defined so far, unknown sizes as symbols."""
         with placed():
-            if self._finished is None:
-                self._define()
-                self._finished = inputs.with_hints(self.builder.finish(), self._hints)
-            return self._finished
+            self._define()
+            return inputs.with_hints(self._steps.finish(), self._hints)
 
     @property
     def is_complete(self) -> bool:
@@ -285,8 +324,13 @@ class FusionDefinition:
             return execute(bound, actuals, current().executor)
 
     def _bound(self, given: Iterable[Any]) -> tuple[Fusion, tuple[inputs.Actual, ...]]:
+        """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
         actuals = inputs.adopt(given)
-        bound = inputs.bind(self.fusion(), actuals)
+        self._define()
+        bound = None if self._steps.failure else inputs.bind(self.fusion(), actuals)
+        if bound is None or (self._unknown and wants_sizes(bound)):
+            sizes = inputs.sizes_of(self._inputs, actuals)
+            bound = inputs.bind(self._steps.finish(sizes), actuals)
         self.executed_as = self.executed_as or bound
         return bound, actuals
 
@@ -301,7 +345,7 @@ class FusionDefinition:
             return validate(bound, actuals, reference_outputs, current().executor)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "definition":
+        if name.startswith("_") or name == "definition":
             raise AttributeError(name)
         raise refuse(name, "FusionDefinition", dir(type(self)))
 
@@ -310,31 +354,13 @@ class FusionDefinition:
 
         return to_python(self.fusion())
 
-    def _name(self, place: Place | None, given: str | None, letter: str) -> str:
-        """Return the name of a new input: as given, as assigned to, or T0, T1, ..."""
-        if given is not None:
-            return given
-        targets = place.targets if place is not None else ()
-        if len(targets) == 1 and _is_usable(targets[0]):
-            return self.builder.fresh_name(targets[0])
-        count = len(self.builder.value_names)
-        return self.builder.fresh_name(f"{letter}{count}")
-
-    def _result_names(
-        self, place: Place | None, given: str | Sequence[str] | None, count: int
-    ) -> list[str] | None:
-        if given is not None:
-            return [given] if isinstance(given, str) else list(given)
-        targets = place.targets if place is not None else ()
-        if len(targets) != count or not all(_is_usable(t) for t in targets):
-            return None
-        if len(set(targets)) < len(targets):
-            return None
-        return [self.builder.fresh_name(t) for t in targets]
-
 
 def _span(place: Place | None) -> Span | None:
     return None if place is None else place.span
+
+
+def _nothing() -> None:
+    """Stand in for results where there are none."""
 
 
 def _value_of(handle: Any) -> Value:
@@ -342,12 +368,3 @@ def _value_of(handle: Any) -> Value:
     if not isinstance(operand, Value):
         raise FusecError(f"a tensor of the fusion is needed here, got {handle!r}")
     return operand
-
-
-def _is_usable(name: str) -> bool:
-    return name not in KEYWORDS and not name.startswith("__") and name != "_"
-
-
-def _name_from(source: str) -> str:
-    stem = Path(source).stem
-    return stem if IDENTIFIER.match(stem) and _is_usable(stem) else "fusion"

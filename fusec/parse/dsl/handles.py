@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Const, Operand, Value
+from fusec.ir.graph import Const, Operand
+from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
+from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.refused import refuse
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -17,17 +20,20 @@ if TYPE_CHECKING:
 class Handle:
     """A value of a definition; `handle.name(...)` is `fd.ops.name(handle, ...)`."""
 
-    def __init__(self, definition: FusionDefinition, operand: Operand) -> None:
-        """Hold `operand` of `definition`."""
+    __array_ufunc__ = None  # so that NumPy numbers leave operators to the handle
+
+    def __init__(
+        self, definition: FusionDefinition, const: Const | None = None, *, rank: int = 0
+    ) -> None:
+        """Stand for a constant, or for what the definition's steps make; `rank` if they fail."""
         self.definition = definition
-        self.initial = operand
+        self.const = const
+        self.guessed_rank = rank
 
     @property
     def operand(self) -> Operand:
         """Return the value as it is now: unifying two sizes may have changed its type."""
-        if isinstance(self.initial, Value):
-            return self.definition.builder.resolve(self.initial)
-        return self.initial
+        return self.const or self.definition.operand_of(self)
 
     @property
     def dtype(self) -> DataType:
@@ -37,6 +43,8 @@ class Handle:
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
+        if name not in TABLE:
+            raise refuse(name, type(self).__name__, TABLE)
         function = getattr(self.definition.ops, name)
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
@@ -44,15 +52,17 @@ class Handle:
         return id(self)
 
     def __bool__(self) -> bool:
-        if isinstance(self.initial, Const):
-            return bool(self.initial.value)
-        raise FusecError(
-            "the truth of a fusion's value is not known while the fusion is being defined",
-            help="use fd.ops.where for a choice by element",
-        )
+        if self.const is not None:
+            return bool(self.const.value)
+        with placed():
+            raise FusecError(
+                "the truth of a fusion's value is not known while the fusion is being defined",
+                help="use fd.ops.where for a choice by element",
+            )
 
     def __repr__(self) -> str:
-        return repr(self.operand)
+        known = self.const is not None or self.definition.knows(self)
+        return repr(self.operand) if known else f"a {type(self).__name__.lower()}"
 
 
 class Tensor(Handle):
@@ -61,19 +71,23 @@ class Tensor(Handle):
     @property
     def ndim(self) -> int:
         """Return the number of dims."""
-        return len(self.operand.shape)
+        known = self.definition.knows(self)
+        return len(self.operand.shape) if known else self.guessed_rank
 
     @property
     def shape(self) -> Vector:
         """Return the sizes; nvFuser spells it `t.shape()`, and a vector may be called."""
-        return self.definition.ops.shape(self)
+        sizes: Vector = self.definition.ops.shape(self)
+        return sizes
 
     def size(self, dim: int) -> Scalar:
         """Return the size of one dim."""
-        return self.definition.ops.size(self, dim)
+        size: Scalar = self.definition.ops.size(self, dim)
+        return size
 
     def __len__(self) -> int:
-        raise FusecError("a tensor of a fusion has no length; use t.size(0)")
+        with placed():
+            raise FusecError("a tensor of a fusion has no length", help="use t.size(0)")
 
 
 class Scalar(Handle):
@@ -88,13 +102,15 @@ class Scalar(Handle):
         dim = self.dim
         if dim is not None and dim.is_const:
             return dim.value
-        raise FusecError(f"{self!r} is not a constant integer")
+        with placed():
+            raise FusecError(f"{self!r} is not a constant integer")
 
     def __float__(self) -> float:
         operand = self.operand
         if isinstance(operand, Const) and not isinstance(operand.value, complex):
             return float(operand.value)
-        raise FusecError(f"{self!r} is not a constant")
+        with placed():
+            raise FusecError(f"{self!r} is not a constant")
 
 
 class Vector(Sequence["Scalar"]):
@@ -121,7 +137,7 @@ class Vector(Sequence["Scalar"]):
         return iter(self.elements)
 
     def __getitem__(self, index: Any) -> Any:
-        return self.elements[index]
+        return list[Any](self.elements)[index]
 
     def __repr__(self) -> str:
         return f"[{', '.join(repr(e) for e in self.elements)}]"
@@ -162,7 +178,8 @@ def _install_operators() -> None:
     def floor(a: Any, b: Any) -> str:
         if _is_integer(a) and _is_integer(b):
             return "div"
-        raise FusecError("`//` is defined for sizes; use fd.ops.floor(fd.ops.truediv(a, b))")
+        with placed():
+            raise FusecError("`//` is for sizes", help="use fd.ops.floor(fd.ops.truediv(a, b))")
 
     for method, op in _BINARY.items():
         define(f"__{method}__", constant(op))

@@ -12,6 +12,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Input
+from fusec.parse.dsl.lists import is_list
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +38,8 @@ def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
     for value in values:
-        if isinstance(value, (list, tuple)) and not hasattr(value, "strides"):
-            yield from _flat(value)  # pyright: ignore[reportUnknownArgumentType]
+        if is_list(value):
+            yield from _flat(value)
         else:
             yield value
 
@@ -53,8 +54,8 @@ def _adopt(value: Any) -> Actual:
         return own()
     if type(value).__module__.split(".")[0] == "torch" and hasattr(value, "storage_offset"):
         return _adopt_torch(value)
-    if isinstance(value, np.ndarray):
-        array: Any = value
+    if type(value) is np.ndarray:
+        array: Any = value  # pyright: ignore[reportUnknownVariableType]
         return Actual(
             tuple(int(n) for n in array.shape),
             tuple(int(s) // array.itemsize for s in array.strides),
@@ -63,14 +64,18 @@ def _adopt(value: Any) -> Actual:
             lambda result: np.copyto(array, result),
         )
     if isinstance(value, (bool, int, float, complex, np.generic)):
-        scalar: Any = value.item() if isinstance(value, np.generic) else value
-        kinds = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F64}
-        dtype = kinds.get(type(scalar), dtypes.C128)
-        return Actual(None, (), dtype, lambda: scalar, _cannot_write)
+        return _adopt_number(value)
     raise FusecError(
         f"an input of type {type(value).__name__} cannot be used",
         help="inputs are NumPy arrays, PyTorch tensors and Python numbers",
     )
+
+
+def _adopt_number(number: Any) -> Actual:
+    scalar: Any = number.item() if hasattr(number, "item") else number
+    kinds: dict[Any, DType] = {bool: dtypes.BOOL, int: dtypes.I64, float: dtypes.F64}
+    dtype = kinds.get(type(scalar), dtypes.C128)
+    return Actual(None, (), dtype, lambda: scalar, _cannot_write)
 
 
 def _cannot_write(_: Any) -> None:
@@ -136,6 +141,7 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
     sizes: dict[str, tuple[int, str]] = {}
     inputs: list[Input] = []
     pending: list[tuple[Dim, int, str, Input]] = []
+    strides: list[tuple[Dim, int, str, Input]] = []
     for declared, actual in zip(fusion.inputs, actuals, strict=True):
         value = declared.value
         _check_kind(declared, actual)
@@ -147,12 +153,13 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
                 pending.append((value.dim, int(number), value.name, declared))
             continue
         inputs.append(declared)
+        shape = actual.shape or ()
         for axis, (extent, stride) in enumerate(zip(value.shape, declared.strides, strict=True)):
             place = f"dim {axis} of `{value.name}`"
-            pending.append((extent, actual.shape[axis], place, declared))
-            if actual.shape[axis] != 1 and 0 not in actual.shape:
-                pending.append((stride, actual.strides[axis], f"the stride of {place}", declared))
-    _solve(pending, sizes)
+            pending.append((extent, shape[axis], place, declared))
+            if shape[axis] != 1 and 0 not in shape:
+                strides.append((stride, actual.strides[axis], f"the stride of {place}", declared))
+    _solve([*pending, *strides], sizes)
     hints = {name: size for name, (size, _) in sizes.items()}
     return with_hints(replace(fusion, inputs=tuple(inputs)), hints)
 
@@ -194,7 +201,9 @@ def _solve(
 ) -> None:
     """Match declared sizes with actual ones: first plain symbols, then all others."""
     for size, actual, place, declared in pending:
-        if str(size) in size.symbols:
+        name = str(size)
+        # An extent may stand as a stride, but only a stride of its own is learnt from one.
+        if name in size.symbols and ("." in name or not place.startswith("the stride")):
             known = sizes.setdefault(str(size), (actual, place))
             if known[0] != actual:
                 raise FusecError(
@@ -210,3 +219,21 @@ def _solve(
         if expected != actual:
             text = str(size) if size.is_const else f"{size} = {expected}"
             raise FusecError(f"{place} is {actual}, it is declared as {text}", span=declared.span)
+
+
+def sizes_of(
+    declared: Sequence[tuple[str, int | None]], actuals: Sequence[Actual]
+) -> dict[tuple[str, int | None], int]:
+    """Return the sizes of inputs, declared by name and rank, and the values of integer scalars."""
+    if len(actuals) != len(declared):
+        raise FusecError(f"{len(actuals)} inputs are given, the fusion takes {len(declared)}")
+    sizes: dict[tuple[str, int | None], int] = {}
+    for (name, rank), actual in zip(declared, actuals, strict=True):
+        if rank is None:
+            if actual.shape is None and actual.dtype.is_integer:
+                sizes[name, None] = int(actual.array())
+        elif actual.shape is None or len(actual.shape) != rank:
+            raise FusecError(f"`{name}` has {rank} dims, the input given has others")
+        else:
+            sizes.update({(name, axis): size for axis, size in enumerate(actual.shape)})
+    return sizes

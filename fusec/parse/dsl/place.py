@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import re
 import sys
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
 
-from fusec.diagnostics import Span
+from fusec.diagnostics import FusecError, Span
 
 _PACKAGE = str(Path(__file__).resolve().parents[2])
+_SKIPPED = (_PACKAGE, contextlib.__file__)
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]*)?=\s*\(?\s*")
 _SHOWN_WIDTH = 200
 
@@ -27,7 +31,7 @@ class Place:
 
 def is_own(frame: FrameType) -> bool:
     """Return whether a frame belongs to fusec itself."""
-    return frame.f_code.co_filename.startswith(_PACKAGE)
+    return frame.f_code.co_filename.startswith(_SKIPPED)
 
 
 def here() -> Place | None:
@@ -36,6 +40,16 @@ def here() -> Place | None:
     while frame is not None and is_own(frame):
         frame = frame.f_back
     return None if frame is None else of_frame(frame.f_code, frame.f_lasti, frame.f_lineno)
+
+
+@contextmanager
+def placed() -> Generator[Place | None]:
+    """Give the place of the script's call, and put it on errors that have none."""
+    place = here()
+    try:
+        yield place
+    except FusecError as error:
+        raise error.at(None if place is None else place.span) from None
 
 
 def of_frame(code: CodeType, instruction: int, line: int) -> Place:
@@ -52,6 +66,10 @@ def of_frame(code: CodeType, instruction: int, line: int) -> Place:
     if end == start and end_column is not None:
         last = len(encoded[:end_column].decode(errors="ignore"))
     assignment = _ASSIGNMENT.fullmatch(text[:first])
+    # In `y = x.sum(0).exp()` the sum stands behind the `=` too, but is not what y is.
+    after = linecache.getline(code.co_filename, end or start).encode()[end_column:].decode()
+    if not re.match(r"\s*\)?\s*(#|$)", after):
+        assignment = None
     targets = re.split(r"\s*,\s*", assignment[1]) if assignment else []
     width = max(1, min(last, _SHOWN_WIDTH) - first)
     return Place(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -46,7 +46,7 @@ def set_executor(executor: Executor | None) -> None:
 
 
 @contextmanager
-def recording(executor: Executor) -> Iterator[Session]:
+def recording(executor: Executor) -> Generator[Session]:
     """Put `executor` in charge for a while and collect the definitions that are made."""
     session = Session(executor)
     _sessions.append(session)

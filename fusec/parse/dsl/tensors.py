@@ -9,6 +9,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, DType
 from fusec.parse.dsl.datatype import as_dtype
+from fusec.parse.dsl.lists import is_list
 
 Contiguity = tuple[bool | None, ...]
 
@@ -94,9 +95,7 @@ def _named(args: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _are_strides(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and any(
-        v is not None and not isinstance(v, bool) for v in list[Any](value)
-    )
+    return is_list(value) and any(v is not None and not isinstance(v, bool) for v in value)
 
 
 def _of_strides(

@@ -1,0 +1,10 @@
+"""Lists in a script's arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_list(value: Any) -> bool:
+    """Return whether an argument is a list or a tuple; what it holds is checked later."""
+    return isinstance(value, (list, tuple))

@@ -1,0 +1,42 @@
+"""Names of values: those that the script assigns them to, made unique."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from fusec.ops.build import GraphBuilder
+from fusec.ops.names import IDENTIFIER, KEYWORDS
+from fusec.parse.dsl.place import Place
+
+
+def _is_usable(name: str) -> bool:
+    return name not in KEYWORDS and not name.startswith("__") and name != "_"
+
+
+def fusion_name(source: str) -> str:
+    """Return the name of a fusion from the script's file name."""
+    stem = Path(source).stem
+    return stem if IDENTIFIER.match(stem) and _is_usable(stem) else "fusion"
+
+
+def input_name(builder: GraphBuilder, place: Place | None, given: str | None, else_: str) -> str:
+    """Return the name of a new input: as given, as assigned to, or `else_`."""
+    if given is not None:
+        return given
+    targets = place.targets if place is not None else ()
+    if len(targets) == 1 and _is_usable(targets[0]):
+        return builder.fresh_name(targets[0])
+    return builder.fresh_name(else_)
+
+
+def result_names(
+    builder: GraphBuilder, place: Place | None, given: Any, count: int
+) -> list[str] | None:
+    """Return the names of `count` results, as given or as assigned to; None if there are none."""
+    if given is not None:
+        return [given] if isinstance(given, str) else list(given)
+    targets = place.targets if place is not None else ()
+    if len(set(targets)) != count or not all(_is_usable(t) for t in targets):
+        return None
+    return [builder.fresh_name(t) for t in targets]

@@ -1,0 +1,44 @@
+"""`fd.ops`: the operations of the table as methods."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusec.ops import TABLE
+from fusec.parse.dsl import calls
+from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.refused import find_op
+
+if TYPE_CHECKING:
+    from fusec.parse.dsl.definition import FusionDefinition
+    from fusec.parse.dsl.handles import Tensor
+
+
+class Operations:
+    """One method for every operation of the table."""
+
+    def __init__(self, definition: FusionDefinition) -> None:
+        """Offer the operations on `definition`."""
+        self._definition = definition
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        with placed():
+            op = find_op(calls.OLD_NAMES.get(name, name.rstrip("_")))
+
+        def method(*args: Any, **options: Any) -> Any:
+            return self._definition.call(op.name, args, options)
+
+        method.__name__, method.__doc__ = name, op.doc
+        return method
+
+    def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Tensor:
+        """Return a copy; as an output it is stored in this order, as nvFuser does."""
+        copy: Tensor = self._definition.call("set", [arg], {})
+        self._definition.prefer_order(copy, stride_order)
+        return copy
+
+    def __dir__(self) -> Iterable[str]:
+        return sorted(TABLE)

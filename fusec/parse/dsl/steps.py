@@ -1,0 +1,134 @@
+"""A definition as steps: taken as they are written, and again once an execution shows sizes.
+
+A `-1` is a symbol while the script defines the fusion. Where that is too little to go on (a reshape
+to constants, a slice of an unknown size), the error is kept, what follows is only noted, and
+`execute` takes all steps again with the sizes of its inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Fusion, Operand
+from fusec.ops.build import GraphBuilder
+
+if TYPE_CHECKING:
+    from fusec.parse.dsl.handles import Handle
+
+Sizes = Mapping[tuple[str, int | None], int]
+"""Known sizes by input and dim; by (name, None) the values of integer scalars."""
+
+
+@dataclass
+class Build:
+    """One pass over the steps: the graph so far, and what each handle stands for in it."""
+
+    builder: GraphBuilder
+    sizes: Sizes | None = None
+    operands: dict[Handle, Operand] = field(default_factory=dict["Handle", Operand])
+
+    def known(self, size: Dim) -> Dim:
+        """Return a size with the values of scalar inputs in place, where they are known."""
+        if self.sizes is None:
+            return size
+        values = {name: dim(v) for (name, axis), v in self.sizes.items() if axis is None}
+        return size.substitute(values)
+
+
+class Steps:
+    """The steps of one definition and the current pass over them."""
+
+    def __init__(self, start: Callable[[], GraphBuilder]) -> None:
+        """Begin the first pass, in which unknown sizes are symbols."""
+        self._start = start
+        self._taken: list[Callable[[], None]] = []
+        self._fusions: dict[tuple[Any, ...], Fusion] = {}
+        self.build = Build(start())
+        self.failure: FusecError | None = None
+        """Why the definition needs the sizes of an execution, if it does."""
+
+    def declare(self, step: Callable[[], None]) -> None:
+        """Take a step that does not depend on others: an input, a dim, a constant."""
+        self._fusions.clear()
+        step()
+        self._taken.append(step)
+
+    def perform(
+        self,
+        read: Callable[[], Any],
+        apply: Callable[[Any], None],
+        guess: Callable[[], None],
+        *,
+        symbolic: bool,
+    ) -> None:
+        """Read arguments and apply them; where sizes are unknown, a failure to apply is kept.
+
+        `guess` then stands in for the results.
+        """
+        self._fusions.clear()
+        if self.failure is None:
+            arguments = read()
+            try:
+                apply(arguments)
+            except FusecError as error:
+                if not symbolic:
+                    raise
+                self.failure = error
+        if self.failure is not None:
+            guess()
+        self._taken.append(lambda: apply(read()))
+
+    def finish(self, sizes: Sizes | None = None) -> Fusion:
+        """Return the fusion, with unknown sizes as symbols or as the constants of `sizes`."""
+        key = () if sizes is None else tuple(sizes.items())
+        if key not in self._fusions:
+            if sizes is not None:
+                self.build = Build(self._start(), sizes)
+                for step in self._taken:
+                    step()
+            elif self.failure is not None:
+                raise _needs_sizes(self.failure)
+            self._fusions[key] = self.build.builder.finish()
+        return self._fusions[key]
+
+
+def _needs_sizes(failure: FusecError) -> FusecError:
+    old = failure.diagnostic
+    return type(failure)(
+        old.message,
+        span=old.span,
+        notes=old.notes,
+        help=old.help or "give sizes instead of -1, or inputs: fd.execute(inputs)",
+    )
+
+
+def wants_sizes(fusion: Fusion) -> bool:
+    """Return whether shapes hold min or max: slices of unknown sizes, better known."""
+    return any(
+        getattr(atom, "function", "") in ("min", "max")
+        for value in fusion.values
+        for size in value.shape
+        for atom in size.atoms()
+    )
+
+
+def guess_rank(name: str, given: Mapping[str, Any], ranks: Sequence[int]) -> int:
+    """Return the rank of a result from an operation's arguments alone."""
+    for parameter in ("shape", "new_shape", "is_broadcast_dim"):
+        if parameter in given:
+            return len(given[parameter])
+    rank = max(ranks, default=0)
+    reduces = name == "squeeze" or ("keepdim" in given and not given["keepdim"])
+    dims = given.get("dims")
+    if name == "permute" or not (reduces or name in _REDUCTIONS) or given.get("keepdim"):
+        return rank
+    if dims is None:
+        return 0
+    return rank - (1 if isinstance(dims, int) else len(dims))
+
+
+_REDUCTIONS = frozenset(["sum", "prod", "max", "min", "mean", "var", "var_mean", "any", "all"])
