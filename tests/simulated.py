@@ -35,9 +35,7 @@ def simulate(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[st
     for node in fusion.nodes:
         for value, result in zip(node.outputs, _results(node, environment, sizes), strict=True):
             environment[value] = result
-    return {
-        o.value.name: environment[o.value].astype(o.value.dtype.numpy) for o in fusion.outputs
-    }
+    return {o.value.name: environment[o.value].astype(o.value.dtype.numpy) for o in fusion.outputs}
 
 
 def _results(node: Node, environment: Mapping[Value, Array], sizes: Sizes) -> list[Array]:

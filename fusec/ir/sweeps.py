@@ -13,6 +13,8 @@ from fusec.ir.graph import Fusion, Node, Value
 
 BLOCK_ELEMENTS = 1 << 19
 """Elements of the largest value of one block: small for the caches, large for NumPy."""
+PRODUCT_ELEMENTS = 1 << 23
+"""The same where matrices are multiplied: thin blocks would read the other matrix too often."""
 WHOLE_ELEMENTS = 1 << 20
 """Fusions with values no larger than this are evaluated in one piece."""
 
@@ -55,7 +57,9 @@ def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
         sweeps = max(plan.level.values(), default=0)
         # Blocks that do not fit the caches cost more than another sweep.
         price = (left + max(slab - 8 * BLOCK_ELEMENTS, 0), sweeps, len(band.summing), -band.extent)
-        plan = Plan(band, max(1, BLOCK_ELEMENTS // max(slab, 1)), plan.level)
+        multiplies = any(n.op.family == "contraction" for n in nodes)
+        block = PRODUCT_ELEMENTS if multiplies else BLOCK_ELEMENTS
+        plan = Plan(band, max(1, block // max(slab, 1)), plan.level)
         if inside and (best is None or price < best[0]):
             best = (price, plan)
     return whole if best is None else best[1]

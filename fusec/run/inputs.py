@@ -13,7 +13,7 @@ from fusec.ir.dim import Dim, Symbol, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input, Value
-from fusec.run.arrays import StridedArray, span, strides_of
+from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
 
 PAD = 8
 """Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
@@ -274,6 +274,9 @@ def _solve_one(dim: Dim, name: str, size: int, sizes: Sizes) -> int | None:
 
 def _read_strides(entry: Input, array: Any, sizes: dict[str, int]) -> None:
     actual = strides_of(array)
+    if any(stride < 0 for stride in actual):
+        # A flipped view is copied: memory is only ever read forwards.
+        actual = dense_strides(np.shape(array))
     for name, axis in _own_strides(entry).items():
         sizes[name] = actual[axis]
     strides = tuple(s.evaluate(sizes) for s in entry.strides)

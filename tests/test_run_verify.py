@@ -1,0 +1,198 @@
+"""The verifier passes what kernels compute and catches small mistakes."""
+
+from __future__ import annotations
+
+import graphs
+import numpy as np
+import pytest
+from simulated import simulate
+
+from fusec.diagnostics import FusecError
+from fusec.ir import sweeps
+from fusec.ir.dtype import BOOL, F32, I32
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.verify import Verdict, compare
+
+
+def one_off(a: np.ndarray) -> np.ndarray:
+    b = a.copy()
+    where = tuple(n // 2 for n in b.shape)
+    b[where] = b[where] * np.float32(1.02) + np.float32(0.02)
+    return b
+
+
+def wrong_index(a: np.ndarray) -> np.ndarray:
+    b = a.copy()
+    flat = b.reshape(-1)
+    flat[[-1, -2]] = flat[[-2, -1]] if flat[-1] != flat[-2] else flat[[0, 1]]
+    return b
+
+
+def dropped_tail(a: np.ndarray) -> np.ndarray:
+    b = a.copy()
+    b.reshape(-1)[-1:] = 0
+    return b
+
+
+def unwritten_row(a: np.ndarray) -> np.ndarray:
+    b = a.copy()
+    b[-1:].view(np.uint8)[...] = 0xFF
+    return b
+
+
+def verdict(fusion: Fusion, change=None, which: int = 0, seed: int = 5, **options) -> Verdict:
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, seed)
+    outputs = simulate(fusion, inputs, sizes)
+    if change is not None:
+        name = fusion.outputs[which].value.name
+        outputs[name] = change(outputs[name])
+    return compare(fusion, sizes, inputs, outputs, **options)
+
+
+@pytest.mark.parametrize("name", graphs.KINDS)
+def test_right_results_pass(name: str):
+    result = verdict(graphs.KINDS[name]())
+    assert result.ok, result.text()
+    assert "checked: all" in result.text()
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+@pytest.mark.parametrize("change", [one_off, wrong_index, dropped_tail, unwritten_row])
+@pytest.mark.parametrize("name", graphs.KINDS)
+def test_mutations_fail(name: str, change, blocks: bool, monkeypatch: pytest.MonkeyPatch):
+    if blocks:
+        monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+        monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 200)
+    fusion = graphs.KINDS[name]()
+    for which in range(len(fusion.outputs)):
+        result = verdict(fusion, change, which)
+        assert not result.ok, result.text()
+        assert [o.ok for o in result.outputs].count(False) == 1
+
+
+def test_a_dropped_term_of_a_long_sum_fails():
+    b = GraphBuilder()
+    x = b.input("x", F32, [b.declare_dim("B", 3), b.declare_dim("H", 8192)])
+    b.output(b.apply("sum", x, dims=[1]))
+    fusion = b.finish()
+    sizes = choose_sizes(fusion)
+    x = np.asarray(random_inputs(fusion, sizes)["x"]).copy()
+    x[:, -1] = 0.25  # an eighth of the largest value
+    inputs = {"x": x}
+    assert compare(fusion, sizes, inputs, {"sum_1": x.sum(axis=1)}).ok
+    result = compare(fusion, sizes, inputs, {"sum_1": x[:, :-1].sum(axis=1)})
+    assert result.outputs[0].wrong == 3
+
+
+def test_the_worst_elements_are_named_with_their_indices():
+    def change(a: np.ndarray) -> np.ndarray:
+        b = a.copy()
+        b[3, 17] = 7.0
+        b[4, 2] = 1.0
+        return b
+
+    (output,) = verdict(graphs.softmax(), change).outputs
+    assert [w.index for w in output.worst] == [(3, 17), (4, 2)]
+    assert "[3, 17]: 7, expected 0." in output.text()
+
+
+def test_poison_is_reported_as_never_written():
+    (output,) = verdict(graphs.softmax(), unwritten_row).outputs
+    assert output.unwritten == 129
+    assert "129 never written" in output.text()
+    (output,) = verdict(graphs.softmax(), unwritten_row, poison=False).outputs
+    assert output.unwritten == 0
+    assert output.wrong == 129
+
+
+def nan_fusion() -> Fusion:
+    b = GraphBuilder()
+    x = b.input("x", F32, [b.declare_dim("N", 4)])
+    b.output(b.apply("sqrt", x))
+    return b.finish()
+
+
+def test_nan_matches_nan_alone():
+    x = np.array([-1, 4, -2, 9], np.float32)
+    good = np.array([np.nan, 2, np.nan, 3], np.float32)
+    assert compare(nan_fusion(), {"N": 4}, {"x": x}, {"sqrt_1": good}).ok
+    for at, value in ((0, 0.0), (1, np.nan)):
+        bad = good.copy()
+        bad[at] = value
+        assert compare(nan_fusion(), {"N": 4}, {"x": x}, {"sqrt_1": bad}).outputs[0].wrong == 1
+
+
+def compare_fusion() -> Fusion:
+    b = GraphBuilder()
+    x = b.input("x", F32, [b.declare_dim("N", 4096)])
+    b.output(b.apply("gt", b.apply("mul", x, x), 2.0))
+    return b.finish()
+
+
+def test_jumps_within_the_bound_are_excused_and_counted():
+    x = np.linspace(1, 1.4, 4096).astype(np.float32)
+    x[7] = np.sqrt(np.float32(2))
+    expected = x.astype(np.float64) ** 2 > 2
+    either = expected.copy()
+    either[7] = not either[7]
+    arrays = {"x": x}
+    result = compare(compare_fusion(), {"N": 4096}, arrays, {"gt_1": either})
+    assert result.ok
+    assert result.outputs[0].excused == 1
+    clear = expected.copy()
+    clear[100] = not clear[100]
+    assert not compare(compare_fusion(), {"N": 4096}, arrays, {"gt_1": clear}).ok
+
+
+def test_too_many_excuses_fail():
+    x = np.full(4096, np.sqrt(np.float32(2)), np.float32)
+    expected = x.astype(np.float64) ** 2 > 2
+    result = compare(compare_fusion(), {"N": 4096}, {"x": x}, {"gt_1": ~expected})
+    assert not result.ok
+    assert "too many" in result.text()
+
+
+@pytest.mark.parametrize("dtype", [I32, BOOL])
+def test_integers_and_bools_are_exact(dtype):
+    b = GraphBuilder()
+    x = b.input("x", dtype, [b.declare_dim("N", 8)])
+    b.output(b.apply("set", x))
+    fusion = b.finish()
+    x = np.arange(8).astype(dtype.numpy)
+    assert compare(fusion, {"N": 8}, {"x": x}, {"set_1": x.copy()}).ok
+    y = x.copy()
+    y[5] = 0
+    assert compare(fusion, {"N": 8}, {"x": x}, {"set_1": y}).outputs[0].wrong == 1
+
+
+def test_beyond_the_limit_slices_are_sampled(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+    monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 129)
+    result = verdict(graphs.softmax(), limit=10_000)
+    assert result.ok
+    assert 3 <= result.coverage.checked < 37
+    assert "sampled" in result.text()
+    assert "along axis 0 of cast_2" in result.text()
+    assert not verdict(
+        graphs.softmax(), dropped_tail, limit=10_000
+    ).ok  # the last slice always counts
+
+
+def test_results_of_another_shape_or_type_are_refused():
+    x = np.ones(4, np.float32)
+    with pytest.raises(FusecError, match=r"output `sqrt_1` has shape \[3\], expected \[4\]"):
+        compare(nan_fusion(), {"N": 4}, {"x": x}, {"sqrt_1": x[:3]})
+    with pytest.raises(FusecError, match="has dtype float64, expected float32"):
+        compare(nan_fusion(), {"N": 4}, {"x": x}, {"sqrt_1": x.astype(np.float64)})
+    with pytest.raises(FusecError, match="no result is given for output `sqrt_1`"):
+        compare(nan_fusion(), {"N": 4}, {"x": x}, {})
+
+
+def test_zero_size_outputs_pass():
+    empty = np.zeros(0, np.float32)
+    result = compare(nan_fusion(), {"N": 0}, {"x": empty}, {"sqrt_1": empty})
+    assert result.ok
+    assert result.outputs[0].checked == 0
