@@ -49,6 +49,7 @@ class _Reader:
         self.source, self.overrides = source, overrides
         self.problems, self.scope = Problems(), Scope()
         self.lines: list[OpLine] = []
+        self.inputs: list[Value] = []
 
     def read(self) -> Fusion:
         root = parse_yaml(self.source)
@@ -58,6 +59,7 @@ class _Reader:
         self._check_fields(root)
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
+        self.inputs = calls.inputs
         declared = Declarations(
             builder, self.scope, self.problems, calls.size, self.overrides, calls.inputs
         )
@@ -216,8 +218,12 @@ class _Reader:
         fields.text(node, "the name of an input")
         assert isinstance(node, Scalar)
         value = self._value(node, "an alias")
-        if not isinstance(value, Value):
-            raise fields.wrong(node, "the name of an input")
+        if not isinstance(value, Value) or value not in self.inputs:
+            raise FusecError(
+                f"`{node.text}` is not an input",
+                span=node.span,
+                help="an output can be written into the memory of an input only",
+            )
         return value
 
     def _value(self, key: Scalar, what: str) -> Operand:
