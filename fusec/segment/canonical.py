@@ -9,7 +9,7 @@ def canonical(fusion: Fusion) -> Fusion:
     """Return the fusion with the nodes that its outputs need, ordered by structure alone.
 
     The order is a depth-first walk from the outputs through the operands: it depends neither on
-    names nor on the order in which independent nodes were defined, and keeps operands near their use.
+    names nor on the order in which independent nodes were defined; operands stay near their use.
     """
     done: set[Value] = {i.value for i in fusion.inputs}
     ordered: list[Node] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
@@ -51,7 +51,8 @@ def segment(
             merges.run()
         blocked = _copies_in_the_way(merges)
         if not blocked:
-            return _finish(merges, start, (*decisions, *start.decisions))
+            found = _finish(merges, start, (*decisions, *start.decisions))
+            return replace(found, fusion=_as_defined(found.fusion, fusion))
         apart |= blocked
 
 
@@ -159,6 +160,14 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
         )
     decisions = (*before, *merges.decisions, *_boundaries(merges, order))
     return SegmentedFusion(fusion, tuple(segments), decisions)
+
+
+def _as_defined(fusion: Fusion, original: Fusion) -> Fusion:
+    """Return the fusion with its nodes in the order in which they were defined, copies last."""
+    present = frozenset(fusion.nodes)
+    defined = [n for n in original.nodes if n in present]
+    known = frozenset(defined)
+    return fusion.with_nodes((*defined, *(n for n in fusion.nodes if n not in known)))
 
 
 def _why(offer: Offer) -> str:
