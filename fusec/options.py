@@ -11,6 +11,7 @@ DEFAULT_TARGET = "sm_90a"
 ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of the kernel cache (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_TARGET": f"target when --target is not given (default: the GPU at hand, else {DEFAULT_TARGET})",
+    "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
     "NVFUSER_DUMP": "comma list of nvFuser's dump names, printed while `fusec run script.py` runs",
 }
 """Environment variables and what they do."""
@@ -26,11 +27,13 @@ def environment(name: str) -> str | None:
 class CompileOptions:
     """What a compilation depends on besides the fusion.
 
-    targets: architectures to build for; decisions are made for the first. without: passes left out;
+    targets: architectures to build for; decisions are made for the first; targets_given: whether the user
+    chose them. without: passes left out;
     stop_after: last pass to run. pins: whether `segments:` of the file hold. jobs: parallel builds.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
+    targets_given: bool = False
     without: tuple[str, ...] = ()
     stop_after: str | None = None
     jobs: int | None = None

@@ -31,24 +31,23 @@ class PlanningScheduler(Protocol):
 @cache
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler; where two accept at the same price, the earlier one is chosen."""
-    from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
-    from fusec.schedule.inner_persistent import InnerPersistent
-    from fusec.schedule.matmul import Matmul
-    from fusec.schedule.no_op import NoOp
-    from fusec.schedule.outer_persistent import OuterPersistent
-    from fusec.schedule.pointwise import Pointwise
-    from fusec.schedule.reduction import Reduction
-    from fusec.schedule.transpose import Transpose
+    import importlib
+    import importlib.util
 
-    return (
-        NoOp(),  # nothing to compute
-        Matmul(),  # the only one that takes a contraction
-        Pointwise(),  # no reduction: the plain loop, where its accesses are good
-        Transpose(),  # no reduction: a tile, where two innermost dims differ
-        Reduction(),  # reductions without a second reading of their input
-        InnerPersistent(),  # rows that are read again after their reduction
-        OuterPersistent(),  # columns that are read again after their reduction
-        InnerOuterPersistent(),  # rows and columns in one reading
+    listed = (
+        ("no_op", "NoOp"),  # nothing to compute
+        ("matmul", "Matmul"),  # the only one that takes a contraction
+        ("pointwise", "Pointwise"),  # no reduction: the plain loop, where its accesses are good
+        ("transpose", "Transpose"),  # no reduction: a tile, where two innermost dims differ
+        ("reduction", "Reduction"),  # reductions without a second reading of their input
+        ("inner_persistent", "InnerPersistent"),  # rows that are read again
+        ("outer_persistent", "OuterPersistent"),  # columns that are read again
+        ("inner_outer_persistent", "InnerOuterPersistent"),  # rows and columns in one reading
+    )
+    return tuple(
+        getattr(importlib.import_module(f"fusec.schedule.{module}"), name)()
+        for module, name in listed
+        if importlib.util.find_spec(f"fusec.schedule.{module}") is not None
     )
 
 

@@ -1,0 +1,250 @@
+"""The command line: click parses, one call does the work, errors point."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from fusec import __version__
+from fusec.diagnostics import FusecError
+from fusec.options import DEFAULT_TARGET, CompileOptions, environment
+
+CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    # Flags with underscores accept hyphens, and the other way round.
+    "token_normalize_func": lambda token: token.replace("_", "-"),
+}
+
+
+def sizes_of(items: Sequence[str]) -> dict[str, int]:
+    """Return `B=4096` options as a dict."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, _, text = item.partition("=")
+        try:
+            sizes[name.strip()] = int(text.replace("_", ""), 0)
+        except ValueError:
+            raise FusecError(f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096") from None
+    return sizes
+
+
+def compile_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of every command that compiles; the body gets one CompileOptions."""
+
+    @click.option("--target", help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).")
+    @click.option("--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size.")
+    @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass.")
+    @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
+    @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
+    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
+    @functools.wraps(function)
+    def body(
+        *args: Any,
+        target: str | None,
+        sizes: tuple[str, ...],
+        without: tuple[str, ...],
+        stop_after: str | None,
+        jobs: int | None,
+        no_cache: bool,
+        **rest: Any,
+    ) -> int:
+        from fusec import target as targets
+
+        named = target or environment("FUSEC_TARGET")
+        archs = tuple(t.strip() for t in (named or DEFAULT_TARGET).split(",") if t.strip())
+        for arch in archs:
+            targets.find(arch)
+        options = CompileOptions(
+            targets=archs,
+            targets_given=named is not None,
+            without=without,
+            stop_after=stop_after,
+            jobs=jobs,
+            use_cache=not no_cache,
+            sizes=sizes_of(sizes),
+        )
+        return function(*args, options=options, **rest)
+
+    return body
+
+
+@click.group(context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="fusec")
+def cli() -> None:
+    """Compile fusion definitions (YAML or Python) into CUDA kernels; run and verify them."""
+
+
+@cli.command("compile")
+@click.argument("file")
+@click.option("-o", "--output", metavar="DIR", help="Folder to write (default NAME.fusec).")
+@click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@compile_options
+def compile_command(file: str, output: str | None, times: bool, options: CompileOptions) -> int:
+    """Compile FILE: kernels, cubins, manifest.json and fusion.yaml in a folder."""
+    from fusec.commands.build import compile_file
+
+    return compile_file(file, options, output, times=times)
+
+
+@cli.command("check")
+@click.argument("file")
+@click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@compile_options
+def check_command(file: str, times: bool, options: CompileOptions) -> int:
+    """Check FILE: syntax, shapes, segmentation; nothing is compiled."""
+    from fusec.commands.build import check_file
+
+    return check_file(file, options, times=times)
+
+
+@cli.command("run")
+@click.argument("file")
+@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
+)
+@click.option("--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones.")
+@click.option("--outputs", metavar="FILE", help="Save the outputs (.safetensors or .npz).")
+@click.option("--expect", metavar="FILE", help="Compare with these outputs, too.")
+@click.option("--repeat", default=20, show_default=True, help="Timed runs; 0 for none.")
+@click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@compile_options
+def run_command(
+    file: str,
+    seed: int,
+    device: str,
+    inputs: str | None,
+    outputs: str | None,
+    expect: str | None,
+    repeat: int,
+    no_verify: bool,
+    options: CompileOptions,
+) -> int:
+    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
+    from fusec.commands.run import RunOptions, run
+
+    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect)
+    return run(file, options, chosen)
+
+
+def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
+    """Add a flag for each kind of dump."""
+    from fusec.commands.dump import KINDS
+
+    for kind, text in reversed(KINDS.items()):
+        function = click.option(f"--{kind}", kind.replace("-", "_"), is_flag=True, help=text)(function)
+    return function
+
+
+@cli.command("dump")
+@click.argument("file")
+@click.option(
+    "--style",
+    type=click.Choice(["2024", "head", "json", "dot"]),
+    default="2024",
+    show_default=True,
+    help="Dialect of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, Graphviz.",
+)
+@dump_flags
+@compile_options
+def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) -> int:
+    """Print what each stage makes of FILE."""
+    from fusec.commands.dump import DumpOptions, dump
+
+    kinds = tuple(k.replace("_", "-") for k, wanted in flags.items() if wanted)
+    return dump(file, options, DumpOptions(kinds or ("segmented-fusion",), style))
+
+
+@cli.command("golden")
+@click.argument("files", nargs=-1, required=True)
+@click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")
+@click.option("--dialect", "dialects", multiple=True, type=click.Choice(["2024", "head"]),
+              default=("2024",), show_default=True, help="Dialects of the dump to keep.")  # fmt: skip
+@compile_options
+def golden_command(
+    files: tuple[str, ...], update: bool, dialects: tuple[str, ...], options: CompileOptions
+) -> int:
+    """Compare dump, CUDA, manifest and registers with the golden files beside FILES."""
+    from fusec.commands.golden import golden
+
+    return golden(files, options, dialects, update=update)
+
+
+@cli.command("ops")
+@click.argument("name", required=False)
+def ops_command(name: str | None) -> int:
+    """List the operations, or describe one."""
+    from fusec.commands.info import list_ops
+
+    return list_ops(name)
+
+
+@cli.command("schema")
+def schema_command() -> int:
+    """Print the JSON Schema of fusion files."""
+    from fusec.commands.info import print_schema
+
+    return print_schema()
+
+
+@cli.command("doctor")
+def doctor_command() -> int:
+    """Say what fusec finds on this machine."""
+    from fusec.commands.info import doctor
+
+    return doctor()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run_main(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run_main(arguments: list[str]) -> int:
+    """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
+    try:
+        code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except FusecError as error:
+        click.echo(error.render(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return 2
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except MemoryError:
+        click.echo("error: out of memory", err=True)
+        return 4
+    except Exception as error:
+        if environment("FUSEC_TRACEBACK"):
+            raise
+        place = _place_of(error)
+        click.echo(
+            f"internal error: {type(error).__name__}: {error}\n"
+            f"  = this is a bug in fusec ({place}); please report it with the file\n"
+            f"  = to reproduce: fusec {shlex.join(arguments)}\n"
+            f"  = FUSEC_TRACEBACK=1 shows the traceback",
+            err=True,
+        )
+        return 70
+
+
+def _place_of(error: BaseException) -> str:
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None:
+        return "unknown place"
+    return f"{os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno}"
