@@ -17,44 +17,16 @@ from fusec.ops.build import GraphBuilder
 
 KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
 SIZES = {"B": 3, "H": 4}
-INTEGER_ONLY = set(
-    [
-        "bitwise_not",
-        "bitwise_and",
-        "bitwise_or",
-        "bitwise_xor",
-        "bitwise_left_shift",
-        "bitwise_right_shift",
-        "logical_right_shift",
-        "gcd",
-        "ceilDiv",
-    ]
-)
-NO_BOOL = set(
-    [
-        "abs",
-        "neg",
-        "relu",
-        "ceil",
-        "floor",
-        "round",
-        "trunc",
-        "sub",
-        "div",
-        "fmod",
-        "mod",
-        "remainder",
-        "ceilDiv",
-        "pow",
-        "gcd",
-        "clamp",
-        "threshold",
-        "addcmul",
-        "bitwise_left_shift",
-        "bitwise_right_shift",
-        "logical_right_shift",
-    ]
-)
+_INTEGER_ONLY = """
+bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
+logical_right_shift gcd ceilDiv
+"""
+INTEGER_ONLY = frozenset(_INTEGER_ONLY.split())
+_NO_BOOL = """
+abs neg relu ceil floor round trunc sub div fmod mod remainder ceilDiv pow gcd clamp threshold
+addcmul bitwise_left_shift bitwise_right_shift logical_right_shift
+"""
+NO_BOOL = frozenset(_NO_BOOL.split())
 POINTWISE = [name for name, op in TABLE.items() if op.family == "pointwise" and name != "cast"]
 COMPOSITES = [name for name, op in TABLE.items() if op.family == "composite"]
 OTHERS = [n for n in TABLE if n not in POINTWISE and n not in COMPOSITES]

@@ -19,6 +19,10 @@ from fusec.ops.build import GraphBuilder
 torch: Any = pytest.importorskip("torch")
 
 
+def divide(a: Any, b: Any) -> Any:
+    return torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc")
+
+
 def torch_functions() -> dict[str, Callable[..., Any]]:
     """Return PyTorch's function for each operation that has one by another name."""
     f = torch.nn.functional
@@ -26,7 +30,7 @@ def torch_functions() -> dict[str, Callable[..., Any]]:
         "logical_right_shift": lambda a, b: (a.to(torch.int64) & 0xFFFFFFFF) >> b,
         "relu": f.relu, "silu": f.silu, "truediv": torch.true_divide, "erfcinv": None,
         "isreal": torch.isreal, "mod": torch.fmod, "ceilDiv": lambda a, b: (a + b - 1) // b,
-        "div": lambda a, b: a / b if a.is_floating_point() else torch.div(a, b, rounding_mode="trunc"),
+        "div": divide,
         "threshold": lambda x, t, v: torch.where(x <= t, v, x),
         "addcmul": lambda a, b, c, alpha: a + alpha * b * c,
         "neg": torch.neg, "cast": None, "frac": torch.frac,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Fusion, Node, Value
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
@@ -17,6 +19,7 @@ def verify(fusion: Fusion) -> None:
         _check_node(node, defined)
         for value in node.outputs:
             _define(value, defined)
+            _check_sizes(f"`{value.name}`", value.shape, fusion)
     _check_outputs(fusion, defined)
     for pin in fusion.pins:
         for name in pin.values:
@@ -42,13 +45,15 @@ def _check_inputs(fusion: Fusion) -> dict[str, Value]:
                 f"input `{entry.value.name}` has {entry.value.rank} dims and"
                 f" {len(entry.strides)} strides"
             )
-        known = fusion.hints.keys()
         used = [*entry.value.shape, *entry.strides]
-        for name in sorted({s for size in used for s in size.symbols} - known):
-            raise InternalError(
-                f"input `{entry.value.name}` uses dim `{name}`, which is not declared"
-            )
+        _check_sizes(f"input `{entry.value.name}`", used, fusion)
     return defined
+
+
+def _check_sizes(where: str, sizes: Iterable[Dim], fusion: Fusion) -> None:
+    for name in sorted({symbol for size in sizes for symbol in size.symbols}):
+        if name not in fusion.hints:
+            raise InternalError(f"{where} uses the undeclared dim `{name}`")
 
 
 def _check_node(node: Node, defined: dict[str, Value]) -> None:
@@ -107,9 +112,7 @@ def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
             continue
         target = inputs.get(output.alias)
         if target is None:
-            raise InternalError(
-                f"output `{value.name}` aliases `{output.alias}`, which is no input"
-            )
+            raise InternalError(f"output `{value.name}` aliases `{output.alias}`, not an input")
         if target.type != value.type:
             raise InternalError(
                 f"output `{value.name}` is {value.type}; its alias `{target.name}` is {target.type}"
@@ -117,8 +120,3 @@ def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
         if output.alias in written:
             raise InternalError(f"two outputs are written into `{output.alias}`")
         written.add(output.alias)
-
-
-def describe(operand: Operand) -> str:
-    """Return an operand as text for messages."""
-    return repr(operand.value) if isinstance(operand, Const) else operand.name

@@ -150,6 +150,8 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
             if value is None:
                 return tuple(range(rank))
             axes = [_int(op, param, v) for v in _sequence(value)]
+            if not axes and rank and op.family == "reduction":
+                raise FusecError(f"dims of `{op.name}` is empty", help="leave it out for all dims")
             return tuple(sorted(normal_axes(op.name, axes, rank)))
         case "axis":
             return normal_axis(op.name, _int(op, param, value), rank)

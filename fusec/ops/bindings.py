@@ -32,7 +32,7 @@ class Bindings:
         if left == right:
             return True
         first, second = self._anonymous(left), self._anonymous(right)
-        if first is not None and second is not None and self._order[first] > self._order[second]:
+        if first is not None and second is not None and self._order[first] < self._order[second]:
             first = None
         for name, side, other in ((first, left, right), (second, right, left)):
             if name is not None and name not in other.symbols:
