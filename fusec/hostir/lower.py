@@ -21,9 +21,8 @@ from fusec.hostir.program import (
     check_program,
     dense_strides,
 )
-from fusec.hostir.views import view_of
-from fusec.ir.dim import dim
-from fusec.ir.graph import Fusion, Output, Value
+from fusec.ir.dim import dim, shape_text
+from fusec.ir.graph import Output, Value
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import (
     Argument,
@@ -58,10 +57,11 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
             state.buffers.append(buffer)
     writer = {o.value: k for k, s in enumerate(segmented.segments) for o in s.fusion.outputs}
     _place_outputs(state, writer)
-    last_read = _last_reads(segmented)
+    last_read = _last_reads(state)
     for index, (segment, plan) in enumerate(zip(segmented.segments, plans, strict=True)):
         _lower_segment(state, segment, plan)
-        state.body += [Free(v.name) for v, k in last_read.items() if k == index]
+        state.body += [Free(name) for name, k in last_read.items() if k == index]
+    _check_layouts(state)
     program = HostProgram(
         name=fusion.name,
         buffers=tuple(state.buffers),
@@ -80,11 +80,11 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
 
 
 def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
-    """Give the outputs of plans with kernels memory: their own, or that of an input."""
+    """Give outputs memory, their own or that of an input; views get theirs where they are made."""
     for output in state.segmented.fusion.outputs:
         value, name, index = output.value, output.value.name, writer[output.value]
         plan = state.plans[index]
-        if not plan.kernels:
+        if any(v.name == name for v in plan.views):
             continue
         strides = output_strides(output)
         if output.alias is None:
@@ -128,25 +128,57 @@ def _check_in_place(state: _Lowering, output: Output, target: Value, index: int)
             )
 
 
-def _last_reads(segmented: SegmentedFusion) -> dict[Value, int]:
-    """Return the last segment that reads each tensor that only crosses between segments."""
-    final = {o.value for o in segmented.fusion.outputs}
-    reads: dict[Value, int] = {}
-    for index, segment in enumerate(segmented.segments):
+def _last_reads(state: _Lowering) -> dict[str, int]:
+    """Return the last segment that reads each tensor that only crosses between segments.
+
+    A view keeps what it is a view of; what an output is a view of stays to the end.
+    """
+    final = {o.value.name for o in state.segmented.fusion.outputs}
+    given = {i.value.name for i in state.segmented.fusion.inputs}
+    end = len(state.plans)
+    reads: dict[str, int] = {}
+    for index, (segment, plan) in enumerate(
+        zip(state.segmented.segments, state.plans, strict=True)
+    ):
+        for entry in segment.fusion.inputs:
+            if not entry.value.is_scalar:
+                reads[entry.value.name] = index
+        for view in plan.views:
+            reads[view.base] = index
+    for plan in reversed(state.plans):
+        for view in plan.views:
+            last = end if view.name in final else reads.get(view.name, 0)
+            reads[view.base] = max(reads[view.base], last)
+    crossing = (name for name in reads if name not in final and name not in given)
+    return {name: reads[name] for name in crossing if reads[name] < end}
+
+
+def _check_layouts(state: _Lowering) -> None:
+    """Raise InternalError where a segment expects a tensor in another layout than it has."""
+    strides = {b.name: b.strides for b in state.buffers}
+    for segment in state.segmented.segments:
         for entry in segment.fusion.inputs:
             value = entry.value
-            crosses = value not in segmented.fusion.input_of and value not in final
-            if crosses and not value.is_scalar:
-                reads[value] = index
-    return reads
+            if value.is_scalar:
+                continue
+            pairs = zip(value.shape, entry.strides, strides[value.name], strict=True)
+            if any(extent != 1 and expected != found for extent, expected, found in pairs):
+                raise InternalError(
+                    f"segment {segment.name} reads `{value.name}` with strides "
+                    f"{shape_text(entry.strides)}, it has {shape_text(strides[value.name])}",
+                )
 
 
 def _lower_segment(state: _Lowering, segment: Segment, plan: KernelPlan) -> None:
     final = {o.value for o in state.segmented.fusion.outputs}
+    views = {v.name: v for v in plan.views}
     for output in segment.fusion.outputs:
         value = output.value
-        if not plan.kernels:
-            _lower_view(state, segment.fusion, value, "output" if value in final else "temporary")
+        if value.name in views:
+            view, role = views[value.name], "output" if value in final else "temporary"
+            buffer = Buffer(value.name, role, value.dtype, view.shape, view.strides)
+            state.buffers.append(buffer)
+            state.body.append(Alias(value.name, view.base, view.offset))
         elif value not in final:
             strides = dense_strides(value.shape)
             state.buffers.append(Buffer(value.name, "temporary", value.dtype, value.shape, strides))
@@ -190,11 +222,3 @@ def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]
         buffer = f"{segment}.{argument.buffer}" if inside else argument.buffer
         return replace(argument, name=f"{kernel}.{argument.name}", buffer=buffer)
     return argument
-
-
-def _lower_view(state: _Lowering, fusion: Fusion, value: Value, role: str) -> None:
-    view = view_of(fusion, value)
-    if view is None:
-        raise Unsupported(f"`{value.name}` has no kernel and is not a view of an input")
-    state.buffers.append(Buffer(value.name, role, value.dtype, value.shape, view.strides))
-    state.body.append(Alias(value.name, view.source.name, view.offset))

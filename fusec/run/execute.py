@@ -169,7 +169,7 @@ class Bound:
             case Allocate(name):
                 self._give_memory(name)
             case Free(name):
-                if self.program.buffer[name].role == "temporary":
+                if name in self._own:
                     self._spare.append(self._own.pop(name))
             case Alias(name, of, offset):
                 size = self.program.buffer[of].dtype.size
