@@ -206,7 +206,15 @@ def _arguments(node: Node) -> Iterator[str]:
             value = node.attributes.get(param.name)
             if value is None or (type(value) is type(param.default) and value == param.default):
                 continue
-            yield f"{param.name}={_attribute(value)}"
+            yield f"{param.name}={_attribute(as_written(node.op.name, param.name, value))}"
+
+
+def as_written(op: str, name: str, value: Any) -> Any:
+    """Return a canonical attribute as a call takes it: pads are written last dim first."""
+    if (op, name) != ("pad", "pad_widths"):
+        return value
+    pairs = zip(value[::2], value[1::2], strict=True)
+    return tuple(width for pair in reversed(list(pairs)) for width in pair)
 
 
 def _operand(operand: Operand) -> str:

@@ -37,22 +37,26 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
         else:
             listed = options
         values: list[str] = []
+        listed_names: set[str] = set()
         for item in fields.listing(listed, "a list of values", _HELP).items:
             fields.text(item, "the name of a value")
             assert isinstance(item, Scalar)
-            for value in _group(item, fusion, made):
-                if value in owner:
-                    other, place = owner[value]
-                    if other == name and value != item.text:
-                        continue
-                    raise FusecError(
-                        f"`{value}` is in two segments" if other != name
-                        else f"`{value}` is listed twice",
-                        span=item.span,
-                        notes=(f"first listed at {place.place()}, in segment `{other}`",),
-                    )  # fmt: skip
-                owner[value] = (name, item.span)
-                values.append(value)
+            # The results of one line come together: `var, mean` lists them both.
+            group = _group(item, fusion, made)
+            first = next((owner[v] for v in group if v in owner), None)
+            if first is not None and (first[0] != name or item.text in listed_names):
+                raise FusecError(
+                    f"`{item.text}` is in two segments"
+                    if first[0] != name
+                    else f"`{item.text}` is listed twice",
+                    span=item.span,
+                    notes=(f"first listed at {first[1].place()}, in segment `{first[0]}`",),
+                )
+            listed_names.add(item.text)
+            for value in group:
+                if value not in owner:
+                    owner[value] = (name, item.span)
+                    values.append(value)
         pins.append(Pin(name, tuple(values), scheduler, entry.key.span))
     return tuple(pins)
 
