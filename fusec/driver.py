@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.run.build import Artifact, Progress
-    from fusec.schedule.plan import KernelPlan
+    from fusec.schedule.plan import Guard, KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
 
@@ -114,7 +114,19 @@ def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[
     from fusec.schedule.registry import find
 
     gpu = target.find(options.target)
-    return tuple(find(s.scheduler).build(s.fusion, gpu) for s in segmented.segments)
+    plans = (find(s.scheduler).build(s.fusion, gpu) for s in segmented.segments)
+    return tuple(replace(p, guards=(*_size_guards(p), *p.guards)) for p in plans)
+
+
+def _size_guards(plan: KernelPlan) -> tuple[Guard, ...]:
+    """Return the guards that keep a build to the sizes that were put into it."""
+    from fusec.ir.dim import symbol
+    from fusec.schedule.plan import Guard
+
+    return tuple(
+        Guard(symbol(name), "==", size, "the kernel is specialised to this size")
+        for name, size in plan.specialised.items()
+    )
 
 
 def plan(fusion: Fusion, options: CompileOptions) -> Planned:
