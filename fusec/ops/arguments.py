@@ -213,6 +213,18 @@ def size_argument(op: str, param: str, value: Any) -> Dim:
     raise FusecError(f"`{param}` of `{op}` must hold sizes, got {value!r}")
 
 
+def turned_pads(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Return attributes with the pairs of pad_widths in the opposite order.
+
+    A call names the last dim first, as PyTorch does; a node has them in the order of dims.
+    """
+    widths: Any = attributes.get("pad_widths")
+    if not isinstance(widths, (list, tuple)) or len(widths) % 2:  # pyright: ignore[reportUnknownArgumentType]
+        return dict(attributes)
+    pairs: list[Any] = [widths[i : i + 2] for i in range(0, len(widths), 2)]  # pyright: ignore[reportUnknownArgumentType]
+    return {**attributes, "pad_widths": tuple(w for pair in reversed(pairs) for w in pair)}
+
+
 def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's attributes as a call writes them: defaults left out, pad's last dim first."""
     written: dict[str, Any] = {}
@@ -222,8 +234,5 @@ def written_attributes(op: OpDef, attributes: Mapping[str, Any]) -> dict[str, An
         value = attributes[param.name]
         if value == param.default or (param.name == "strides" and all(v == 1 for v in value)):
             continue
-        if param.name == "pad_widths":
-            pairs = [value[i : i + 2] for i in range(0, len(value), 2)]
-            value = tuple(width for pair in reversed(pairs) for width in pair)
         written[param.name] = value
-    return written
+    return turned_pads(written)

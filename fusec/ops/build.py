@@ -12,7 +12,14 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Pin, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
-from fusec.ops.arguments import OperandArgument, attributes_of, bind, flat_operands, operand_slots
+from fusec.ops.arguments import (
+    OperandArgument,
+    attributes_of,
+    bind,
+    flat_operands,
+    operand_slots,
+    turned_pads,
+)
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
@@ -59,7 +66,7 @@ class GraphBuilder(InputBuilder):
         """
         definition = find(op, span)
         try:
-            results = self._call(definition, operands, attributes, names, span)
+            results = self._call(definition, operands, turned_pads(attributes), names, span)
         except FusecError as error:
             raise self._placed(error, operands, span) from None
         return results

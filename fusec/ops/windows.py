@@ -109,7 +109,7 @@ def slice(
 
 
 def _canonical_pad(operands: Operands, attributes: Attributes) -> Attributes:
-    """Return all widths with the first dim first; in a call the last is first, as in PyTorch."""
+    """Return the widths of all dims: dims that are left out, the first ones, get none."""
     rank = len(tensor_shape("pad", operands[0]))
     widths: tuple[Dim, ...] = attributes["pad_widths"]
     if len(widths) % 2 or len(widths) > 2 * rank:
@@ -117,9 +117,7 @@ def _canonical_pad(operands: Operands, attributes: Attributes) -> Attributes:
             f"pad_widths of `pad` holds {len(widths)} numbers: two per dim, at most {2 * rank}",
             notes=[described(operands)],
         )
-    pairs = [widths[i : i + 2] for i in range(0, len(widths), 2)]
-    pairs += [(dim(0), dim(0))] * (rank - len(pairs))
-    return {"pad_widths": tuple(width for pair in reversed(pairs) for width in pair)}
+    return {"pad_widths": ((dim(0),) * (2 * rank - len(widths)) + widths)}
 
 
 def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
@@ -140,7 +138,7 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
     """Add `value` around the tensor: (before, after) pairs, last dim first; negative widths cut.
 
-    The attribute of a node, and so this reference, holds all pairs with the first dim first.
+    The attribute of a node, and so this reference, holds a pair for every dim in order.
     """
     array = np.asarray(arg)
     pairs = [(pad_widths[2 * i], pad_widths[2 * i + 1]) for i in range(array.ndim)]
