@@ -133,6 +133,8 @@ def _phases(
 
 
 Kept = tuple[Stay, Instance]
+FILL = 1000
+"""Number of the sweep that fills what stays on chip for phase 0; a loop of its own, so a phase of its own."""
 
 
 def _stays(
@@ -165,9 +167,10 @@ def _fill(
 ) -> tuple[str, ...]:
     """Return the lines that load what stays on chip, in the first phase that reads it."""
     at = "c" if storage == "registers" else "column / kVec"
-    lines: list[str] = []
+    sweep = FILL + number
     for stay, instance in stays:
         first = next(n for n, phase in enumerate(loads) if instance in phase)
         if first == number:
-            lines.append(f"{stay.name}[{at}] = {emitter.load_vector(instance, number)};")
-    return tuple(lines)
+            text = emitter.load_vector(instance, sweep)
+            emitter.add(sweep, emitter.scopes[-2].name, f"{stay.name}[{at}] = {text};")
+    return emitter.take(sweep, emitter.scopes[-2].name)
