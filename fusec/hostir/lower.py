@@ -21,11 +21,12 @@ from fusec.hostir.program import (
     check_program,
     dense_strides,
 )
-from fusec.ir.dim import dim, shape_text
+from fusec.ir.dim import dim, shape_text, symbol
 from fusec.ir.graph import Output, Value
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import (
     Argument,
+    Guard,
     KernelPlan,
     TensorArgument,
     TensorMapArgument,
@@ -72,11 +73,22 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
         ),
         instructions=(*state.first, *state.body, *state.last),
         outputs=tuple(o.value.name for o in fusion.outputs),
-        guards=tuple(dict.fromkeys(g for p in plans for g in p.guards)),
+        guards=_guards(plans),
         aliases=tuple((o.value.name, o.alias) for o in fusion.outputs if o.alias is not None),
     )
     check_program(program)
     return program
+
+
+def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
+    """Return the guards of all plans, those of the sizes that are built in first."""
+    built_in = {name: size for plan in plans for name, size in plan.specialised.items()}
+    fixed = [
+        Guard(symbol(name), "==", size, f"`{name}` is built into the kernels")
+        for name, size in sorted(built_in.items())
+    ]
+    given = [g for plan in plans for g in plan.guards]
+    return tuple({str(g): g for g in (*fixed, *given)}.values())
 
 
 def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
