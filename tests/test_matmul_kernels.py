@@ -37,10 +37,17 @@ STRIDES = tuple(
 )
 SIZES = ("const int batches", "const Index M", "const Index N", "const Index K")
 OFFSETS = (
-    "const Index a_offset = batch * a_stride_batch;",
-    "const Index b_offset = batch * b_stride_batch;",
+    "const Index a_offset = tile.batch * a_stride_batch;",
+    "const Index b_offset = tile.batch * b_stride_batch;",
 )
-BANNER = ("A matrix product with a bias and an activation.",)
+HEAD = {
+    "purpose": "A matrix product with a bias and an activation.",
+    "source": "",
+    "equations": ("y = relu(linear(a, b, bias))",),
+    "schedule": "Schedule: by hand.",
+    "constants": (),
+    "index_type": "fusec::i64",
+}
 
 
 def environment() -> jinja2.Environment:
@@ -79,13 +86,11 @@ def simt_view(
 ) -> SimtView:
     operands = (f"const {c_type}* __restrict__ a", f"const {c_type}* __restrict__ b")
     return SimtView(
-        entry="matmul_simt",
-        banner=BANNER,
+        name="matmul_simt",
+        **HEAD,
         headers=("matmul_tile.cuh", "types.cuh", "vector.cuh"),
         parameters=(*operands, *pointers(c_type, bias), *SIZES, *STRIDES),
-        constants=(),
-        batch_offsets=OFFSETS,
-        index_type="fusec::i64",
+        offsets=OFFSETS,
         a=OperandView("a", True),
         b=OperandView("b", False),
         epilogue=epilogue(c_type, acc, width, bias),
@@ -105,13 +110,11 @@ def mma_view(
 ) -> MmaView:
     operands = (f"const {c_type}* __restrict__ a", f"const {c_type}* __restrict__ b")
     return MmaView(
-        entry="matmul_mma",
-        banner=BANNER,
+        name="matmul_mma",
+        **HEAD,
         headers=("matmul_fill.cuh", "matmul_tile.cuh", "mma.cuh", "types.cuh", "vector.cuh"),
         parameters=(*operands, *pointers(c_type, bias), *SIZES, *STRIDES),
-        constants=(),
-        batch_offsets=OFFSETS,
-        index_type="fusec::i64",
+        offsets=OFFSETS,
         a=OperandView("a", *a),
         b=OperandView("b", *b),
         epilogue=epilogue(c_type, "float", width, bias),
@@ -138,15 +141,13 @@ def wgmma_view(
         "const __grid_constant__ fusec::TensorMap b_map",
     )
     return WgmmaView(
-        entry="matmul_wgmma",
-        banner=BANNER,
+        name="matmul_wgmma",
+        **HEAD,
         headers=("matmul_hopper.cuh", "matmul_tile.cuh", "types.cuh", "vector.cuh"),
         parameters=(*maps, *pointers(c_type, bias), *SIZES),
-        constants=(),
-        batch_offsets=(),
-        index_type="fusec::i64",
-        a=OperandView("a", a, True, "tile.batch"),
-        b=OperandView("b", b, True, "tile.batch"),
+        offsets=(),
+        a=OperandView("a", a, True, "a_map", "tile.batch"),
+        b=OperandView("b", b, True, "b_map", "tile.batch"),
         epilogue=epilogue(c_type, "float", width, bias),
         tile_n=tile_n,
         operand_type=c_type,
@@ -157,7 +158,7 @@ def wgmma_view(
 def split_k_view(cluster: int = 8, tile_n: int = 128, **options: object) -> SplitKView:
     plain = wgmma_view(tile_n=tile_n, **options)  # pyright: ignore[reportArgumentType]
     fields = {name: getattr(plain, name) for name in WgmmaView.__dataclass_fields__}
-    fields["entry"] = "matmul_split_k"
+    fields["name"] = "matmul_split_k"
     fields["headers"] = (
         "bulk_reduce.cuh",
         "grid.cuh",
@@ -181,7 +182,7 @@ def split_k_view(cluster: int = 8, tile_n: int = 128, **options: object) -> Spli
 
 
 def render(view: MatmulView) -> str:
-    return environment().get_template(f"{view.entry}.cu.j2").render(k=view)
+    return environment().get_template(f"{view.name}.cu.j2").render(k=view)
 
 
 def compile_source(text: str, arch: str) -> tuple[bytes, str]:
@@ -266,7 +267,7 @@ def disassemble(cubin: bytes, folder: Path) -> str:
 def test_uses_the_intended_instructions(name: str, tmp_path: Path):
     view, arch = VIEWS[name]
     sass = disassemble(compile_source(render(view), arch)[0], tmp_path)
-    missing = [i for i in INSTRUCTIONS[view.entry] if not re.search(i, sass)]
+    missing = [i for i in INSTRUCTIONS[view.name] if not re.search(i, sass)]
     assert not missing
     assert "LDL" not in sass
 
@@ -295,7 +296,7 @@ def test_turns_follow_the_rules_of_the_bulk_reduction():
         "named_barrier_sync",
         "spin_until(semaphore, turn)",
         "fence_proxy_async();",
-        "bulk_reduce_add(",
+        "add_sums(",
         "commit_group();",
         "wait_group<0>();",
         "store_release(semaphore, turn + 1)",

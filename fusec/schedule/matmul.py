@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from fusec.diagnostics import Unsupported
+from fusec.index.access import Facts, access_class
+from fusec.index.expression import Index
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
@@ -24,6 +26,7 @@ from fusec.schedule.matmul_choice import MatmulParameters, choose, shared_bytes
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Problem, bind, find_problem
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.pointwise_choice import accesses
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -80,10 +83,11 @@ class Matmul:
         problem = find_problem(fusion)
         assert isinstance(problem, Problem)
         chosen, _, facts = choose(problem, target, fusion.hints, traffic(fusion), overrides)
+        _assume_vectors(problem, chosen.vector_width, facts)
         wide, guards = needs_wide_index(fusion)
         parameters = chosen if chosen.wide_index else replace(chosen, wide_index=wide)
         assumed = tuple(
-            Guard(value, "%", by, "rows must begin at multiples of 16 bytes")
+            Guard(value, "%", by, "vector accesses need aligned rows")
             for value, by in facts.assumed
         )
         workspaces = _workspaces(fusion, problem, parameters)
@@ -108,6 +112,14 @@ class Matmul:
         )
 
 
+def _assume_vectors(problem: Problem, width: int, facts: Facts) -> None:
+    """Add the divisibility that the epilogue's vector accesses rely on."""
+    binding, _, lane = bind(problem, width)
+    fusion = problem.epilogue.fusion
+    for address, conditions, _ in accesses(fusion, Lowering(fusion, problem.domain, binding)):
+        access_class(address, conditions, lane, width, facts)
+
+
 def _tiles(problem: Problem, p: MatmulParameters) -> Dim:
     return problem.batches * ceildiv(problem.m, p.tile_m) * ceildiv(problem.n, p.tile_n)
 
@@ -119,9 +131,7 @@ def _grid(problem: Problem, p: MatmulParameters, target: Target) -> Dim:
     return tiles * (p.cluster * p.splits)
 
 
-def _workspaces(
-    fusion: Fusion, problem: Problem, p: MatmulParameters
-) -> tuple[Workspace, ...]:
+def _workspaces(fusion: Fusion, problem: Problem, p: MatmulParameters) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is, and the ticket counter."""
     if p.kernel != "split_k":
         return ()
@@ -150,9 +160,7 @@ def _arguments(
         read |= {problem.a.buffer, problem.b.buffer}
     written = {o.alias for o in fusion.outputs}
     inputs = tuple(
-        i
-        for i in fusion.inputs
-        if i.value in read or i.value.is_scalar or i.value.name in written
+        i for i in fusion.inputs if i.value in read or i.value.is_scalar or i.value.name in written
     )
     return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
 
@@ -170,13 +178,14 @@ def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
             )
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
     own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
-    stores = {}
+    stores: dict[str, Index] = {}
     roots: list[Instance] = []
     try:
         for output in epilogue.fusion.outputs:
             coordinates, conditions = lowering.home(output.value)
             strides = output_strides_in(epilogue.fusion, output)
-            stores[output.alias] = lowering.address(output.value, strides)
+            if output.alias is not None:
+                stores[output.alias] = lowering.address(output.value, strides)
             roots.append(lowering.at(output.value, coordinates, conditions))
     except Unsupported as error:
         return Refusal("operation", error.diagnostic.message)

@@ -15,9 +15,12 @@ CHUNK_BYTES = 16
 """What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
 
 TURN_SECONDS = 2.4e-6
-"""One hand-off in the chain of a split product: a bulk reduction completed and its flag seen (H200)."""
+"""One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
-# The part of the tensor cores' rate that a full wave of tiles reaches, measured on an H200 (8192^3).
+SPLIT_SECONDS = 3e-6
+"""What a split adds besides its turns: clusters start together and sum in shared memory."""
+
+# The part of the tensor cores' rate that full waves of tiles reach, measured on an H200 (8192^3).
 _RATE = {("wgmma", 256): 0.93, ("wgmma", 128): 0.85, ("split_k", 128): 0.85}
 # mma.sync reaches less of the rate where wgmma exists.
 _MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.21
@@ -31,7 +34,7 @@ _SIMT_RATE = 0.35
 class MatmulParameters:
     """The choices of a matrix product.
 
-    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (the same with K split), `mma`
+    kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
     (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile that take turns;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
@@ -120,7 +123,7 @@ def candidates(sizes: Sizes, allowed: Iterable[str]) -> Iterable[MatmulParameter
         steps = -(-sizes.k // 64)
         for cluster in (1, 2, 4, 8):
             for splits in range(1, 33):
-                if splits * cluster > 1 and steps >= 4 * splits * cluster:
+                if splits * cluster > 1 and steps >= 8 * splits * cluster:
                     yield MatmulParameters("split_k", 128, 128, 64, 4, cluster, splits)
     if "mma" in names:
         yield MatmulParameters("mma", 128, 128, 32, 3)
@@ -145,7 +148,8 @@ def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> f
     waves = -(-ctas // resident)
     # About half of the SMs saturate the memory.
     moved = bytes_ / (target.bandwidth * min(1.0, 2 * min(ctas, resident) / target.sms))
-    return max(waves * per_cta, moved) + (p.splits - 1) * TURN_SECONDS
+    split = SPLIT_SECONDS + (p.splits - 1) * TURN_SECONDS if p.kernel == "split_k" else 0.0
+    return max(waves * per_cta, moved) + split
 
 
 def choose(

@@ -29,7 +29,7 @@ def sums_dtype(operands: DType) -> DType:
 
 
 def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
-    """Return the epilogue: the bias of `linear`, the rounding of the result, and the other operations.
+    """Return the epilogue: the bias of `linear`, the result's rounding, and the other operations.
 
     The result has its own type before anything else reads it, so that a value does not depend on
     whether its product was fused with what follows.
@@ -87,5 +87,3 @@ def _needed(nodes: list[Node], fusion: Fusion) -> tuple[Node, ...]:
             kept.append(node)
             wanted.update(node.inputs)
     return tuple(reversed(kept))
-
-

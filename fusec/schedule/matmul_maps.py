@@ -13,7 +13,7 @@ _SWIZZLED = 64
 
 
 def map_names(problem: Problem) -> tuple[str, str]:
-    """Return the names of both maps: those of the buffers, with the side where they are the same."""
+    """Return the names of both maps: their buffers', with the side where the two are the same."""
     a, b = problem.a.buffer.name, problem.b.buffer.name
     return (f"{a}_rows_map", f"{b}_columns_map") if a == b else (f"{a}_map", f"{b}_map")
 
@@ -53,5 +53,5 @@ def batch_extent(atom: Atom) -> Dim:
     if isinstance(atom, Quotient):
         _, highest = atom.inner.bounds
         assert highest is not None
-        return (highest + atom.divisor).__floordiv__(atom.divisor)
+        return highest // atom.divisor + 1
     return atom.divisor

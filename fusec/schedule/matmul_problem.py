@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, Refusal, find_domain
-from fusec.index.expression import Index, Var, delinearize, index, linearize, of_var
+from fusec.index.expression import (
+    Index,
+    Quotient,
+    Remainder,
+    Var,
+    delinearize,
+    index,
+    linearize,
+    of_var,
+)
 from fusec.index.movement import PULL, Coordinates, pull
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import DType
@@ -49,8 +58,8 @@ class Operand:
 class Problem:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
-    batch_axes, row_axes, column_axes: axes of the product's result that make up each index; axes are
-    variables named by position, as in the domain of the epilogue.
+    batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
+    variables of the epilogue's domain.
     """
 
     node: Node
@@ -95,8 +104,8 @@ def find_problem(fusion: Fusion) -> Problem | Refusal:
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(node.output.shape))
     depth = Var("k", node.operands[0].shape[-1])
     left, right, columns = _coordinates(node, axes, depth)
-    a = _located(fusion, node.inputs[0], left, (*axes, depth))
-    b = _located(fusion, node.inputs[1], right, (*axes, depth))
+    a = _located(fusion, node.inputs[0], left)
+    b = _located(fusion, node.inputs[1], right)
     if isinstance(a, Refusal):
         return a
     if isinstance(b, Refusal):
@@ -110,14 +119,21 @@ def find_problem(fusion: Fusion) -> Problem | Refusal:
     outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
     split = _rows_from(outer, a[1], b[1])
     batch_axes, row_axes = outer[:split], outer[split:]
+    left_operand = _operand(a, batch_axes, row_axes, depth)
+    right_operand = _operand(b, batch_axes, column_axes, depth)
+    for operand in (left_operand, right_operand):
+        if isinstance(operand, Refusal):
+            return operand
+    assert isinstance(left_operand, Operand)
+    assert isinstance(right_operand, Operand)
     return Problem(
         node,
         batch_axes,
         row_axes,
         column_axes,
         depth.extent,
-        _operand(*a, batch_axes, row_axes, depth),
-        _operand(*b, batch_axes, column_axes, depth),
+        left_operand,
+        right_operand,
         epilogue,
         domain,
     )
@@ -146,13 +162,11 @@ def _batched(batch: list[Index], shape: tuple[Dim, ...]) -> list[Index]:
     return [index(0) if e == 1 else c for c, e in zip(own, shape, strict=True)]
 
 
-Located = tuple[Value, Mapping[Var, Dim], Dim]
+Located = tuple[Value, Index]
 
 
-def _located(
-    fusion: Fusion, value: Value, at: Coordinates, axes: tuple[Var, ...]
-) -> Located | Refusal:
-    """Return the input behind an operand, its strides along the axes and its offset."""
+def _located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
+    """Return the input behind an operand, and its address."""
     name = value.name
     while value not in fusion.input_of:
         node = fusion.producer[value]
@@ -165,46 +179,59 @@ def _located(
                 "from memory",
             )
         value, at = branch.operand, branch.coordinates
-    address = linearize(at, fusion.input_of[value].strides)
-    strides: dict[Var, Dim] = {}
-    for axis in axes:
-        stride = address.coefficient(axis)
-        if stride is None:
-            return Refusal("operand", f"operand `{name}` has no single stride along an axis")
-        strides[axis] = stride
-    return value, strides, address.constant
+    return value, linearize(at, fusion.input_of[value].strides)
 
 
-def _rows_from(outer: tuple[Var, ...], a: Mapping[Var, Dim], b: Mapping[Var, Dim]) -> int:
-    """Return the first of the trailing axes that can be one row index: B is the same for all of them
-    and A has one stride."""
+def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:
+    """Return the first of the trailing axes that can be one row index.
+
+    B is the same for all of them, and A has one stride.
+    """
     first, wanted = len(outer), None
     for position in reversed(range(len(outer))):
         axis = outer[position]
-        if axis.extent == 1:
-            first = position
-            continue
-        if b[axis] != 0 or (wanted is not None and a[axis] != wanted):
-            break
-        wanted, first = a[axis] * axis.extent, position
+        if axis.extent != 1:
+            stride = a.coefficient(axis)
+            if axis in b.variables or stride is None or wanted not in (None, stride):
+                break
+            wanted = stride * axis.extent
+        first = position
     return first
 
 
 def _operand(
-    buffer: Value,
-    strides: Mapping[Var, Dim],
-    offset: Dim,
-    batch: tuple[Var, ...],
-    own: tuple[Var, ...],
-    depth: Var,
-) -> Operand:
+    located: Located, batch: tuple[Var, ...], own: tuple[Var, ...], depth: Var
+) -> Operand | Refusal:
+    """Return an operand whose address is linear in its own axes and in K."""
+    buffer, address = located
+    zero = {axis: index(0) for axis in (*own, depth)}
+    strides = [address.coefficient(a) for a in (*own, depth) if a.extent != 1]
+    if None in strides:
+        return Refusal("operand", f"`{buffer.name}` has no single stride along an axis")
     number = of_var(Var(BATCH, product(a.extent for a in batch)))
     at = delinearize(number, [a.extent for a in batch])
-    base = linearize(at, [strides[a] for a in batch]) + index(offset)
-    rows = [strides[a] for a in own if a.extent != 1]
+    base = _merged(address.substitute(zero).substitute(dict(zip(batch, at, strict=True))))
+    rows = [address.coefficient(a) for a in own if a.extent != 1]
     return Operand(
-        buffer, base, rows[-1] if rows else None, strides[depth] if depth.extent != 1 else None
+        buffer,
+        base,
+        rows[-1] if rows else None,
+        address.coefficient(depth) if depth.extent != 1 else None,
     )
+
+
+def _merged(value: Index) -> Index:
+    """Return an index with x % (a * b) / a as x / a % b, which may join x / (a * b) to x / a."""
+    total = index(value.constant)
+    for atom, coefficient in value.terms:
+        new = Index(((atom, dim(1)),), dim(0))
+        if isinstance(atom, Quotient) and len(atom.inner.terms) == 1 and atom.inner.constant == 0:
+            ((inner, scale),) = atom.inner.terms
+            if isinstance(inner, Remainder) and scale == 1:
+                exact = inner.divisor.divide(atom.divisor)
+                new = new if exact is None else inner.inner // atom.divisor % exact
+        total = total + new * coefficient
+    return total
 
 
 def bind(problem: Problem, width: int) -> tuple[Mapping[Var, Index], Var, Var]:

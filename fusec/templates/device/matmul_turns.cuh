@@ -3,7 +3,7 @@
 // before any of them ends.
 #pragma once
 
-#include "address.cuh"
+#include "bulk_reduce.cuh"
 
 namespace fusec {
 
@@ -53,6 +53,11 @@ __device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) 
 template <int kThreads>
 __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
+}
+
+// Adds sums in shared memory to those in a work buffer; complete after commit_group and wait_group<0>.
+__device__ __forceinline__ void add_sums(float4* work, const float4* sums, u32 bytes) {
+  bulk_reduce_add(&work->x, &sums->x, bytes);
 }
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {

@@ -1,0 +1,226 @@
+"""The views of the matrix product templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fusec.codegen.ctext import compute_type, dim_text, storage_type
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.matmul_names import RESERVED, c_names, renamed
+from fusec.codegen.matmul_view import (
+    EpilogueView,
+    MatmulView,
+    MmaView,
+    OperandView,
+    SimtView,
+    SplitKView,
+    WgmmaView,
+)
+from fusec.codegen.names import Names
+from fusec.codegen.render import parameter
+from fusec.codegen.views import emit_store, head, store_plans
+from fusec.index.access import Facts
+from fusec.index.expression import Atom, Quotient, Var
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Fusion
+from fusec.schedule.matmul_choice import MatmulParameters, is_vector
+from fusec.schedule.matmul_epilogue import sums_dtype
+from fusec.schedule.matmul_maps import map_names
+from fusec.schedule.matmul_problem import BATCH, Operand, Problem, bind, find_problem
+from fusec.schedule.plan import Kernel, KernelPlan
+
+
+@dataclass(frozen=True)
+class _Context:
+    """A plan's problem in C names."""
+
+    fusion: Fusion
+    problem: Problem
+    parameters: MatmulParameters
+    names: Mapping[str, str]
+    facts: Facts
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
+    """Return the view of a matrix product kernel."""
+    parameters = kernel.parameters
+    assert isinstance(parameters, MatmulParameters)
+    names = c_names(kernel)
+    original = find_problem(plan.fusion)
+    fusion = renamed(plan.fusion, names)
+    problem = find_problem(fusion)
+    assert isinstance(problem, Problem)
+    assert isinstance(original, Problem)
+    context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
+    index_type = "fusec::i64" if parameters.wide_index else "int"
+    fields = {
+        **head(plan, kernel),
+        "parameters": tuple(parameter(replace(a, name=names[a.name])) for a in kernel.arguments),
+        "schedule": _sentence(problem, parameters),
+        "index_type": index_type,
+        "offsets": (),
+        "epilogue": _epilogue(context),
+        "tile_n": parameters.tile_n,
+    }
+    if parameters.kernel in ("wgmma", "split_k"):
+        maps = [names[m] for m in map_names(original)]
+        fields |= {
+            "constants": _constants(context, index_type, hopper=True),
+            "a": _mapped(problem.a, maps[0]),
+            "b": _mapped(problem.b, maps[1]),
+            "operand_type": storage_type(problem.dtype),
+            "stages": parameters.stages,
+        }
+        if parameters.kernel == "wgmma":
+            return WgmmaView(**fields)  # pyright: ignore[reportArgumentType]
+        partials, turns, tickets = (names[w.name] for w in plan.workspaces)
+        return SplitKView(
+            **fields,  # pyright: ignore[reportArgumentType]
+            cluster=parameters.cluster,
+            partials=partials,
+            turns=turns,
+            tickets=tickets,
+        )
+    fields |= {
+        "constants": _constants(context, index_type, hopper=False),
+        "offsets": _offsets(context),
+        "a": _pointed(context, problem.a),
+        "b": _pointed(context, problem.b),
+        "tile_m": parameters.tile_m,
+        "tile_k": parameters.tile_k,
+    }
+    if parameters.kernel == "simt":
+        acc = compute_type(sums_dtype(problem.node.output.dtype))
+        return SimtView(**fields, acc_type=acc)  # pyright: ignore[reportArgumentType]
+    return MmaView(
+        **fields,  # pyright: ignore[reportArgumentType]
+        operand_type=storage_type(problem.dtype),
+        stages=parameters.stages,
+        warp_m=64,
+        warp_n=32,
+    )
+
+
+def _sentence(problem: Problem, p: MatmulParameters) -> str:
+    how = {
+        "wgmma": "one CTA per SM over all tiles, bulk copies into wgmma",
+        "split_k": f"bulk copies into wgmma, K split over {p.splits} turns of {p.cluster} CTAs",
+        "mma": "one CTA per tile, asynchronous copies into mma.sync",
+        "simt": "one CTA per tile, multiply-adds",
+    }[p.kernel]
+    batch = "" if problem.batches == 1 else f"{problem.batches} times "
+    extents = f"{batch}{problem.m} x {problem.n} x {problem.k}"
+    return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
+
+
+def _mapped(operand: Operand, name: str) -> OperandView:
+    terms = operand.batch.terms
+    batch = _coordinate(terms[0][0]) if terms else "0"
+    return OperandView(operand.buffer.name, operand.k_major, True, name, batch)
+
+
+def _coordinate(atom: Atom) -> str:
+    """Return the coordinate along the batch axis of a tensor map."""
+    if isinstance(atom, Var):
+        return "tile.batch"
+    sign = "/" if isinstance(atom, Quotient) else "%"
+    ((inner, _),) = atom.inner.terms
+    return f"{_coordinate(inner)} {sign} {dim_text(atom.divisor).at_least(14)}"
+
+
+def _pointed(context: _Context, operand: Operand) -> OperandView:
+    vector = context.parameters.kernel == "mma" and is_vector(operand, context.facts)
+    return OperandView(operand.buffer.name, operand.k_major, vector)
+
+
+def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str, ...]:
+    problem, p = context.problem, context.parameters
+    lines = [
+        _constant(index_type, name, value)
+        for name, value in (("M", problem.m), ("N", problem.n), ("K", problem.k))
+    ]
+    if p.kernel == "wgmma":
+        lines.append(_constant("int", "batches", problem.batches))
+    if p.kernel == "split_k":
+        lines.append(f"constexpr int splits = {p.splits};  // clusters that take turns at a tile")
+    if not hopper:
+        lines += [
+            _constant(index_type, name, dim(0) if value is None else value)
+            for name, value in (
+                ("a_stride_m", problem.a.row),
+                ("a_stride_k", problem.a.depth),
+                ("b_stride_k", problem.b.depth),
+                ("b_stride_n", problem.b.row),
+            )
+        ]
+    return tuple(lines)
+
+
+def _constant(kind: str, name: str, value: Dim) -> str:
+    word = "constexpr" if value.is_const else "const"
+    return f"{word} {kind} {name} = {dim_text(value, wide=kind != 'int')};"
+
+
+def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
+    problem, p = context.problem, context.parameters
+    scopes = (
+        Scope("kernel", frozenset()),
+        Scope("batch", frozenset({Var(BATCH, problem.batches)})),
+        Scope("row", frozenset({Var("m", problem.m)})),
+        Scope("vector", frozenset({chunk})),
+        Scope("lane", frozenset({lane})),
+    )
+    return Emitter(
+        scopes,
+        Names([*context.names.values(), *RESERVED]),
+        context.facts,
+        lane=lane if p.vector_width > 1 else None,
+        width=p.vector_width,
+        aliases={chunk: Alias("n", p.vector_width)},
+        written=frozenset(o.alias for o in context.fusion.outputs if o.alias is not None),
+        wide=p.wide_index,
+        width_name="kWidth",
+    )
+
+
+def _offsets(context: _Context) -> tuple[str, ...]:
+    """Return the lines that define where the operands of a batch begin."""
+    problem = context.problem
+    _, chunk, lane = bind(problem, context.parameters.vector_width)
+    emitter = _emitter(context, chunk, lane)
+    kind = "fusec::i64" if context.parameters.wide_index else "int"
+    values = [(n, emitter.index(o.batch, 0)) for n, o in (("a", problem.a), ("b", problem.b))]
+    lines = [*emitter.take(0, "kernel"), *emitter.take(0, "batch")]
+    if problem.a.batch.variables or problem.b.batch.variables:
+        lines.insert(0, f"const {kind} batch = tile.batch;")
+    return (*lines, *(f"const {kind} {name}_offset = {text};" for name, text in values))
+
+
+def _epilogue(context: _Context) -> EpilogueView:
+    problem, width = context.problem, context.parameters.vector_width
+    binding, chunk, lane = bind(problem, width)
+    fusion, sums = problem.epilogue.fusion, problem.epilogue.sums
+    lowering = Lowering(fusion, problem.domain, binding)
+    emitter = _emitter(context, chunk, lane)
+    plans = store_plans(lowering, fusion.outputs)
+    for instance in _loads_of([p.instance for p in plans], sums.name):
+        emitter.cached[instance] = "acc[i]" if width > 1 else "acc[0]"
+    emitter.count(p.instance for p in plans)
+    for plan in plans:
+        emit_store(emitter, plan, 0)
+    loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
+    return EpilogueView(width, tuple(loads), emitter.take(0, "lane"), emitter.take(0, "after"))
+
+
+def _loads_of(roots: list[Instance], name: str) -> set[Instance]:
+    """Return the instances that stand for the sums."""
+    seen: set[Instance] = set()
+    stack = list(roots)
+    while stack:
+        instance = stack.pop()
+        if instance not in seen:
+            seen.add(instance)
+            stack.extend(instance.operands)
+    return {i for i in seen if i.kind == "load" and i.name == name}

@@ -1,0 +1,64 @@
+"""C names of a matrix product kernel: the user's own, where the templates do not use them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from fusec.codegen.names import Names
+from fusec.ir.dim import symbol
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.substitute import substitute_dims
+from fusec.schedule.plan import Kernel, SizeArgument
+
+RESERVED = frozenset([
+    "Acc", "Index", "K", "M", "N", "T", "a_column", "a_offset", "a_stride_k", "a_stride_m",
+    "a_tile", "acc", "b_offset", "b_row", "b_stride_k", "b_stride_n", "b_tile", "batch",
+    "batches", "c", "chunk", "chunks", "column", "depth", "e", "empty", "f", "fill", "finish",
+    "first_step", "full", "i", "index", "j", "k", "kAAsync", "kABytes", "kAColumns", "kAElements",
+    "kAKMajor", "kAPitch", "kARows", "kBAsync", "kBColumns", "kBKMajor", "kBPitch", "kBRows",
+    "kBand", "kCluster", "kConsumerRegisters", "kConsumers", "kFragments", "kMicro",
+    "kMultipliers", "kOwned", "kProducerRegisters", "kSlab", "kStageBytes", "kStageElements",
+    "kStages", "kThreads", "kTileK", "kTileM", "kTileN", "kWarpM", "kWarpN", "kWarpsN", "kWidth",
+    "lane", "last_step", "m", "n", "owned", "p", "parity", "part", "peer", "pieces", "previous",
+    "rank", "row", "s", "semaphore", "share", "shared", "slab", "splits", "stage", "stages",
+    "step", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket", "ticket_slot", "tile",
+    "tile_columns", "tile_index", "tile_k", "tile_m", "tile_n", "tile_rows", "tiles", "turn",
+    "value", "values", "warp", "warp_m", "warp_n", "warpgroup",
+])  # fmt: skip
+"""Names that the templates give to their own constants and variables."""
+
+
+def c_names(kernel: Kernel) -> Mapping[str, str]:
+    """Return the C name of each argument, by its name in the plan."""
+    names = Names([*RESERVED, kernel.name])
+    return {
+        a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
+        for a in kernel.arguments
+    }
+
+
+def renamed(fusion: Fusion, names: Mapping[str, str]) -> Fusion:
+    """Return the fusion with values and symbols called by their C names."""
+    sizes = {d.name: symbol(names[d.name]) for d in fusion.dims if d.name in names}
+    sized = substitute_dims(fusion, sizes)
+    dims = tuple(replace(d, name=names.get(d.name, d.name)) for d in fusion.dims)
+    new = {v: Value(names.get(v.name, v.name), v.type) for v in sized.values}
+
+    def operand(item: Operand) -> Operand:
+        return new[item] if isinstance(item, Value) else item
+
+    def node(old: Node) -> Node:
+        operands = tuple(operand(o) for o in old.operands)
+        return replace(old, operands=operands, outputs=tuple(new[v] for v in old.outputs))
+
+    return replace(
+        sized,
+        inputs=tuple(replace(i, value=new[i.value]) for i in sized.inputs),
+        nodes=tuple(node(n) for n in sized.nodes),
+        outputs=tuple(
+            replace(o, value=new[o.value], alias=names.get(o.alias, o.alias) if o.alias else None)
+            for o in sized.outputs
+        ),
+        dims=dims,
+    )
