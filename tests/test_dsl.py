@@ -133,7 +133,7 @@ SAME_CALLS = {
     ],
     "slice": [
         lambda fd, x: fd.ops.slice(
-            x, start_indices=[0, 2], end_indices=[4, 6], strides=[1, 1], manual_normalization=False
+            x, start_indices=[0, 2], end_indices=[4, 6], strides=[1, 1], manual_normalization=0
         ),
         lambda fd, x: fd.ops.slice(x, [0, 2], [4, 6]),
         lambda fd, x: fd.ops.slice(x, fd.define_vector([0, 2]), fd.define_vector([4, 6])),

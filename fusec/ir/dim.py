@@ -335,17 +335,29 @@ def mod(a: DimLike, b: DimLike) -> Dim:
 def minimum(a: DimLike, b: DimLike) -> Dim:
     """Return the smaller of two dims."""
     left, right = dim(a), dim(b)
-    if right.at_least(left):
+    if right.at_least(left) or _holds("min", left, right):
         return left
-    return right if left.at_least(right) else _of_atom(Call("min", left, right))
+    if left.at_least(right) or _holds("min", right, left):
+        return right
+    return _of_atom(Call("min", left, right))
 
 
 def maximum(a: DimLike, b: DimLike) -> Dim:
     """Return the larger of two dims."""
     left, right = dim(a), dim(b)
-    if left.at_least(right):
+    if left.at_least(right) or _holds("max", left, right):
         return left
-    return right if right.at_least(left) else _of_atom(Call("max", left, right))
+    if right.at_least(left) or _holds("max", right, left):
+        return right
+    return _of_atom(Call("max", left, right))
+
+
+def _holds(function: str, value: Dim, part: Dim) -> bool:
+    """Return whether `value` is already the min or max of `part` and another."""
+    if len(value.terms) != 1 or len(value.terms[0][0]) != 1 or value.terms[0][1] != 1:
+        return False
+    atom = value.terms[0][0][0]
+    return isinstance(atom, Call) and atom.function == function and part in (atom.left, atom.right)
 
 
 def product(dims: Iterable[DimLike]) -> Dim:

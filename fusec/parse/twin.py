@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import keyword
 import math
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -24,11 +25,9 @@ def to_python(fusion: Fusion) -> str:
     """Return a script that defines `fusion`; loading it gives an equal fusion."""
     writer = _Writer(fusion)
     body = [*writer.declarations(), *(writer.node(n) for n in fusion.nodes), *writer.ends()]
-    title = fusion.doc.strip() or f"The fusion {fusion.name}."
     functions = sorted({"DataType", "FusionDefinition", *writer.imports})
     head = [
-        _docstring(title),
-        "",
+        *([_docstring(fusion.doc), ""] if fusion.doc else []),
         f"from fusec import {', '.join(functions)}",
         "",
         f"with {writer.opening()} as fd:",
@@ -60,8 +59,7 @@ class _Writer:
         return self._names.get(name, name)
 
     def opening(self) -> str:
-        doc = f", doc={self.fusion.doc!r}" if self.fusion.doc else ""
-        return f'FusionDefinition("{self.fusion.name}"{doc})'
+        return f'FusionDefinition("{self.fusion.name}")'
 
     def declarations(self) -> Iterable[str]:
         strides = [f for f in self.fusion.dims if "." in f.name]
@@ -71,7 +69,7 @@ class _Writer:
         for entry in self.fusion.inputs:
             yield self._input(entry)
         for fact in strides:
-            yield f"fd.set_hint({fact.name!r}, {fact.default})"
+            yield f'fd.set_hint("{fact.name}", {fact.default})'
 
     def _dim(self, fact: DimFact) -> str:
         options = [f"{fact.name!r}", str(fact.default)]
@@ -202,8 +200,8 @@ class _Writer:
     def ends(self) -> Iterable[str]:
         for pin in self.fusion.pins:
             values = ", ".join(self.name(v) for v in pin.values)
-            scheduler = f', scheduler="{pin.scheduler}"' if pin.scheduler else ""
-            yield f'fd.pin("{pin.name}", [{values}]{scheduler})'
+            scheduler = [f'scheduler="{pin.scheduler}"'] if pin.scheduler else []
+            yield _call("fd.pin", [f'"{pin.name}"', f"[{values}]", *scheduler])
         for output in self.fusion.outputs:
             options = [self.name(output.value.name)]
             if output.alias is not None:
@@ -218,7 +216,17 @@ def _call(head: str, arguments: Sequence[str]) -> str:
     line = f"{head}({', '.join(arguments)})"
     if len(line) + 4 <= _WIDTH:
         return line
-    return "\n".join([f"{head}(", *(f"    {a}," for a in arguments), ")"])
+    return "\n".join([f"{head}(", *(_wrapped(f"{a},") for a in arguments), ")"])
+
+
+def _wrapped(argument: str) -> str:
+    """Return an argument on a line of its own; a long list goes on below its first element."""
+    inner = " " * (4 + argument.find("[") + 1)
+    short = len(argument) <= _WIDTH - 8
+    return f"    {argument}" if short else textwrap.fill(
+        argument, _WIDTH - 4, initial_indent="    ", subsequent_indent=inner,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def _method(name: str) -> str:

@@ -124,6 +124,8 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
     """Return an argument without handles: values, numbers, dims, dtypes and lists of these."""
     if kind == "dtype":
         return as_dtype(value)
+    if kind == "bool" and isinstance(value, int):
+        return bool(value)  # nvFuser prints flags as 0 and 1
     if isinstance(value, Handle):
         if value.definition is not definition:
             raise FusecError(f"`{value!r}` belongs to another FusionDefinition")

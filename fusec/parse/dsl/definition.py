@@ -40,8 +40,12 @@ class FusionDefinition:
     def __init__(
         self, id: Any = None, *_: Any, name: str | None = None, doc: str = "", **options: Any
     ) -> None:
-        """Start an empty definition; a string in the first place is its name."""
+        """Start an empty definition; a string in the first place is its name.
+
+        Without `doc` the script's docstring describes the fusion.
+        """
         place = here()
+        doc = doc or (place.doc if place is not None else "")
         source = "" if place is None else place.span.file
         own = (id if isinstance(id, str) else name) or fusion_name(source)
         with placed():
@@ -241,7 +245,9 @@ class FusionDefinition:
             arguments = calls.named_arguments(op, args, given)
 
             def apply(read: tuple[list[Any], dict[str, Any]]) -> None:
-                names = result_names(self._builder, place, own, len(handles) or len(op.results))
+                # A shape has as many results as its operand has dims.
+                count = -1 if op.name == "shape" else len(op.results)
+                names = result_names(self._builder, place, own, count)
                 results = self._builder.call(op.name, *read, names=names, span=_span(place))
                 if not handles:
                     handles.extend(calls.handle_of(self, r) for r in results)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import linecache
 import re
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import CodeType, FrameType
@@ -23,10 +24,11 @@ _SHOWN_WIDTH = 200
 
 @dataclass(frozen=True)
 class Place:
-    """A call in a script: its span and the names on the left of its assignment."""
+    """A call in a script: its span, the names that it is assigned to, the script's docstring."""
 
     span: Span
     targets: tuple[str, ...] = ()
+    doc: str = ""
 
 
 def is_own(frame: FrameType) -> bool:
@@ -39,7 +41,10 @@ def here() -> Place | None:
     frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
     while frame is not None and is_own(frame):
         frame = frame.f_back
-    return None if frame is None else of_frame(frame.f_code, frame.f_lasti, frame.f_lineno)
+    if frame is None:
+        return None
+    place = of_frame(frame.f_code, frame.f_lasti, frame.f_lineno)
+    return replace(place, doc=inspect.cleandoc(frame.f_globals.get("__doc__") or ""))
 
 
 @contextmanager
