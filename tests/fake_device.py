@@ -1,0 +1,94 @@
+"""A device in host memory: launches call Python functions with the packed arguments."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+PointerList = Sequence[int]
+
+
+def _attribute() -> SimpleNamespace:
+    return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
+
+
+class FakeDevice:
+    """Stands in for fusec.run.device.Device; `kernels` are functions of the argument pointers."""
+
+    def __init__(self, kernels: dict[str, Callable[..., None]]) -> None:
+        """Start without memory."""
+        self.kernels = kernels
+        self.blocks: dict[int, np.ndarray] = {}
+        self.launched: list[tuple[str, Any]] = []
+        self.attributes: list[dict[str, int]] = []
+        self.driver = SimpleNamespace(
+            CUlaunchConfig=SimpleNamespace,
+            CUlaunchAttribute=lambda: SimpleNamespace(
+                value=SimpleNamespace(clusterDim=SimpleNamespace())
+            ),
+            CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster"),
+        )
+        self.stream = 0
+
+    def load(self, cubin: bytes, entry: str) -> Any:
+        """Return the kernel as its function."""
+        return entry
+
+    def function_attributes(self, function: Any, values: dict[str, int]) -> None:
+        """Record the attributes."""
+        self.attributes.append(values)
+
+    def allocate(self, size: int, what: str) -> int:
+        """Return the address of host memory."""
+        block = np.zeros(size + 256, np.uint8)
+        address = -(-block.ctypes.data // 256) * 256
+        self.blocks[address] = block
+        return address
+
+    def free(self, address: int) -> None:
+        """Forget the memory."""
+        del self.blocks[address]
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        """Fill memory."""
+        ctypes.memset(address, byte, size)
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        """Copy in."""
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+
+    def download(self, address: int, size: int) -> np.ndarray:
+        """Copy out."""
+        data = np.empty(size, np.uint8)
+        ctypes.memmove(data.ctypes.data, address, size)
+        return data
+
+    def copy(self, target: int, source: int, size: int) -> None:
+        """Copy."""
+        ctypes.memmove(target, source, size)
+
+    def synchronise(self, what: str = "") -> None:
+        """Nothing is asynchronous here."""
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Launch."""
+        assert function == "cuLaunchKernelEx"
+        config, entry, pointers, _ = arguments
+        self.launched.append((entry, config))
+        self.kernels[entry](pointers)
+
+
+def argument(pointers: int, index: int, kind: Any) -> Any:
+    """Return argument `index` of a launch as a ctypes value."""
+    address = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))[index]
+    return ctypes.cast(address, ctypes.POINTER(kind))[0]
+
+
+def array_at(address: int, count: int, dtype: Any) -> np.ndarray:
+    """Return memory as a writable array."""
+    size = count * np.dtype(dtype).itemsize
+    return np.frombuffer((ctypes.c_uint8 * size).from_address(address), dtype=dtype)
