@@ -28,7 +28,7 @@ def protect_inputs(fusion: Fusion) -> Fusion:
         writer = fusion.producer[output.value]
         readers = [n for n in fusion.users.get(target, ()) if n is not writer]
         late = _reaches(fusion, before, writer, readers)
-        if late or not _reads_in_place(fusion, target, output.value):
+        if late or not reads_in_place(fusion, target, output.value):
             return protect_inputs(_copied(fusion, output))
         before.setdefault(writer, []).extend(readers)
     return fusion
@@ -64,7 +64,7 @@ def _reaches(
     return False
 
 
-def _reads_in_place(fusion: Fusion, target: Value, written: Value) -> bool:
+def reads_in_place(fusion: Fusion, target: Value, written: Value) -> bool:
     """Return whether every value computed from the input lies along the input's own dims."""
     identity: Axes = tuple(range(target.rank))
     axes: dict[Value, Axes] = {target: identity}
