@@ -83,8 +83,9 @@ class _Dump:
         lines = [f"g{{({segment.scheduler})"]
         if self.head:
             lines.append(f"group id: {segment.id}")
+        read = {v for node in segment.nodes for v in node.inputs}
         ends = (
-            ("inputs", [i.value for i in segment.fusion.inputs]),
+            ("inputs", [i.value for i in segment.fusion.inputs if i.value in read]),
             ("outputs", [o.value for o in segment.fusion.outputs]),
         )
         for title, values in ends:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops import find
-from fusec.segment.offers import moves
+from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.segmented import Decision
 
 
@@ -18,7 +18,7 @@ def copy_where_moved(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
         if output.alias is None or is_copy(fusion, output.value):
             continue
         target = next(i.value for i in fusion.inputs if i.value.name == output.alias)
-        if moves(fusion, target) is not None:
+        if not reads_in_place(fusion, target, output.value):
             late.append(output)
     return copy_last(fusion, late)
 
@@ -45,5 +45,6 @@ def copy_last(fusion: Fusion, outputs: Iterable[Output]) -> tuple[Fusion, tuple[
 
 
 def is_copy(fusion: Fusion, value: Value) -> bool:
-    """Return whether a value is made by a copy."""
-    return fusion.producer[value].op.name in ("set", "segment_set")
+    """Return whether a value is a copy that nothing reads: its writing can come last."""
+    copy = fusion.producer[value].op.name in ("set", "segment_set")
+    return copy and value not in fusion.users

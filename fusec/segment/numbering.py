@@ -120,7 +120,8 @@ class Numbering:
         if extent.is_const:
             return str(extent.value)
         text = _expression(extent, self.symbols)
-        return text if " " not in text else f"( {text} )"
+        bare = len(extent.terms) == 1 and len(extent.terms[0][0]) == extent.terms[0][1] == 1
+        return text if bare else f"( {text} )"
 
 
 def _float_letter(value: Value) -> str:

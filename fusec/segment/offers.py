@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion
+from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.protocol import Estimate, Refusal, Scheduler
 from fusec.target import Target
 
@@ -85,32 +86,13 @@ class Offers:
 def in_place_hazard(segment: Fusion) -> Refusal | None:
     """Return why a kernel for the segment must not write into its input, or None.
 
-    It may where every read of the input happens at the element that is written: nothing moves the
-    input's elements before elementwise operations or reductions use them up.
+    It may where every element of the input is read for the element that overwrites it alone.
     """
     for output in segment.outputs:
         if output.alias is None:
             continue
         target = next(i.value for i in segment.inputs if i.value.name == output.alias)
-        mover = moves(segment, target)
-        if mover is not None:
+        if not reads_in_place(segment, target, output.value):
             names = f"`{output.value.name}` is written into `{target.name}`"
-            because = f"{names}, which `{mover}` reads elsewhere"
-            return Refusal("in_place", because)
-    return None
-
-
-def moves(fusion: Fusion, target: Value) -> str | None:
-    """Return the name of a value that has elements of `target` at other places, or None."""
-    stack, seen = [target], {target}
-    while stack:
-        for user in fusion.users.get(stack.pop(), ()):
-            identity = user.op.family == "pointwise" or user.op.name in ("set", "segment_set")
-            stays = identity and user.output.shape == target.shape
-            if user.op.family not in ("reduction", "scalar") and not stays:
-                return user.output.name
-            for result in user.outputs:
-                if identity and result not in seen:
-                    seen.add(result)
-                    stack.append(result)
+            return Refusal("in_place", f"{names}, which is read for other elements too")
     return None
