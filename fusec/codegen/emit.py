@@ -53,6 +53,7 @@ class Emitter:
 
     scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
     written: names of buffers that the kernel writes, never read through the non-coherent path.
+    given: texts of instances that the family has computed already, in their compute types.
     """
 
     scopes: tuple[Scope, ...]
@@ -68,6 +69,7 @@ class Emitter:
         default_factory=dict[tuple[int, str], list[str]]
     )
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
+    given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
     _read_in: dict[Instance, int] = field(default_factory=dict[Instance, int])
@@ -89,7 +91,7 @@ class Emitter:
             if instance in seen:
                 continue
             seen.add(instance)
-            if instance.kind != "reduced":
+            if instance.kind != "reduced" and instance not in self.given:
                 self.uses.update(instance.operands)
                 stack.extend(instance.operands)
                 scope = self.scope_of(instance.variables)
@@ -120,6 +122,8 @@ class Emitter:
 
     def ref(self, instance: Instance, phase: int) -> Text:
         """Return the text of an instance's value in its compute type, emitting what it needs."""
+        if instance in self.given:
+            return self.given[instance]
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None
