@@ -436,3 +436,32 @@ def test_slices_of_symbolic_extents() -> None:
     assert end(h // 2 * 3) == "min((H // 2) * 3, H)"
     trusted = builder.apply("slice", x, [0], [3], None, True)
     assert trusted.shape == (3,)
+
+
+def test_calls_of_a_composite_are_placed_at_its_span() -> None:
+    builder = GraphBuilder()
+    x, w = builder.input("x", BF16, [3, 4]), builder.input("w", BF16, [4])
+    span = Span("f.yaml", 5, 9)
+    (y,) = builder.call("layer_norm", [x, w], {"norm_shape": [4]}, span=span)
+    fusion = finished(builder, builder.apply("neg", y))
+    assert {n.span for n in fusion.nodes[:-1]} == {span}
+    assert fusion.nodes[-1].span is None
+
+
+@pytest.mark.parametrize(
+    ("extents", "message"),
+    [
+        (["H - 9"], "dim 0 of `x` is H - 9, which is -1 at default sizes"),
+        (["H", 2**31, 2**31], "`full_1` is f32[H, 2147483648, 2147483648]"),
+    ],
+)
+def test_sizes_that_no_memory_holds(extents: list[Any], message: str) -> None:
+    builder = GraphBuilder()
+    h = builder.declare_dim("H", 8)
+    shape = [{"H": h, "H - 9": h - 9}.get(e, e) for e in extents]
+    source = builder.input("x", F32, shape) if extents == ["H - 9"] else None
+    value = builder.apply("neg", source) if source else builder.apply("full", shape, 0.0, "f32")
+    builder.output(value)
+    with pytest.raises(FusecError) as caught:
+        builder.finish()
+    assert message in str(caught.value)

@@ -23,6 +23,7 @@ from fusec.ops.arguments import (
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
+from fusec.ops.limits import check_sizes
 from fusec.ops.shapes import broadcast_shape
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -49,6 +50,7 @@ class GraphBuilder(InputBuilder):
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
         self._pins: list[Pin] = []
+        self._call_span: Span | None = None
 
     def call(
         self,
@@ -62,13 +64,18 @@ class GraphBuilder(InputBuilder):
         """Call an operation and return its results.
 
         Operands follow `op.operands`: numbers and None are allowed, a list where the kind is
-        `operands`. Scalar integers may come back as Const.
+        `operands`. Scalar integers may come back as Const. Calls made by a call, as those of a
+        composite, are placed at its span.
         """
         definition = find(op, span)
+        outer, span = self._call_span, span or self._call_span
+        self._call_span = span
         try:
             results = self._call(definition, operands, turned_pads(attributes), names, span)
         except FusecError as error:
             raise self._placed(error, operands, span) from None
+        finally:
+            self._call_span = outer
         return results
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
@@ -316,6 +323,7 @@ class GraphBuilder(InputBuilder):
             source=self.source,
         )
         verify(fusion)
+        check_sizes(fusion)
         return fusion
 
     def _final_input(

@@ -112,6 +112,13 @@ def _number(name: str, operands: Operands) -> DType:
     return dtype
 
 
+def _full_width(name: str, operands: Operands) -> DType:
+    dtype = _floating(name, operands)
+    if dtype.is_half:
+        raise Unsupported(f"`{name}` of {dtype}: half types are computed in f32, and steps differ")
+    return dtype
+
+
 def _whole(name: str, operands: Operands) -> DType:
     dtype = common_type(name, operands)
     if dtype.is_float:
@@ -137,6 +144,8 @@ NUMBER = DTypeRule(_number, _in_result)
 """The promoted type; bool is refused."""
 FLOAT = DTypeRule(_floating, _in_result)
 """The promoted type; integers and bools become floats."""
+FULL_WIDTH = DTypeRule(_full_width, _in_result)
+"""As FLOAT; half types are refused."""
 WHOLE = DTypeRule(_whole, _in_result)
 """The promoted type; floats are refused."""
 INTEGER = DTypeRule(_integer, _in_result)

@@ -9,7 +9,7 @@ from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import FLOAT, INTEGER, NUMBER, PROMOTE
+from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE
 from fusec.ops.lazy import np
 
 
@@ -156,7 +156,7 @@ def atan2(a: Array, b: Array) -> Array:
     return np.arctan2(a, b)
 
 
-@pointwise(cuda="fusec::nextafter({a}, {b})", dtype=FLOAT, cost=Cost(10), accuracy=2)
+@pointwise(cuda="fusec::nextafter({a}, {b})", dtype=FULL_WIDTH, cost=Cost(10), accuracy=2)
 def nextafter(a: Array, b: Array) -> Array:
     """Return the next float after a towards b; the reference steps in double precision."""
     return np.nextafter(a, b)
