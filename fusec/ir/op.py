@@ -20,8 +20,8 @@ REQUIRED = object()
 class Param:
     """A parameter of an operation.
 
-    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`; an operand
-    may have a number as default. `kind` of an attribute: `dims` (a set of dims), `axis` (one dim),
+    `kind` of a tensor parameter: `operand`, `operands` (a list, as in cat) or `optional`; a number
+    may be an operand's default. `kind` of an attribute: `dims` (a set of dims), `axis` (one dim),
     `int`, `float`, `bool`, `str`, `dtype`, `shape` (sizes that may be symbolic), `size` (one size),
     `ints`, `mask` (bools).
     """
@@ -67,7 +67,7 @@ class OpDef:
     compute: the types that the operands are converted to before the operation, from the operands'
         and the result's type (half types are computed in f32).
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
-        operands as `{name}`; for a reduction the combiner's name in device/combine.cuh as `default`.
+        operands as `{name}`; for a reduction the name of its combiner in device/, as `default`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
     accuracy: error of the CUDA expression in units in the last place of the compute type.
     discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
