@@ -137,22 +137,13 @@ def test_anonymous_dims_and_facts() -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        Const(
-            True,
-            BOOL,
-        ),
+        Const(True, BOOL),
         Const(3, I64),
         Const(-7, I64),
-        Const(
-            1e-5,
-            F64,
-        ),
+        Const(1e-5, F64),
         Const(0.5, F32),
         Const(-0.0, F32),
-        Const(
-            1e300,
-            F64,
-        ),
+        Const(1e300, F64),
         Const(float("inf"), F32),
         Const(float("-inf"), BF16),
         Const(float("nan"), F32),

@@ -106,9 +106,7 @@ def test_numbers_are_those_of_yaml_1_2() -> None:
 
 def test_literals() -> None:
     """Constants are f64, i64 and bool, or typed by a call of the dtype."""
-    fusion = body(
-        "a = where(true, x, -inf); b = add(a, 3); c = add(b, f32(0.5)); y = add(c, nan)"
-    )
+    fusion = body("a = where(true, x, -inf); b = add(a, 3); c = add(b, f32(0.5)); y = add(c, nan)")
     constants = [o for n in fusion.nodes for o in n.operands if isinstance(o, Const)]
     assert [(repr(c.value), c.dtype.name) for c in constants] == [
         ("True", "bool"),
@@ -280,7 +278,9 @@ def _timed(action) -> float:
     return time.perf_counter() - start
 
 
-@pytest.mark.parametrize("doc", ["one line", "two: words", "# hash", "a\nb\n", " lead", "'q\" \\ é"])
+@pytest.mark.parametrize(
+    "doc", ["one line", "two: words", "# hash", "a\nb\n", " lead", "'q\" \\ é"]
+)
 def test_docs_of_any_text(doc: str) -> None:
     """A description may hold anything that YAML can quote."""
     import json

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from pathlib import Path
+
 import pytest
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, InternalError, Unsupported
+from fusec.ir.text import to_text
 from fusec.parse import read_file, read_text
 
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 HEAD = """\
 fusion: f
 dims: {B: 4, H: 8}
@@ -139,7 +144,9 @@ def test_names_must_be_identifiers() -> None:
     """Names of inputs, dims and fusions are identifiers."""
     check_error(with_input('"a; b": f32[H]'), 5, 3, "is not an identifier")
     check_error(with_dims("{B: 4, H: 8, a-b: 1}"), 2, 20, "is not an identifier")
-    check_error(HEAD.replace("fusion: f", "fusion: 3f") + "outputs: [x]\n", 1, 9, "not an identifier")
+    check_error(
+        HEAD.replace("fusion: f", "fusion: 3f") + "outputs: [x]\n", 1, 9, "not an identifier"
+    )
 
 
 @pytest.mark.parametrize(
@@ -178,9 +185,9 @@ def test_a_duplicate_key_names_both_places() -> None:
 
 def test_sizes_whose_product_overflows() -> None:
     """A tensor's bytes are counted in 64 bits."""
-    check_error(with_dims("{B: 4, H: 9223372036854775807}"), 4, 3, "too large")
+    check_error(with_dims("{B: 4, H: 9223372036854775807}"), 4, 3, "bytes at default sizes")
     text = with_ops("y = expand(broadcast(x, [false, false, true]), [B, H, 1152921504606846976])")
-    check_error(text, 7, 9, "too large")
+    check_error(text, 7, 9, "bytes at default sizes")
 
 
 @pytest.mark.parametrize(
@@ -337,6 +344,59 @@ def test_alias_bombs_do_not_explode() -> None:
         lines.append(f"{name}: &{name} [{', '.join([f'*{previous}'] * 9)}]")
     with pytest.raises(FusecError, match="aliases expand"):
         read_text("\n".join(lines))
+
+
+def test_sizes_do_not_explode() -> None:
+    """Squaring a sum again and again is refused long before it takes time."""
+    ops = ["s0 = add(n, m)", *(f"s{k} = mul(s{k - 1}, s{k - 1})" for k in range(1, 40))]
+    head = HEAD.replace("w: f32[H]", "n: i64\n  m: i64")
+    check_error(with_ops(*ops, "y = relu(x)", head=head), 16, 10, "too many terms")
+
+
+WORDS = (
+    *("[", "]", "{", "}", ",", ":", "(", ")", "=", "//", "%", "#", "|", ">", "'", '"', "?", "~"),
+    *(
+        "0",
+        "-1",
+        "1e400",
+        "inf",
+        "nan",
+        "null",
+        "none",
+        "true",
+        "y",
+        "B",
+        "f32",
+        "_",
+        "é",
+        "9" * 30,
+    ),
+    *("*a", "&a ", "!x ", "---", "...", "dims=", "segments", "alias", "size(x, 0)", "x.stride0"),
+    *("\n", "\t", "  ", ""),
+)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_damaged_files_give_errors(path: Path) -> None:
+    """Whatever the text, the reader returns a fusion or raises a FusecError that renders."""
+    generator = random.Random(path.stem)
+    original = path.read_text()
+    refused = 0
+    for _ in range(60):
+        text = original
+        for _ in range(generator.randint(1, 3)):
+            start = generator.randrange(len(text))
+            end = start + generator.choice((0, 0, 1, 2, 5, 20))
+            text = text[:start] + generator.choice(WORDS) + text[end:]
+        try:
+            fusion = read_text(text)
+        except InternalError:
+            raise
+        except FusecError as error:
+            refused += bool(error.render())
+        else:
+            assert read_text(to_text(fusion)) == fusion
+    assert refused > 20
 
 
 def test_what_is_known_but_not_supported() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from fusec import ops
@@ -31,7 +31,7 @@ _SIZE_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
     "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
 }  # fmt: skip
 _SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
-_MAX_TERMS = 1024
+_MAX_TERMS = 256
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -81,9 +81,17 @@ class Calls:
             else:
                 attributes[param.name] = self._attribute(given[param.name], op, param)
         try:
-            return tuple(self._builder.call(op.name, operands, attributes, names=names, span=span))
+            results = self._builder.call(op.name, operands, attributes, names=names, span=span)
         except FusecError as error:
             raise error.at(span) from None
+        for result in results:
+            self._check_terms((*result.shape, *filter(None, [result.type.dim])), tree)
+        return results
+
+    def _check_terms(self, sizes: Iterable[Dim], tree: Tree) -> None:
+        """Raise FusecError for sizes that grow out of hand: squaring a sum doubles its degree."""
+        if any(len(size.terms) > _MAX_TERMS for size in sizes):
+            raise FusecError("the size has too many terms", span=self._span(tree))
 
     def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
         name = tree.name.text
@@ -306,9 +314,7 @@ class Calls:
     def _infix(self, tree: Infix, left: Dim, right: Dim) -> Dim:
         if tree.operator in ("//", "%") and right == 0:
             raise FusecError("division by zero", span=self._span(tree))
-        # Products of sums grow exponentially; real sizes have a few terms.
-        if len(left.terms) * len(right.terms) > _MAX_TERMS:
-            raise FusecError("the size has too many terms", span=self._span(tree))
+        self._check_terms((left, right), tree)
         match tree.operator:
             case "+":
                 return left + right

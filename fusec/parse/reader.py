@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping as MappingOf
@@ -81,7 +80,6 @@ class _Reader:
         fusion = _with_hints(builder.finish(), declared.hints)
         if segments is not None and not _is_empty(segments):
             fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
-        _check_sizes(fusion)
         return fusion
 
     def _check_fields(self, root: Mapping) -> None:
@@ -271,30 +269,3 @@ def _with_hints(fusion: Fusion, hints: MappingOf[str, int]) -> Fusion:
             raise FusecError(f"no input has the run-time stride `{name}`")
     dims = (replace(d, default=hints.get(d.name, d.default)) for d in fusion.dims)
     return replace(fusion, dims=tuple(dims))
-
-
-def _check_sizes(fusion: Fusion) -> None:
-    """Raise FusecError where a tensor has more bytes than a 64-bit integer counts."""
-    spans = {i.value: i.span for i in fusion.inputs}
-    spans |= {v: n.span for n in fusion.nodes for v in n.outputs}
-    checked: dict[object, int] = {}
-    for value, span in spans.items():
-        if value.shape not in checked:
-            try:
-                sizes = [d.evaluate(fusion.hints) for d in value.shape]
-            except FusecError as error:
-                raise error.at(span) from None
-            for size, extent in zip(sizes, value.shape, strict=True):
-                if size < 0:
-                    raise FusecError(
-                        f"size `{extent}` of `{value.name}` is {size} at the default sizes",
-                        span=span,
-                    )
-            checked[value.shape] = math.prod(sizes)
-        if checked[value.shape] * value.dtype.size >= 2**63:
-            raise FusecError(
-                f"`{value.name}` is too large: {value.type} has {checked[value.shape]} elements "
-                "at the default sizes",
-                span=span,
-                help="its bytes do not fit into 64 bits; use smaller sizes",
-            )
