@@ -173,7 +173,8 @@ class Device:
 
     def load(self, cubin: bytes, entry: str) -> Any:
         """Return the function `entry` of a cubin."""
-        module = self.call("cuModuleLoadData", cubin, what=f"loading kernel `{entry}`")
+        image = np.frombuffer(cubin, np.uint8)
+        module = self.call("cuModuleLoadData", image.ctypes.data, what=f"loading kernel `{entry}`")
         self._modules.append(module)
         return self.call("cuModuleGetFunction", module, entry.encode(), what=f"kernel `{entry}`")
 
@@ -192,14 +193,18 @@ class Device:
 
     def upload(self, address: int, array: Array) -> None:
         """Copy a contiguous array to the device and wait."""
+        # In the stream, which does not wait for copies outside it.
         if array.nbytes:
-            self.call("cuMemcpyHtoD", address, array.ctypes.data, array.nbytes)
+            given = (address, array.ctypes.data, array.nbytes, self.stream)
+            self.call("cuMemcpyHtoDAsync", *given)
+            self.synchronise()
 
     def download(self, address: int, size: int) -> Array:
         """Return `size` bytes of device memory."""
         data = np.empty(size, np.uint8)
         if size:
-            self.call("cuMemcpyDtoH", data.ctypes.data, address, size)
+            self.call("cuMemcpyDtoHAsync", data.ctypes.data, address, size, self.stream)
+            self.synchronise()
         return data
 
     def copy(self, target: int, source: int, size: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
+from time import perf_counter
 from typing import Any
 
 from fusec.hostir.program import Launch
@@ -14,6 +15,9 @@ from fusec.run.execute import Bound
 
 FLUSH_BYTES = 256 << 20
 """Written before each run: several times the largest L2 cache."""
+
+WARMUP_SECONDS = 0.05
+MOST_WARMUPS = 1000
 
 
 @dataclass(frozen=True)
@@ -39,14 +43,12 @@ def share_of_bandwidth(moved: int, seconds: float, device: Device) -> float:
     return moved / seconds / device.facts.bandwidth if seconds else 0.0
 
 
-def measure(bound: Bound, repeats: int = 20, warmup: int = 3) -> Timing:
+def measure(bound: Bound, repeats: int = 20) -> Timing:
     """Time a bound program; its outputs and in-place inputs change."""
     device = bound.device
     flush = device.allocate(FLUSH_BYTES, "flushing the L2 cache")
     try:
-        for _ in range(warmup):
-            bound.run()
-        device.synchronise("warming up")
+        _warm_up(bound)
         totals: list[float] = []
         launches = [s for s in bound.steps if isinstance(s.instruction, Launch)]
         parts: list[list[float]] = [[] for _ in launches]
@@ -69,6 +71,16 @@ def measure(bound: Bound, repeats: int = 20, warmup: int = 3) -> Timing:
         assert isinstance(step.instruction, Launch)
         kernels.append(KernelTime(step.instruction.kernel, step.instruction.segment, median(part)))
     return Timing(median(totals), tuple(kernels), repeats)
+
+
+def _warm_up(bound: Bound) -> None:
+    """Run until the clocks have risen."""
+    began = perf_counter()
+    for count in range(MOST_WARMUPS):
+        bound.run()
+        bound.device.synchronise("warming up")
+        if count >= 2 and perf_counter() - began > WARMUP_SECONDS:
+            break
 
 
 def _time(device: Device, issues: Sequence[Callable[[], None]]) -> list[float]:
