@@ -249,6 +249,14 @@ def test_copies_are_read_through_and_outputs_take_their_place() -> None:
     assert lines(remove_copies(fusion)) == ["y = neg(x)", "z = abs(y)"]
 
 
+def test_one_of_two_output_copies_takes_the_place() -> None:
+    b = GraphBuilder()
+    a = named(b, "a", "neg", b.input("x", F32, [4]))
+    b.output(named(b, "y", "set", a))
+    b.output(named(b, "z", "set", a))
+    assert lines(remove_copies(b.finish())) == ["y = neg(x)", "z = set(y)"]
+
+
 def test_copies_of_inputs_and_of_outputs_stay() -> None:
     b = GraphBuilder()
     x = b.input("x", F32, [4])

@@ -82,6 +82,22 @@ def test_squeeze_then_broadcast_elsewhere_stays(s: Sheet) -> None:
     assert s.lines(merge_broadcasts, y) == ["n = squeeze(x)", "y = broadcast(n)"]
 
 
+def test_squeeze_of_repeated_values_then_broadcast_stays(s: Sheet) -> None:
+    x = s.input("x", s.A, s.B)
+    first = s.op("first", "squeeze", x, dims=[1], squeeze_expanded=True)
+    y = s.op("y", "broadcast", first, is_broadcast_dim=[False, True])
+    assert s.lines(merge_broadcasts, y) == ["first = squeeze(x)", "y = broadcast(first)"]
+
+
+def test_places_of_broadcasts_compose(s: Sheet) -> None:
+    x = s.input("x", s.B)
+    a = s.op("a", "broadcast_in_dim", x, shape=[s.A, s.B], broadcast_dims=[1])
+    y = s.op("y", "broadcast_in_dim", a, shape=[s.A, 2, s.B, 2], broadcast_dims=[0, 2])
+    after = s.after(merge_broadcasts, y)
+    assert [repr(n) for n in after.nodes] == ["y = broadcast_in_dim(x)"]
+    assert after.nodes[0].attributes["broadcast_dims"] == (2,)
+
+
 def test_chains_of_broadcasts_become_one(s: Sheet) -> None:
     x = s.input("x", s.B)
     a = s.op("a", "broadcast", x, is_broadcast_dim=[True, False])
