@@ -452,7 +452,7 @@ def test_calls_of_a_composite_are_placed_at_its_span() -> None:
     ("extents", "message"),
     [
         (["H - 9"], "dim 0 of `x` is H - 9, which is -1 at default sizes"),
-        (["H", 2**31, 2**31], "`full_1` is f32[H, 2147483648, 2147483648]"),
+        (["H", 2**31, 2**31], "`full_1` is too large: f32[H, 2147483648, 2147483648] holds"),
     ],
 )
 def test_sizes_that_no_memory_holds(extents: list[Any], message: str) -> None:

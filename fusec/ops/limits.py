@@ -22,7 +22,8 @@ def check_sizes(fusion: Fusion) -> None:
             total *= max(size, 1)
         if total >= 2**63:
             raise FusecError(
-                f"`{value.name}` is {value.type}: {total} bytes at default sizes", span=span
+                f"`{value.name}` is too large: {value.type} holds {total} bytes at default sizes",
+                span=span,
             )
 
 
