@@ -1,0 +1,144 @@
+"""The view of the transpose template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import dim_text, identifier, storage_type
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.names import Names
+from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.index.expression import Var
+from fusec.ir.dim import product
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.transpose import (
+    THREADS,
+    Crossing,
+    TransposeParameters,
+    cross,
+    read_lowering,
+    tiled_loads,
+    write_lowering,
+)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A tile in shared memory: its array, element type, and the expression of one vector along lines."""
+
+    name: str
+    type: str
+    load: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransposeView(KernelView):
+    """Tiles of lines by columns.
+
+    lines, columns, batches: extents as C text; setup: statements once per block; read: statements before
+    the tile loads of one column; body: the stores of one vector of columns of a line.
+    """
+
+    index_type: str
+    threads: int
+    tile: int
+    pitch: int
+    read_width: int
+    write_width: int
+    lines: str
+    columns: str
+    batches: str
+    setup: tuple[str, ...]
+    read: tuple[str, ...]
+    tiles: tuple[Tile, ...]
+    body: Body
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> TransposeView:
+    """Return the view of a transpose kernel."""
+    p = kernel.parameters
+    assert isinstance(p, TransposeParameters)
+    crossing = cross(plan.fusion)
+    assert isinstance(crossing, Crossing)
+    names = parameter_names(kernel)
+    reader, tiles, read = _reader(plan, crossing, p, names)
+    body, setup = _writer(plan, crossing, p, names, tiles)
+    return TransposeView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=(
+            f"Schedule: tiles of {p.tile} x {p.tile}, read in vectors of {p.read_width} along lines, "
+            f"written in vectors of {p.write_width} along columns."
+        ),
+        index_type="fusec::i64" if p.wide_index else "int",
+        threads=THREADS,
+        tile=p.tile,
+        pitch=p.tile + (2 if p.tile == 64 else 1),
+        read_width=p.read_width,
+        write_width=p.write_width,
+        lines=dim_text(crossing.line.extent).text,
+        columns=dim_text(crossing.column.extent).text,
+        batches=dim_text(product(a.extent for a in crossing.others)).text,
+        setup=(*reader.take(0, "kernel"), *reader.take(0, "batch"), *setup),
+        read=read,
+        tiles=tiles,
+        body=body,
+    )
+
+
+def _scopes(crossing: Crossing, outer: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:
+    batch = Var("batch", product(a.extent for a in crossing.others))
+    return (
+        Scope("kernel", frozenset(), per_phase=False),
+        Scope("batch", frozenset({batch}), per_phase=False),
+        Scope("vector", frozenset({outer, chunk})),
+        Scope("lane", frozenset({lane})),
+    )
+
+
+def _reader(
+    plan: KernelPlan, crossing: Crossing, p: TransposeParameters, names: Names
+) -> tuple[Emitter, tuple[Tile, ...], tuple[str, ...]]:
+    """Return the tiles and how they are loaded, lane by lane along the lines."""
+    lowering, (column, chunk, lane) = read_lowering(crossing, p.read_width)
+    for output in plan.fusion.outputs:
+        lowering.at_home(output.value)
+    emitter = Emitter(
+        _scopes(crossing, column, chunk, lane), names, Facts(plan.fusion.hints),
+        lane=lane if p.read_width > 1 else None, width=p.read_width,
+        aliases={chunk: Alias("line", p.read_width)}, wide=p.wide_index, width_name="kReadVec",
+    )  # fmt: skip
+    step = lane if p.read_width > 1 else chunk
+    tiles: list[Tile] = []
+    for load in tiled_loads(crossing, lowering, step):
+        text = emitter.load_vector(load, 0)
+        name = names.fresh(f"{identifier(load.name)}_tile", "tile")
+        tiles.append(Tile(name, storage_type(load.dtype), text))
+    return emitter, tuple(tiles), emitter.take(0, "vector")
+
+
+def _writer(
+    plan: KernelPlan,
+    crossing: Crossing,
+    p: TransposeParameters,
+    names: Names,
+    tiles: tuple[Tile, ...],
+) -> tuple[Body, tuple[str, ...]]:
+    """Return the statements of one vector of columns."""
+    lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)
+    plans = store_plans(lowering, plan.fusion.outputs)
+    emitter = Emitter(
+        _scopes(crossing, line, chunk, lane), names, Facts(plan.fusion.hints),
+        lane=lane if p.write_width > 1 else None, width=p.write_width,
+        aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
+    )  # fmt: skip
+    element = "v" if p.write_width > 1 else "0"
+    for tile, load in zip(tiles, tiled_loads(crossing, lowering, line), strict=True):
+        emitter.cached[load] = f"{tile.name}[tile_line][tile_column + {element}]"
+    emitter.count(s.instance for s in plans)
+    for store in plans:
+        emit_store(emitter, store, 0)
+    body = Body(
+        (), (), emitter.take(0, "vector"), emitter.take(0, "lane"), emitter.take(0, "after")
+    )
+    return body, (*emitter.take(0, "kernel"), *emitter.take(0, "batch"))

@@ -1,0 +1,51 @@
+"""Which loads run along the domain's innermost axis, and which along another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.domain import Domain
+from fusec.index.expression import Var, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion
+
+
+@dataclass(frozen=True)
+class Strided:
+    """A load that does not run along the innermost axis; `axis` is the one that it runs along, if any."""
+
+    load: Instance
+    axis: Var | None
+    bytes: int
+
+
+def innermost(domain: Domain) -> Var | None:
+    """Return the last axis with more than one element."""
+    return next((a for a in reversed(domain.axes) if a.extent != 1), None)
+
+
+def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
+    """Return a lowering in which every axis is a loop variable of its own, with all outputs made."""
+    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    for output in fusion.outputs:
+        lowering.at_home(output.value)
+    return lowering
+
+
+def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
+    """Return the loads that do not run along the innermost axis, and the bytes of all loads."""
+    last = innermost(domain)
+    found: list[Strided] = []
+    total = 0
+    for load in axis_lowering(fusion, domain).made.values():
+        if load.kind != "load" or load.address is None or load.value is None:
+            continue
+        size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
+        total += size
+        step = None if last is None else load.address.coefficient(last)
+        if last is None or (step is not None and step in (0, 1)):
+            continue
+        unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
+        found.append(Strided(load, next(unit, None), size))
+    return found, total

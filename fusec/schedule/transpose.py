@@ -1,0 +1,242 @@
+"""The transpose scheduler: loads that run along another axis than the stores go through a shared tile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.index.access import Facts, access_class
+from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Index, Var, delinearize, linearize, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import (
+    dynamic_symbols,
+    is_empty,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.layout import output_strides_in
+from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.pointwise import FAMILIES
+from fusec.schedule.strides import innermost, strided_loads
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+THREADS = 256
+SHARED_LIMIT = 40 << 10
+"""Bytes of static shared memory for tiles."""
+
+
+@dataclass(frozen=True)
+class TransposeParameters:
+    """The choices of a transpose kernel.
+
+    tile: elements of a tile's side; read_width, write_width: elements per access along the lines that are
+    read and along the columns that are written.
+    """
+
+    tile: int
+    read_width: int
+    write_width: int
+    wide_index: bool
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A segment with the axes of its tiles: `line` runs along memory in loads, `column` in stores."""
+
+    fusion: Fusion
+    domain: Domain
+    line: Var
+    column: Var
+
+    @property
+    def others(self) -> tuple[Var, ...]:
+        """Return the remaining axes."""
+        return tuple(
+            a for a in self.domain.axes if a not in (self.line, self.column) and a.extent != 1
+        )
+
+    def bind(self, line: Index, column: Index) -> Mapping[Var, Index]:
+        """Return the axes in loop variables: `batch` for the others, and the given line and column."""
+        batch = of_var(Var("batch", product(a.extent for a in self.others)))
+        at = delinearize(batch, (a.extent for a in self.others))
+        binding = dict(zip(self.others, at, strict=True))
+        rest = {a: of_var(a) for a in self.domain.axes if a.extent == 1}
+        return {**rest, **binding, self.line: line, self.column: column}
+
+
+class Transpose:
+    """Accepts pointwise segments some of whose loads run along another axis than the stores."""
+
+    name = "transpose"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: the inputs and outputs once, through tiles."""
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        if is_empty(segment) or all(o.value.is_scalar for o in segment.outputs):
+            return Refusal("empty", "there is nothing to transpose")
+        crossing = cross(segment)
+        if isinstance(crossing, Refusal):
+            return crossing
+        fusion = crossing.fusion
+        sides = (crossing.line.extent, crossing.column.extent)
+        if min(s.evaluate(fusion.hints) for s in sides) < 8:
+            return Refusal("tile", "a side of the tile has fewer than 8 elements")
+        parameters = choose(crossing)
+        flops, sfu = work(fusion)
+        tiles = _tiles(crossing, parameters.tile).evaluate(fusion.hints)
+        batch = product(a.extent for a in crossing.others).evaluate(fusion.hints)
+        return Estimate(
+            bytes=traffic(segment),
+            flops=flops,
+            sfu=sfu,
+            efficiency=0.8 if min(parameters.read_width, parameters.write_width) > 1 else 0.5,
+            ctas=max(1, tiles * batch),
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of one kernel."""
+        crossing = cross(segment)
+        assert isinstance(crossing, Crossing)
+        fusion, parameters = crossing.fusion, choose(crossing)
+        facts = Facts(fusion.hints)
+        choose_widths(crossing, facts)
+        _, guards = needs_wide_index(fusion)
+        kernel = Kernel(
+            name=f"{fusion.name}_transpose",
+            template="transpose",
+            parameters=parameters,
+            grid=(
+                _tiles(crossing, parameters.tile) * product(a.extent for a in crossing.others),
+                dim(1),
+                dim(1),
+            ),
+            block=(THREADS, 1, 1),
+            arguments=tensor_arguments(fusion),
+        )
+        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
+        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+        return KernelPlan(
+            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+        )
+
+
+def _tiles(crossing: Crossing, tile: int) -> Dim:
+    return ceildiv(crossing.line.extent, tile) * ceildiv(crossing.column.extent, tile)
+
+
+def cross(segment: Fusion) -> Crossing | Refusal:
+    """Return the tile axes of a segment, or why it has none."""
+    fusion, _ = specialise(segment, dynamic_symbols(segment))
+    domain = find_domain(fusion)
+    if isinstance(domain, Refusal):
+        return domain
+    column = innermost(domain)
+    strided, _ = strided_loads(fusion, domain)
+    lines = {s.axis for s in strided if s.axis is not None}
+    if column is None or not lines:
+        return Refusal("no transposition", "every load runs along the stores' innermost axis")
+    if len(lines) > 1:
+        return Refusal("axes", "the loads run along more than two axes")
+    line = lines.pop()
+    if any(s.load.conditions for s in strided if s.axis is line):
+        return Refusal("conditions", "a transposed load reads only a part of the tile")
+    crossing = Crossing(fusion, domain, line, column)
+    for output in fusion.outputs:
+        home = domain.homes[output.value]
+        if home.conditions or {line, column} - home.variables:
+            return Refusal("store_map", f"`{output.value.name}` does not span the tile")
+        address = linearize(home.coordinates, output_strides_in(fusion, output))
+        if address.coefficient(column) != 1:
+            return Refusal("store_map", f"`{output.value.name}` is not stored along the tile's columns")
+        if output.alias is not None:
+            return Refusal("in_place", f"`{output.value.name}` is written in place")
+    tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
+    if tiles * tile_side(fusion) * (tile_side(fusion) + 2) > SHARED_LIMIT:
+        return Refusal("shared memory", "the tiles of all transposed loads do not fit")
+    return crossing
+
+
+def tile_side(fusion: Fusion) -> int:
+    """Return the elements of a tile's side: 128 bytes of the smallest input."""
+    smallest = min((i.value.dtype.size for i in fusion.inputs if i.value.shape), default=4)
+    return 64 if smallest <= 2 else 32
+
+
+def tiled_loads(crossing: Crossing, lowering: Lowering, step: Var) -> list[Instance]:
+    """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's variable."""
+    found = {
+        i
+        for i in lowering.made.values()
+        if i.kind == "load" and i.address is not None and i.address.coefficient(step) == 1
+    }
+    return sorted(found, key=lambda i: (i.name, str(i.address)))
+
+
+def write_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, Var, Var]]:
+    """Return the lowering of the stores: variables line, chunk and lane (of columns)."""
+    line = Var("line", crossing.line.extent)
+    chunk = Var("chunk", ceildiv(crossing.column.extent, width))
+    lane = Var("v", dim(width))
+    binding = crossing.bind(of_var(line), of_var(chunk) * width + of_var(lane))
+    return Lowering(crossing.fusion, crossing.domain, binding), (line, chunk, lane)
+
+
+def read_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, Var, Var]]:
+    """Return the lowering of the transposed loads: variables column, chunk and lane (of lines)."""
+    column = Var("column", crossing.column.extent)
+    chunk = Var("chunk", ceildiv(crossing.line.extent, width))
+    lane = Var("v", dim(width))
+    binding = crossing.bind(of_var(chunk) * width + of_var(lane), of_var(column))
+    return Lowering(crossing.fusion, crossing.domain, binding), (column, chunk, lane)
+
+
+def choose(crossing: Crossing) -> TransposeParameters:
+    """Return the parameters of a crossing."""
+    wide, _ = needs_wide_index(crossing.fusion)
+    read, write = choose_widths(crossing, Facts(crossing.fusion.hints))
+    return TransposeParameters(tile_side(crossing.fusion), read, write, wide)
+
+
+def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
+    """Return the widest accesses of the transposed loads and of the stores."""
+    fusion = crossing.fusion
+    sizes = [i.value.dtype.size for i in fusion.inputs if i.value.shape]
+    sizes += [o.value.dtype.size for o in fusion.outputs]
+    widths = [w for w in (8, 4, 2) if w * min(sizes) <= 16]
+    read = next((w for w in widths if _reads(crossing, w, facts)), 1)
+    write = next((w for w in widths if _writes(crossing, w, facts)), 1)
+    return read, write
+
+
+def _reads(crossing: Crossing, width: int, facts: Facts) -> bool:
+    lowering, (_, chunk, lane) = read_lowering(crossing, width)
+    if not facts.multiple(crossing.line.extent, width):
+        return False
+    for output in crossing.fusion.outputs:
+        lowering.at_home(output.value)
+    loads = tiled_loads(crossing, lowering, lane)
+    return bool(loads) and all(
+        access_class(i.address, (), lane, width, facts) == "vector" for i in loads if i.address
+    )
+
+
+def _writes(crossing: Crossing, width: int, facts: Facts) -> bool:
+    lowering, (_, _, lane) = write_lowering(crossing, width)
+    if not facts.multiple(crossing.column.extent, width):
+        return False
+    for output in crossing.fusion.outputs:
+        coordinates, conditions = lowering.home(output.value)
+        address = linearize(coordinates, output_strides_in(crossing.fusion, output))
+        if access_class(address, conditions, lane, width, facts) != "vector":
+            return False
+    return True
