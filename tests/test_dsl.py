@@ -311,6 +311,40 @@ def test_vector_inputs_take_lists() -> None:
     assert [d.evaluate(seen[0].hints) for d in out.shape] == [2, 3, 7]
 
 
+def test_steps_after_an_unknown_size_are_taken_at_execution() -> None:
+    from fusec.ir.evaluate import evaluate
+    from fusec.parse.dsl.session import recording
+
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1, -1], [True, True], DataType.Float)
+        n = fd.define_scalar(dtype=DataType.Int)
+        y = fd.ops.reshape(x, [2, 3, n])
+        assert y.ndim == 3
+        z = fd.ops.permute(y, [0, 2, 1])
+        assert (z.ndim, fd.ops.sum(z, [1]).ndim, fd.ops.sum(z, [1], True).ndim) == (3, 2, 3)
+        assert fd.ops.broadcast(z, [True, False, False, False]).ndim == 4
+        total = fd.ops.sum(z, dims=[0, 2])
+        wide = fd.ops.broadcast_in_dim(total, [*y.shape()[:2], z.size(1)], [2])
+        padded = fd.ops.pad(wide, [n, 0])
+        fd.add_output(fd.ops.mul(padded, n))
+    with pytest.raises(FusecError, match="changes the number of elements"):
+        fd.fusion()
+
+    def executor(fusion, actuals):
+        names = [i.value.name for i in fusion.inputs]
+        arrays = {k: a.array() for k, a in zip(names, actuals, strict=True)}
+        return list(evaluate(fusion, arrays, fusion.hints).values())
+
+    with recording(executor):
+        for count in (4, 5):
+            data = np.arange(6 * count, dtype=np.float32).reshape(6, count)
+            (out,) = fd.execute([data, count])
+            sums = data.reshape(2, 3, count).sum((0, 1))
+            assert out.shape == (2, 3, 2 * count)
+            assert (out[..., count:] == sums * count).all()
+            assert not out[..., :count].any()
+
+
 def test_an_aliased_output_is_written_back_and_not_returned() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1], [True], DataType.Float)

@@ -6,6 +6,7 @@ import builtins
 import importlib.util
 import linecache
 import sys
+import sysconfig
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -142,7 +143,8 @@ def _frames(traceback: TracebackType | None) -> Iterator[tuple[CodeType, int, in
 
 def _script_frames(traceback: TracebackType | None) -> list[tuple[Span, str]]:
     """Return the places in the user's own files, outermost first, with their functions' names."""
-    libraries = tuple(p for p in (sys.prefix, sys.base_prefix) if p)
+    paths = sysconfig.get_paths()
+    libraries = {paths[k] for k in ("stdlib", "platstdlib", "purelib", "platlib")}
     found: list[tuple[Span, str]] = []
     for code, instruction, line in _frames(traceback):
         if code.co_filename.startswith((*libraries, "<frozen")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import linecache
+import os
 import re
 import sys
 from collections.abc import Generator
@@ -16,7 +17,7 @@ from types import CodeType, FrameType
 
 from fusec.diagnostics import FusecError, Span
 
-_PACKAGE = str(Path(__file__).resolve().parents[2])
+_PACKAGE = str(Path(__file__).resolve().parents[2]) + os.sep
 _SKIPPED = (_PACKAGE, contextlib.__file__)
 _ASSIGNMENT = re.compile(r"\s*([A-Za-z_]\w*(?:\s*,\s*[A-Za-z_]\w*)*)\s*(?::[^=]*)?=\s*\(?\s*")
 _SHOWN_WIDTH = 200
