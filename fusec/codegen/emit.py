@@ -51,7 +51,7 @@ class Alias:
 class Emitter:
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
-    scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
+    bound: values that a family has put into a variable of its own. scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
     written: names of buffers that the kernel writes, never read through the non-coherent path.
     given: texts of instances that the family has computed already, in their compute types.
     """
@@ -70,6 +70,7 @@ class Emitter:
     )
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
+    bound: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
     _read_in: dict[Instance, int] = field(default_factory=dict[Instance, int])
@@ -124,6 +125,8 @@ class Emitter:
         """Return the text of an instance's value in its compute type, emitting what it needs."""
         if instance in self.given:
             return self.given[instance]
+        if instance in self.bound:
+            return self.bound[instance]
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None

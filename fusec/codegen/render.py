@@ -104,6 +104,8 @@ def render(kernel: Kernel, view: Any) -> KernelSource:
     text = template.render(k=replace(view, headers=used))
     text = re.sub(r"[ \t]+\n", "\n", text)
     text = re.sub(r"\n{3,}", "\n\n", text)
+    text = re.sub(r"\{\n\n", "{\n", text)
+    text = re.sub(r"\n\n([ \t]*\})", r"\n\1", text)
     return KernelSource(kernel.name, text, sha256(text.encode()).hexdigest())
 
 

@@ -147,8 +147,13 @@ def orient(segment: Fusion) -> Orientation | Refusal:
     rows = rows_of(domain)
     if isinstance(rows, Refusal):
         return rows
+    return Orientation(fusion, domain, rows, is_inner(fusion, domain, rows))
+
+
+def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
+    """Return whether the reduced axes run along memory in the largest input."""
     axis = _contiguous_axis(fusion, domain)
-    return Orientation(fusion, domain, rows, axis is None or axis in rows.reduced or not rows.kept)
+    return axis is None or axis in rows.reduced or not rows.kept
 
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:

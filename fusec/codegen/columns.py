@@ -1,0 +1,66 @@
+"""Values of columns: what depends on a column's lane but on no row, computed once before a sweep of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import Text, compute_type
+from fusec.codegen.emit import Emitter
+from fusec.index.expression import Var
+from fusec.index.instances import Instance
+
+COLUMNS = 2000
+"""Number of the loop that computes the column values of phase 0; each phase has its own."""
+
+
+@dataclass(frozen=True)
+class ColumnValues:
+    """The arrays over lanes that a phase begins with, and the loop that fills them."""
+
+    declarations: tuple[str, ...]
+    vector: tuple[str, ...]
+    lane: tuple[str, ...]
+
+
+def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
+    """Return the computed values that rows read and that do not depend on the row, outermost first."""
+    found: dict[Instance, None] = {}
+    seen: set[Instance] = set()
+
+    def visit(instance: Instance, inside: bool) -> None:
+        if instance.kind == "reduced":
+            return
+        on_row = row in instance.variables
+        if inside and not on_row and instance.variables and instance.kind in ("op", "select"):
+            found[instance] = None
+            return
+        if instance in seen:
+            return
+        seen.add(instance)
+        for operand in instance.operands:
+            visit(operand, on_row)
+
+    for root in roots:
+        visit(root, inside=True)
+    return list(found)
+
+
+def emit_column_values(
+    emitter: Emitter, values: Iterable[Instance], phase: int, lane: Var
+) -> ColumnValues:
+    """Emit the loop that computes the column values which become known in `phase`."""
+    sweep = COLUMNS + phase
+    declarations: list[str] = []
+    for instance in values:
+        if instance.depth != phase or lane not in instance.variables and emitter.lane is not None:
+            continue
+        text = emitter.ref(instance, sweep)
+        name = emitter.names.fresh(f"{instance.name or 'column'}_columns", "columns")
+        kind = compute_type(instance.dtype)
+        declarations.append(f"fusec::Vec<{kind}, {emitter.width_name}> {name};")
+        index = lane.name if emitter.lane is not None else "0"
+        emitter.add(sweep, "lane", f"{name}[{index}] = {text};")
+        emitter.bound[instance] = Text(f"{name}[{index}]")
+    inner = emitter.scopes[-2].name
+    return ColumnValues(tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane"))
