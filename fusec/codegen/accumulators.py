@@ -53,7 +53,7 @@ def accumulate(
     part = emitter.names.fresh(f"{node.output.name}_part", "part")
     value = emitter.convert(tensor, dtype, phase)
     lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
-    emitter.add(phase, scope, _update(node.op.name, part + lane, value, dtype))
+    emitter.add(phase, scope, update(node.op.name, part + lane, value, dtype))
     if node.op.name in VARIANCES:
         for number, text in enumerate(_variances(node, name + lane, dtype)):
             emitter.reduced[(node, number)] = Text(text)
@@ -87,7 +87,8 @@ def _finish(node: Node) -> str:
     return f"fusec::round_to<{storage_type(dtype)}>({{}})"
 
 
-def _update(op: str, part: str, value: Text, dtype: DType) -> str:
+def update(op: str, part: str, value: Text, dtype: DType) -> str:
+    """Return the statement that takes one value into a part."""
     if op in VARIANCES:
         return f"{part}.push({value});"
     if op == "sum":
