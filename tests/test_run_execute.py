@@ -30,6 +30,7 @@ from fusec.run.device import Device, device_available
 from fusec.run.execute import Executable, execute
 from fusec.run.launch import (
     Geometry,
+    aligned_block,
     geometry,
     launch_config,
     pack_arguments,
@@ -340,3 +341,9 @@ def test_without_a_gpu_the_reason_is_given():
     assert "libcuda" in reason or "GPU" in reason or "cuInit" in reason
     with pytest.raises(EnvironmentProblem, match=r"GPU|libcuda|cuInit"):
         Device()
+
+
+def test_tensor_maps_lie_at_multiples_of_64_bytes():
+    blocks = [aligned_block(128, 64) for _ in range(8)]
+    assert all(ctypes.addressof(b) % 64 == 0 for b in blocks)
+    assert all(ctypes.sizeof(b) == 128 for b in blocks)

@@ -170,26 +170,42 @@ def tensor_map_operands(
     }
 
 
+def aligned_block(size: int, alignment: int) -> Any:
+    """Return a ctypes array of bytes at a multiple of `alignment`."""
+    raw = (ctypes.c_uint8 * (size + alignment))()
+    offset = -ctypes.addressof(raw) % alignment
+    return (ctypes.c_uint8 * size).from_buffer(raw, offset)
+
+
 def encode_tensor_map(
     device: Any, described: TensorMapArgument, address: int, sizes: Mapping[str, int]
 ) -> Any:
-    """Return an encoded tensor map as 128 bytes that a launch can point at."""
+    """Return an encoded tensor map as 128 bytes that a launch can point at.
+
+    Called through ctypes: the driver wants the map at a multiple of 64 bytes, where the Python
+    binding's own object need not lie.
+    """
     driver, given = device.driver, tensor_map_operands(described, address, sizes)
-    encoded = device.call(
-        "cuTensorMapEncodeTiled",
-        getattr(driver.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}"),
-        len(given["extents"]),
-        address,
-        [driver.cuuint64_t(n) for n in given["extents"]],
-        [driver.cuuint64_t(n) for n in given["strides"]],
-        [driver.cuuint32_t(n) for n in given["box"]],
-        [driver.cuuint32_t(1)] * len(given["box"]),
-        driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-        getattr(driver.CUtensorMapSwizzle, f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}"),
-        driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-        driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
-        what=f"tensor map of `{described.buffer}`",
+    rank = len(given["extents"])
+    block = aligned_block(TENSOR_MAP_BYTES, 64)
+    kinds = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
+    status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
+        ctypes.c_void_p(ctypes.addressof(block)),
+        int(getattr(kinds[0], f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}")),
+        ctypes.c_uint32(rank),
+        ctypes.c_void_p(address),
+        (ctypes.c_uint64 * rank)(*given["extents"]),
+        (ctypes.c_uint64 * rank)(*given["strides"]),
+        (ctypes.c_uint32 * rank)(*given["box"]),
+        (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
+        int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        int(getattr(kinds[1], f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}")),
+        int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
+        int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )
-    block = (ctypes.c_uint8 * TENSOR_MAP_BYTES)()
-    ctypes.memmove(block, encoded.getPtr(), TENSOR_MAP_BYTES)
+    if status:
+        raise InternalError(
+            f"the tensor map of `{described.buffer}` cannot be encoded: CUDA error {status}",
+            notes=(str(given),),
+        )
     return block
