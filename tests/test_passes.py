@@ -10,9 +10,15 @@ import pytest
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import ALL, BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from fusec.ir.graph import Fusion, Pin, Value
+from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.passes import PIPELINE, run_pipeline
-from fusec.passes.fold_constants import fold_constants
+from fusec.passes.fold_constants import (
+    _QUICK,
+    _quick_literal,
+    _reference_literal,
+    fold_constants,
+)
 from fusec.passes.merge_casts import holds, merge_casts
 from fusec.passes.remove_copies import remove_copies
 from fusec.passes.remove_dead import remove_dead
@@ -109,6 +115,18 @@ def test_scalars_of_literals_become_literals() -> None:
     root = named(b, "root", "sqrt", half)
     b.output(named(b, "y", "mul", x, root))
     assert lines(fold_constants(b.finish())) == ["y = mul(x, 0.5)"]
+
+
+@pytest.mark.parametrize("op", sorted(_QUICK))
+@pytest.mark.parametrize("values", [(0.1, 3.7), (-2.5, 1e-300), (1e308, -1e308), (3.0, 0.0)])
+def test_quick_literals_are_those_of_the_reference(op: str, values: tuple[float, ...]) -> None:
+    b = GraphBuilder()
+    x = b.input("x", F32, [4])
+    arity = len(TABLE[op].operands)
+    b.output(named(b, "y", "mul", x, named(b, "s", op, *values[:arity])))
+    node = b.finish().nodes[0]
+    assert _quick_literal(node) in (_reference_literal(node), None)
+    assert values != (0.1, 3.7) or _quick_literal(node) is not None
 
 
 def test_a_scalar_that_depends_on_an_input_is_kept() -> None:
