@@ -1,0 +1,293 @@
+"""The views of the inner_outer_persistent and column_finish templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.accumulators import (
+    Accumulator,
+    accumulate,
+    accumulator_type,
+    combiner,
+    update,
+)
+from fusec.codegen.column_finish import FinishView, finish_view
+from fusec.codegen.ctext import Text, compute_type, storage_type
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.inner_outer_persistent_sweeps import (
+    ColumnPart,
+    Constant,
+    Ring,
+    RowReduction,
+    Stay,
+    Sweep,
+    combine_rows,
+    copy_lines,
+    in_vector,
+)
+from fusec.codegen.names import Names
+from fusec.codegen.phases import emit_outputs
+from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.graph import Node
+from fusec.schedule.inner_outer_persistent import partials_of
+from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters, Work, work_of
+from fusec.schedule.inner_outer_persistent_split import Split, split_of
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.rows import Phases, phases_of
+
+OWN_NAMES = (
+    "range", "group", "first", "end", "ring", "slot", "next_slot", "fetch", "row_ahead", "turn",
+    "is_row", "row_of_thread", "first_column", "shared_memory", "kRanges", "kRangeRows", "kStages",
+    "kChunks", "kThreadsX", "kThreadsY", "kBlocks", "kGroupRows", "total",
+)  # fmt: skip
+"""Names that the template gives to its own variables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerOuterView(KernelView):
+    """Rows in ranges, each range with its column accumulators.
+
+    column: the C text of a vector's first column; exact: whether the threads' vectors are just the row;
+    row_bound: whether the rows at a time may pass the end together; kernel: statements once per thread;
+    constants, constant_vector, constant_lane: what rows do not change; ring: rows in flight; stays: rows
+    kept in registers; copy_row, copy_vector: statements that bring a row; sweeps: the phases.
+    """
+
+    index_type: str
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    tiles: int
+    blocks: int
+    stages: int
+    columns: int
+    height: int
+    groups: int
+    ranges: int
+    range_rows: int
+    column: str
+    exact: bool
+    row_bound: bool
+    turns: bool
+    kernel: tuple[str, ...]
+    constants: tuple[Constant, ...]
+    constant_vector: tuple[str, ...]
+    constant_lane: tuple[str, ...]
+    ring: tuple[Ring, ...]
+    stays: tuple[Stay, ...]
+    copy_row: tuple[str, ...]
+    copy_vector: tuple[str, ...]
+    column_parts: tuple[ColumnPart, ...]
+    sweeps: tuple[Sweep, ...]
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> InnerOuterView | FinishView:
+    """Return the view of a row kernel, or of the finish of a column set."""
+    split = split_of(plan.fusion)
+    assert isinstance(split, Split)
+    if kernel.template == "column_finish":
+        return finish_view(plan, kernel, split)
+    return _Making(plan, kernel, split).view()
+
+
+class _Making:
+    """The view of a row kernel under construction."""
+
+    def __init__(self, plan: KernelPlan, kernel: Kernel, split: Split) -> None:
+        self.plan, self.kernel, self.split = plan, kernel, split
+        parameters = kernel.parameters
+        assert isinstance(parameters, InnerOuterParameters)
+        self.parameters = parameters
+        self.width = parameters.vector_width
+        self.row, self.chunk, self.lane = split.bands.variables(self.width)
+        self.columns = frozenset({self.chunk, self.lane})
+        self.lowering = Lowering(split.main, split.domain, split.bands.bind(self.width))
+        self.names = parameter_names(kernel)
+        self.names.taken |= set(OWN_NAMES)
+        self.emitter = self._emitter(self.names, Alias("row"))
+        self.work: Work = work_of(split, self.lowering, self.width)
+        self.phases: Phases = phases_of(split.main, self.lowering, self.columns)
+        self.element = "v" if self.width > 1 else "0"
+        workspaces = partials_of(split, parameters.ranges)
+        self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}
+
+    def _emitter(self, names: Names, row: Alias) -> Emitter:
+        split = self.split
+        return Emitter(
+            (
+                Scope("kernel", frozenset({split.bands.group}), per_phase=False),
+                Scope("row", frozenset({self.row}), per_phase=False),
+                Scope("vector", frozenset({self.chunk})),
+                Scope("lane", frozenset({self.lane})),
+            ),
+            names,
+            Facts(split.main.hints),
+            lane=self.lane if self.width > 1 else None,
+            width=self.width,
+            aliases={self.chunk: Alias("column", self.width), self.row: row},
+            written=frozenset(o.alias for o in split.main.outputs if o.alias is not None),
+            wide=self.parameters.wide_index,
+        )
+
+    def view(self) -> InnerOuterView:
+        p, bands, emitter = self.parameters, self.split.bands, self.emitter
+        constants = self._constants()
+        ring, stays = self._rows()
+        plans = store_plans(self.lowering, self.split.main.outputs)
+        nodes = [n for group in self.phases.reductions for n in group]
+        inputs = [self.lowering.at_home(n.inputs[0]) for n in nodes]
+        emitter.count([*(s.instance for s in plans), *inputs])
+        copying = self._emitter(self.names, Alias("row_ahead"))
+        copy_vector = copy_lines(copying, ring, self.width)
+        accumulators: dict[int, tuple[Accumulator, ...]] = {}
+        reductions: list[tuple[RowReduction, ...]] = []
+        for number in range(self.phases.count):
+            self._take_rows(ring, stays, number)
+            along = [n for n in self.phases.reductions[number] if n in self.split.row_sums]
+            accumulators[number] = tuple(
+                accumulate(emitter, self.lowering, n, number) for n in along
+            )
+            for node in self.phases.reductions[number]:
+                if node not in self.split.row_sums:
+                    self._update(node, number)
+            due = tuple(s for s in plans if s.instance.depth == number)
+            emit_outputs(emitter, due, number, self.columns)
+            reductions.append(combine_rows(self.names, accumulators[number]))
+        made = tuple(
+            Sweep(
+                row=emitter.take(number, "row"),
+                row_stores=emitter.take(number, "row_stores"),
+                vector=emitter.take(number, "vector"),
+                lane=emitter.take(number, "lane"),
+                updates=emitter.take(number, "updates"),
+                stores=emitter.take(number, "after"),
+                parts=accumulators[number],
+                reductions=reductions[number],
+            )
+            for number in range(self.phases.count)
+        )
+        tile = p.threads_x * p.chunks * self.width
+        return InnerOuterView(
+            **head(self.plan, self.kernel),  # pyright: ignore[reportArgumentType]
+            schedule=_sentence(p, bands.groups.value),
+            index_type="fusec::i64" if p.wide_index else "int",
+            vector_width=self.width,
+            threads_x=p.threads_x,
+            threads_y=p.threads_y,
+            chunks=p.chunks,
+            tiles=p.tiles,
+            blocks=p.blocks,
+            stages=p.stages,
+            columns=bands.columns.value,
+            height=bands.height.value,
+            groups=bands.groups.value,
+            ranges=p.ranges,
+            range_rows=p.range_rows,
+            column=_column(p),
+            exact=bands.columns.value == tile * p.tiles,
+            row_bound=self._row_bound(),
+            turns=bool(self.split.row_sums),
+            kernel=(*copying.take(0, "kernel"), *emitter.take(0, "kernel")),
+            constants=constants,
+            constant_vector=emitter.take(-1, "vector"),
+            constant_lane=emitter.take(-1, "lane"),
+            ring=ring,
+            stays=stays,
+            copy_row=copying.take(0, "row"),
+            copy_vector=copy_vector,
+            column_parts=tuple(self.parts.values()),
+            sweeps=made,
+        )
+
+    def _row_bound(self) -> bool:
+        """Return whether threads of one warp may run out of rows at different times."""
+        p = self.parameters
+        together = bool(self.split.row_sums) and p.threads_y > 1 and p.threads_x < 32
+        return together and self.split.bands.height.value % p.threads_y != 0
+
+    def _constants(self) -> tuple[Constant, ...]:
+        """Emit what only columns determine, and tell the emitter where it stays."""
+        found: list[Constant] = []
+        if self.parameters.constants == "values":
+            texts: dict[Instance, Text] = {}
+            self.emitter.count(self.work.constants)
+            for instance in self.work.constants:
+                text = self.emitter.ref(instance, -1)
+                name = self.names.fresh(f"{instance.name}_columns", "columns")
+                found.append(Constant(name, compute_type(instance.dtype)))
+                place = f"{name}[c][{self.element}]"
+                self.emitter.add(-1, "lane", f"{place} = {text};")
+                texts[instance] = Text(place)
+            self.emitter.given.update(texts)
+        elif self.parameters.constants == "vectors":
+            for instance in self.work.vectors:
+                line = self.emitter.load_vector(instance, -1)
+                name = self.names.fresh(f"{instance.name}_columns", "columns")
+                found.append(Constant(name, storage_type(instance.dtype)))
+                self.emitter.add(-1, "vector", f"{name}[c] = {line};")
+                self.emitter.cached[instance] = f"{name}[c][{self.element}]"
+        return tuple(found)
+
+    def _rows(self) -> tuple[tuple[Ring, ...], tuple[Stay, ...]]:
+        """Name the rows in the ring and the rows in registers, and tell the emitter where they are."""
+        ring: list[Ring] = []
+        stays: list[Stay] = []
+        staged = self.work.ring if self.parameters.stages else ()
+        offset = 0
+        p = self.parameters
+        for instance in staged:
+            name = self.names.fresh(f"{instance.name}_ring", "ring")
+            ring.append(Ring(name, storage_type(instance.dtype), offset, instance))
+            slot = self.width * instance.dtype.size * p.threads_x * p.threads_y * p.chunks
+            offset += slot * p.stages
+        for instance in (*self.work.ring, *self.work.kept):
+            name = self.names.fresh(f"{instance.name}_row", "row")
+            again = p.row == "ring" and instance in staged
+            self.emitter.cached[instance] = in_vector(name, self.element, again=again)
+            stays.append(Stay(name, storage_type(instance.dtype), instance, again))
+        return tuple(ring), tuple(stays)
+
+    def _take_rows(self, ring: tuple[Ring, ...], stays: tuple[Stay, ...], number: int) -> None:
+        """Emit the lines that take rows out of the ring, or load them, in the phases that need it."""
+        source = {r.instance: r.name for r in ring}
+        for stay in stays:
+            readers = [n for n, loads in enumerate(self.phases.loads) if stay.instance in loads]
+            if number not in (readers if stay.again else readers[:1]):
+                continue
+            place = "(slot * kChunks + c) * kThreads + thread"
+            if stay.instance in source:
+                text = f"{source[stay.instance]}[{place}]"
+            else:
+                text = self.emitter.load_vector(stay.instance, number)
+            target = f"const auto {stay.name}" if stay.again else f"{stay.name}[c]"
+            self.emitter.add(number, "vector", f"{target} = {text};")
+
+    def _column_part(self, node: Node, partials: str) -> ColumnPart:
+        dtype = accumulator_type(node)
+        name = self.names.fresh(f"{node.output.name}_part", "part")
+        return ColumnPart(name, compute_type(dtype), combiner(node.op.name, dtype), partials)
+
+    def _update(self, node: Node, number: int) -> None:
+        """Emit the accumulation of a column reduction; where rows may run out, for real rows alone."""
+        dtype = accumulator_type(node)
+        value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
+        place = f"{self.parts[node].name}[c][{self.element}]"
+        scope = "updates" if self._row_bound() else "lane"
+        self.emitter.add(number, scope, update(node.op.name, place, value, dtype))
+
+
+def _column(p: InnerOuterParameters) -> str:
+    own = "(c * kThreadsX + threadIdx.x) * kVec"
+    return own if p.tiles == 1 else f"first_column + {own}"
+
+
+def _sentence(p: InnerOuterParameters, groups: int) -> str:
+    each = " in each group" if groups > 1 else ""
+    flight = f", {p.stages - 1} rows in flight" if p.stages else ""
+    return (
+        f"Schedule: {p.ranges} ranges of rows{each}, {p.threads_x} threads per row, {p.threads_y} rows "
+        f"at a time{flight}; column sums stay in registers."
+    )

@@ -1,0 +1,148 @@
+"""Row kernels with column accumulators: rows and columns are reduced in one reading of the inputs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from fusec.index.instances import Lowering
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.graph import Fusion, Node
+from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
+from fusec.schedule.common import (
+    MEMORY_BOUND,
+    is_empty,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.inner_outer_persistent_choice import (
+    InnerOuterParameters,
+    choose,
+    choose_finish,
+    work_of,
+)
+from fusec.schedule.inner_outer_persistent_split import Split, split_of
+from fusec.schedule.plan import Kernel, KernelPlan, Workspace
+from fusec.schedule.two_pass import two_pass
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+class InnerOuterPersistent:
+    """Accepts reductions over rows, with or without reductions along them."""
+
+    name = "inner_outer_persistent"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: one reading of the inputs, and the partial sums written and read."""
+        refusal = unsupported_nodes(segment, MEMORY_BOUND)
+        if refusal is not None:
+            return refusal
+        if is_empty(segment):
+            return Refusal("empty", "a tensor has no elements")
+        split = _prepare(segment)
+        if isinstance(split, Refusal):
+            return split
+        parameters = choose(split, target)
+        if isinstance(parameters, Refusal):
+            return parameters
+        flops, sfu = work(split.main)
+        partials = sum(
+            w.size.value * w.dtype.size for w in partials_of(split, parameters.ranges).values()
+        )
+        finishes = sum(bool(s.finish.outputs) for s in split.sets)
+        return Estimate(
+            bytes=traffic(segment),
+            workspace_bytes=2 * partials,
+            flops=flops,
+            sfu=sfu,
+            efficiency=0.8 if parameters.vector_width > 1 else 0.35,
+            ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
+            live_registers=min(255, target.registers // (parameters.blocks * _threads(parameters))),
+            kernels=1 + finishes,
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of the row kernel and a finish for each column set."""
+        split = _prepare(segment)
+        assert not isinstance(split, Refusal)
+        parameters = choose(split, target)
+        assert isinstance(parameters, InnerOuterParameters)
+        partials = partials_of(split, parameters.ranges)
+        kernels = [_main(split, parameters, partials)]
+        for number, each in enumerate(split.sets):
+            if each.finish.outputs:
+                kernels.append(_finish(split, number, parameters, partials))
+        return KernelPlan(
+            self.name,
+            split.whole,
+            tuple(kernels),
+            parameters,
+            tuple(partials.values()),
+            (),
+            {d.name: d.default for d in segment.dims},
+        )
+
+
+def _prepare(segment: Fusion) -> Split | Refusal:
+    """Return a segment split, its sizes put in and its variances and unit reductions written out."""
+    fusion, _ = specialise(segment)
+    return split_of(squeeze_unit_reductions(two_pass(fusion)))
+
+
+def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
+    """Return the partial sums of each column reduction: a row for each range of rows."""
+    taken = {v.name for v in split.main.values}
+    found: dict[Node, Workspace] = {}
+    for each in split.sets:
+        for node, total in each.sums.items():
+            name = f"{node.output.name}_partials"
+            while name in taken:
+                name += "_"
+            size = split.bands.columns * ranges * split.bands.groups
+            found[node] = Workspace(name, total.dtype, size)
+    return found
+
+
+def _threads(parameters: InnerOuterParameters) -> int:
+    return parameters.threads_x * parameters.threads_y
+
+
+def _main(split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]) -> Kernel:
+    width = parameters.vector_width
+    shared = 0
+    if parameters.stages:
+        found = work_of(split, Lowering(split.main, split.domain, split.bands.bind(width)), width)
+        slot = sum(width * i.dtype.size for i in found.ring) * parameters.chunks
+        shared = slot * _threads(parameters) * parameters.stages
+    return Kernel(
+        name=f"{split.main.name}_inner_outer_persistent",
+        template="inner_outer_persistent",
+        parameters=parameters,
+        grid=(split.bands.groups * parameters.ranges, dim(parameters.tiles), dim(1)),
+        block=(parameters.threads_x, parameters.threads_y, 1),
+        arguments=tensor_arguments(split.main, partials.values()),
+        shared_bytes=shared,
+    )
+
+
+def _finish(
+    split: Split, number: int, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+) -> Kernel:
+    each = split.sets[number]
+    chosen = choose_finish(split, number, parameters.ranges)
+    sums = set(each.sums.values())
+    fusion = replace(
+        each.finish, inputs=tuple(i for i in each.finish.inputs if i.value not in sums)
+    )
+    suffix = f"_{number + 1}" if len(split.sets) > 1 else ""
+    tiles = ceildiv(each.bands.columns, chosen.threads_x)
+    return Kernel(
+        name=f"{fusion.name}_column_finish{suffix}",
+        template="column_finish",
+        parameters=chosen,
+        grid=(each.bands.groups * tiles, dim(1), dim(1)),
+        block=(chosen.threads_x, chosen.threads_y, 1),
+        arguments=tensor_arguments(fusion, (partials[n] for n in each.nodes)),
+    )
