@@ -70,10 +70,17 @@ __device__ __forceinline__ T floor_divide(T a, T b) {
   }
 }
 
-// pow: floats as CUDA's, integers by squaring; a negative exponent gives 1 / base cut to an
+// pow: floats as CUDA's, but squares and cubes as products, which cost nothing to tell apart where
+// the exponent is a constant; integers by squaring; a negative exponent gives 1 / base cut to an
 // integer.
-__device__ __forceinline__ float pow(float base, float exponent) { return ::powf(base, exponent); }
+__device__ __forceinline__ float pow(float base, float exponent) {
+  if (exponent == 2.0f) return base * base;
+  if (exponent == 3.0f) return base * base * base;
+  return ::powf(base, exponent);
+}
 __device__ __forceinline__ double pow(double base, double exponent) {
+  if (exponent == 2.0) return base * base;
+  if (exponent == 3.0) return base * base * base;
   return ::pow(base, exponent);
 }
 template <class T>
