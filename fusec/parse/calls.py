@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fusec import ops
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, I64, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import literal, signature
 from fusec.ops.build import GraphBuilder
-from fusec.parse.expressions import (
-    Argument,
-    CallTree,
-    Infix,
-    Items,
-    Literal,
-    Name,
-    OpLine,
-    Tree,
-)
+from fusec.parse.numbers import typed_number
 from fusec.parse.scope import Scope, near
+from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
+from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
 
-_SIZE_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
-    "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
-}  # fmt: skip
 _SCALAR_OPS = {"+": "add", "-": "sub", "*": "mul", "//": "div", "%": "mod"}
-_MAX_TERMS = 256
 _SIZE_KINDS = ("shape", "size", "ints", "dims", "axis", "int")
 
 
@@ -41,7 +30,8 @@ class Calls:
     def __init__(self, source: Source, builder: GraphBuilder, scope: Scope) -> None:
         """Bind trees of `source` to names of `scope`."""
         self._source, self._builder, self._scope = source, builder, scope
-        self._sizes: dict[str, Operand] = {}
+        self.sizes = Sizes(source, builder, scope, self._nested)
+        self._operand_of: dict[str, Operand] = {}
         self.inputs: list[Value] = []
 
     def line(self, line: OpLine, names: Sequence[str]) -> tuple[Operand, ...]:
@@ -85,13 +75,8 @@ class Calls:
         except FusecError as error:
             raise error.at(span) from None
         for result in results:
-            self._check_terms((*result.shape, *filter(None, [result.type.dim])), tree)
+            check_terms((*result.shape, *filter(None, [result.type.dim])), span)
         return results
-
-    def _check_terms(self, sizes: Iterable[Dim], tree: Tree) -> None:
-        """Raise FusecError for sizes that grow out of hand: squaring a sum doubles its degree."""
-        if any(len(size.terms) > _MAX_TERMS for size in sizes):
-            raise FusecError("the size has too many terms", span=self._span(tree))
 
     def _dtype_called(self, tree: CallTree, error: FusecError) -> FusecError:
         name = tree.name.text
@@ -217,11 +202,11 @@ class Calls:
         if size.is_const:
             return Const(size.value, I64)
         key = str(size)
-        if key not in self._sizes:
+        if key not in self._operand_of:
             for value in map(self._builder.resolve, self.inputs):
                 if value.type.shape is not None and size in value.shape:
                     axis = value.shape.index(size)
-                    (self._sizes[key],) = self._builder.call(
+                    (self._operand_of[key],) = self._builder.call(
                         "size", [value], {"dim": axis}, span=self._span(tree)
                     )
                     break
@@ -230,7 +215,7 @@ class Calls:
                     f"`{size}` is not the size of an input, so it is no number here",
                     span=self._span(tree),
                 )
-        return self._sizes[key]
+        return self._operand_of[key]
 
     def _arithmetic(self, tree: Infix) -> Operand:
         sides: list[Operand] = []
@@ -271,7 +256,7 @@ class Calls:
             raise FusecError(
                 f"`{param.name}` of `{op.name}` must be a {param.kind}", span=self._span(tree)
             )
-        return self.size(tree)
+        return self.sizes.of(tree)
 
     def _dtype(self, tree: Tree, op: OpDef, param: Param) -> DType:
         if not isinstance(tree, Name):
@@ -284,81 +269,3 @@ class Calls:
             return dtypes.find(tree.text)
         except FusecError as error:
             raise error.at(self._span(tree)) from None
-
-    def size(self, tree: Tree) -> Dim:
-        """Return the Dim of an expression of sizes."""
-        if isinstance(tree, Literal) and type(tree.value) is int:
-            if not -(2**63) <= tree.value < 2**63:
-                raise FusecError("the size does not fit into 64 bits", span=self._span(tree))
-            return dim(tree.value)
-        if isinstance(tree, Name):
-            meaning = self._scope.find(tree.text, self._span(tree))
-            if isinstance(meaning, Value):
-                meaning = self._builder.resolve(meaning)
-            known = meaning if isinstance(meaning, Dim) else meaning.type.dim
-            if known is not None:
-                return known
-            raise FusecError(
-                f"`{tree.text}` is {meaning.type}, not a size"
-                if not isinstance(meaning, Dim) else "",
-                span=self._span(tree),
-                help="sizes are dims, integers and integer scalars computed from them",
-            )  # fmt: skip
-        if isinstance(tree, Infix):
-            left, right = self.size(tree.left), self.size(tree.right)
-            return self._infix(tree, left, right)
-        if isinstance(tree, CallTree):
-            return self._size_call(tree)
-        raise FusecError("expected a size: an integer or a dim", span=self._span(tree))
-
-    def _infix(self, tree: Infix, left: Dim, right: Dim) -> Dim:
-        if tree.operator in ("//", "%") and right == 0:
-            raise FusecError("division by zero", span=self._span(tree))
-        self._check_terms((left, right), tree)
-        match tree.operator:
-            case "+":
-                return left + right
-            case "-":
-                return left - right
-            case "*":
-                return left * right
-            case "//":
-                return left // right
-            case _:
-                return left % right
-
-    def _size_call(self, tree: CallTree) -> Dim:
-        function = _SIZE_FUNCTIONS.get(tree.name.text)
-        values = [a.value for a in tree.arguments if a.keyword is None]
-        if function is not None and len(values) == len(tree.arguments) == 2:
-            return function(self.size(values[0]), self.size(values[1]))
-        if tree.name.text not in ops.TABLE:
-            raise FusecError(
-                f"unknown function `{tree.name.text}` of sizes",
-                span=self._span(tree.name),
-                help="one of " + ", ".join(_SIZE_FUNCTIONS),
-            )
-        known = self._nested(tree).type.dim
-        if known is None:
-            raise FusecError("expected a size: this is not an integer scalar computed from sizes",
-                             span=self._span(tree))  # fmt: skip
-        return known
-
-
-def typed_number(value: bool | int | float, dtype: DType, span: Span) -> bool | int | float:
-    """Return `value` as a number of `dtype`; FusecError where it does not fit."""
-    if dtype.kind == "bool":
-        if isinstance(value, bool):
-            return value
-        raise FusecError(f"expected true or false for a {dtype}", span=span)
-    if dtype.is_integer:
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise FusecError(f"expected an integer for {dtype}", span=span)
-        low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
-        high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
-        if not low <= value <= high:
-            raise FusecError(f"{value} does not fit into {dtype}", span=span)
-        return value
-    if isinstance(value, bool):
-        raise FusecError(f"expected a number for {dtype}", span=span)
-    return float(value)

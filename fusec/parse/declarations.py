@@ -12,8 +12,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
-from fusec.parse.calls import typed_number
-from fusec.parse.expressions import Literal, Name, Parser, Tree
+from fusec.parse.expressions import Parser
 from fusec.parse.fields import (
     Problems,
     boolean,
@@ -24,7 +23,9 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
+from fusec.parse.numbers import typed_number
 from fusec.parse.scope import Scope
+from fusec.parse.trees import Literal, Name, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")

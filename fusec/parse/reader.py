@@ -15,11 +15,12 @@ from fusec.ops.build import GraphBuilder
 from fusec.parse import fields
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
-from fusec.parse.expressions import OpLine, Parser
+from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
 from fusec.parse.scope import Scope
 from fusec.parse.segments import pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
+from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
@@ -60,7 +61,7 @@ class _Reader:
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs
         declared = Declarations(
-            builder, self.scope, self.problems, calls.size, self.overrides, calls.inputs
+            builder, self.scope, self.problems, calls.sizes.of, self.overrides, calls.inputs
         )
         for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
             section = root.get(key)

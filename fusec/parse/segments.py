@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Fusion, Pin
 from fusec.parse import fields
-from fusec.parse.expressions import OpLine
+from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
 
 SCHEDULERS = (

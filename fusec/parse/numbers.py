@@ -1,0 +1,25 @@
+"""Numbers checked against element types."""
+
+from __future__ import annotations
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.dtype import DType
+
+
+def typed_number(value: bool | int | float, dtype: DType, span: Span) -> bool | int | float:
+    """Return `value` as a number of `dtype`; FusecError where it does not fit."""
+    if dtype.kind == "bool":
+        if isinstance(value, bool):
+            return value
+        raise FusecError(f"expected true or false for a {dtype}", span=span)
+    if dtype.is_integer:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise FusecError(f"expected an integer for {dtype}", span=span)
+        low = -(2 ** (dtype.bits - 1)) if dtype.kind == "int" else 0
+        high = 2 ** (dtype.bits - (dtype.kind == "int")) - 1
+        if not low <= value <= high:
+            raise FusecError(f"{value} does not fit into {dtype}", span=span)
+        return value
+    if isinstance(value, bool):
+        raise FusecError(f"expected a number for {dtype}", span=span)
+    return float(value)

@@ -1,0 +1,106 @@
+"""Expressions of sizes: dims, integers, integer scalars and arithmetic on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from fusec import ops
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod
+from fusec.ir.graph import Operand, Value
+from fusec.ops.build import GraphBuilder
+from fusec.parse.scope import Scope
+from fusec.parse.source import Source
+from fusec.parse.trees import CallTree, Infix, Literal, Name, Tree
+
+MAX_TERMS = 256
+_FUNCTIONS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "min": minimum, "max": maximum, "ceildiv": ceildiv, "floordiv": floordiv, "mod": mod,
+}  # fmt: skip
+_OPERATORS: Mapping[str, Callable[[Dim, Dim], Dim]] = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b,
+    "//": floordiv, "%": mod,
+}  # fmt: skip
+_DIVIDES = ("//", "%", "ceildiv", "floordiv", "mod")
+
+
+def check_terms(sizes: Iterable[Dim], span: Span) -> None:
+    """Raise FusecError for sizes that grow out of hand: squaring a sum doubles its degree."""
+    if any(len(size.terms) > MAX_TERMS for size in sizes):
+        raise FusecError("the size has too many terms", span=span)
+
+
+class Sizes:
+    """Turns trees into Dims."""
+
+    def __init__(
+        self,
+        source: Source,
+        builder: GraphBuilder,
+        scope: Scope,
+        nested: Callable[[CallTree], Operand],
+    ) -> None:
+        """Bind trees of `source` to names of `scope`; `nested` builds a call of an operation."""
+        self._source, self._builder, self._scope, self._nested = source, builder, scope, nested
+
+    def _span(self, tree: Tree) -> Span:
+        return self._source.span(tree.start, tree.end)
+
+    def of(self, tree: Tree) -> Dim:
+        """Return the Dim of an expression of sizes."""
+        if isinstance(tree, Literal) and type(tree.value) is int:
+            if not -(2**63) <= tree.value < 2**63:
+                raise FusecError("the size does not fit into 64 bits", span=self._span(tree))
+            return dim(tree.value)
+        if isinstance(tree, Name):
+            return self._named(tree)
+        if isinstance(tree, Infix):
+            left, right = self.of(tree.left), self.of(tree.right)
+            return self._apply(tree.operator, _OPERATORS[tree.operator], left, right, tree)
+        if isinstance(tree, CallTree):
+            return self._call(tree)
+        raise FusecError("expected a size: an integer or a dim", span=self._span(tree))
+
+    def _named(self, tree: Name) -> Dim:
+        meaning = self._scope.find(tree.text, self._span(tree))
+        if isinstance(meaning, Dim):
+            return meaning
+        if isinstance(meaning, Value):
+            meaning = self._builder.resolve(meaning)
+        if meaning.type.dim is None:
+            raise FusecError(
+                f"`{tree.text}` is {meaning.type}, not a size",
+                span=self._span(tree),
+                help="sizes are dims, integers and integer scalars computed from them",
+            )
+        return meaning.type.dim
+
+    def _apply(
+        self, name: str, function: Callable[[Dim, Dim], Dim], left: Dim, right: Dim, tree: Tree
+    ) -> Dim:
+        if name in _DIVIDES and right.evaluate(self._builder.hints) == 0:
+            at = "" if right == 0 else f": `{right}` is 0 at the default sizes"
+            raise FusecError(f"division by zero{at}", span=self._span(tree))
+        check_terms((left, right), self._span(tree))
+        return function(left, right)
+
+    def _call(self, tree: CallTree) -> Dim:
+        name = tree.name.text
+        values = [a.value for a in tree.arguments if a.keyword is None]
+        if name in _FUNCTIONS and len(values) == len(tree.arguments) == 2:
+            left, right = self.of(values[0]), self.of(values[1])
+            return self._apply(name, _FUNCTIONS[name], left, right, tree)
+        if name not in ops.TABLE:
+            raise FusecError(
+                f"unknown function `{name}` of sizes",
+                span=self._span(tree.name),
+                help="one of " + ", ".join(_FUNCTIONS),
+            )
+        known = self._nested(tree).type.dim
+        if known is None:
+            raise FusecError(
+                f"`{name}` does not give a size here",
+                span=self._span(tree),
+                help="sizes are dims, integers and integer scalars computed from them",
+            )
+        return known

@@ -1,0 +1,79 @@
+"""The tokens of op lines, types and sizes, with their places in the source."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusec.diagnostics import FusecError
+from fusec.parse.source import Source
+
+_TOKEN = re.compile(
+    r"(?P<number>0[xX][0-9a-fA-F]+|(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*)"
+    r"|(?P<mark>//|[-+*/%(),=\[\]:])"
+)
+_BLANK = re.compile(r"(?:\s|\\\n)*")
+_NAME_REST = re.compile(r"\w+")
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token: its kind (number, name, mark or end), text and place."""
+
+    kind: str
+    text: str
+    start: int
+    end: int
+
+
+def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
+    """Yield the tokens of a stretch of the source, the last one of kind `end`."""
+    position, text = start, source.text
+    while True:
+        blank = _BLANK.match(text, position, end)
+        position = blank.end() if blank else position
+        if position >= end:
+            # The end is reported just after the last token, not on a later blank line.
+            last = len(text[start:end].rstrip()) + start
+            yield Token("end", "", last, last)
+            return
+        found = _TOKEN.match(text, position, end)
+        if found is None:
+            raise FusecError(
+                f"unexpected `{text[position]}`",
+                span=source.span(position),
+                help=_foreign(text[position]),
+            )
+        rest = _NAME_REST.match(text, found.end(), end)
+        if rest is not None and found.lastgroup in ("number", "name"):
+            word = found[0] + rest[0]
+            raise FusecError(
+                f"`{word}` is not a name",
+                span=source.span(position, rest.end()),
+                help="names have ASCII letters, digits and `_`, and do not begin with a digit",
+            )
+        yield Token(found.lastgroup or "", found[0], position, found.end())
+        position = found.end()
+
+
+def _foreign(character: str) -> str | None:
+    if character in "'\"":
+        return "op lines hold no quoted text: dtypes and names stand bare, as in `cast(x, f32)`"
+    if character == "\\":
+        return "write the op line without escapes"
+    if character in "<>!&|^~@":
+        return (
+            "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
+        )
+    return None
+
+
+def number_of(text: str) -> int | float:
+    if text[:2] in ("0x", "0X"):
+        return int(text, 16)
+    # Digits beyond any integer type: the reader refuses the size, int() would refuse the length.
+    if text.isdigit():
+        return int(text) if len(text) <= 40 else 10**40
+    return float(text)
