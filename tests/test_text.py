@@ -88,6 +88,14 @@ def test_given_segments_replace_the_pins() -> None:
     assert (pin.name, pin.values, pin.scheduler) == ("s0", values, "pointwise")
 
 
+def test_segments_name_only_what_is_left() -> None:
+    """Pins of values that a pass removed do not spoil the text."""
+    fusion = read_file(EXAMPLES[0])
+    name = fusion.nodes[0].output.name
+    text = to_text(fusion, [Pin("a", (name, "gone")), Pin("b", ("gone",))])
+    assert [(p.name, p.values) for p in read_text(text).pins] == [("a", (name,))]
+
+
 def test_layouts() -> None:
     """Every kind of layout prints in the form that makes it again."""
     build = GraphBuilder("layouts")

@@ -35,7 +35,9 @@ def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str
     yield from _section("inputs", (line for i in fusion.inputs for line in _input(i)))
     yield from _section("ops", (_op_line(n, types) for n in fusion.nodes), "  - ")
     yield from _outputs(fusion.outputs)
-    yield from _section("segments", (_segment(s) for s in segments))
+    # A pass may have removed a value that the file pinned.
+    alive = {v.name for n in fusion.nodes for v in n.outputs}
+    yield from _section("segments", (_segment(s, alive) for s in segments if alive & {*s.values}))
 
 
 def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[str]:
@@ -262,8 +264,8 @@ def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
         yield f"  - {output.value.name}{tail}"
 
 
-def _segment(pin: Pin) -> str:
-    values = f"[{', '.join(pin.values)}]"
+def _segment(pin: Pin, alive: set[str]) -> str:
+    values = f"[{', '.join(v for v in pin.values if v in alive)}]"
     if pin.scheduler is None:
         return f"{pin.name}: {values}"
     return f"{pin.name}: {{values: {values}, scheduler: {pin.scheduler}}}"
