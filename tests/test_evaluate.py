@@ -124,6 +124,15 @@ def test_bounds_grow_through_cancellation():
     np.testing.assert_allclose(result.value, 1.0, atol=1e-6)
 
 
+def test_roundings_of_terms_that_cancel_count():
+    b = GraphBuilder()
+    x = b.input("x", F32, [b.declare_dim("N", 4)])
+    b.output(b.apply("addcmul", x, x, x, -1.0))
+    result = bounded(b.finish(), x=np.array([1.0, 0.5], np.float32))
+    assert result.value.tolist() == [0.0, 0.25]
+    assert np.all(result.bound > 1e-7)
+
+
 def test_a_compare_is_in_doubt_only_within_the_bound():
     b = GraphBuilder()
     x = b.input("x", F32, [b.declare_dim("N", 4)])

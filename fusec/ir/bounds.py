@@ -13,7 +13,7 @@ Every value carries a bound on the difference between what a kernel computes and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any
@@ -209,6 +209,19 @@ def _shift(value: Array, bound: Array, sign: int) -> Array:
         return value + bound if sign > 0 else value - bound
 
 
+def _addcmul_terms(a: Array, b: Array, c: Array, alpha: Array) -> Array:
+    return np.abs(a) + np.abs(alpha * b * c)
+
+
+def _lerp_terms(start: Array, end: Array, weight: Array) -> Array:
+    return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
+
+
+_CANCELLING: Mapping[str, Callable[..., Array]] = {
+    "addcmul": _addcmul_terms,
+    "lerp": _lerp_terms,
+}
+"""Operations whose roundings are relative to terms that may cancel in the result."""
 _LINEAR = frozenset({"add", "sub", "neg"})
 _EXACT = frozenset(
     {"neg", "abs", "relu", "minimum", "maximum", "where", "clamp", "threshold", "sign"}
@@ -236,7 +249,8 @@ def _pointwise(
         bounds.append(change)
         doubts.append(doubt)
     ulps = 0.0 if node.op.name in _EXACT else node.op.accuracy
-    bound = add_bounds(*bounds, rounding(raw, node.output.dtype, ulps))
+    terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
+    bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
 
 
