@@ -199,8 +199,8 @@ class Emitter:
                 return literal(bool(value) if to.kind == "bool" else value, to)
             return self._rounded(literal(value, to), to)
         text, source = self.ref(instance, phase), instance.dtype
-        if instance.kind == "dim" and to.compute.is_integer:
-            return text
+        if instance.kind == "dim":
+            return self._size(instance, to)
         if to.is_half:
             if source == to:
                 return text
@@ -210,6 +210,13 @@ class Emitter:
         if source.compute == to.compute:
             return text
         return Text(f"fusec::convert<{compute_type(to)}>({text})")
+
+    def _size(self, instance: Instance, to: DType) -> Text:
+        """Return a size in another type; a literal of that type where it is known."""
+        assert instance.dim is not None
+        if instance.dim.is_const:
+            return literal(instance.dim.value, to)
+        return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
 
     def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
         """Return an instance's value as it is stored; a cast that only rounds is left to the store."""

@@ -16,6 +16,8 @@ from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
 
 THREADS = 256
+MAX_GRID_Y = 65535
+"""Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
 
 
 def bind(
@@ -89,6 +91,8 @@ def _cost(fusion: Fusion, domain: Domain, break_point: int, width: int, facts: F
     lowering = Lowering(fusion, domain, binding)
     cost = 0.02 * break_point
     size = columns.evaluate(fusion.hints)
+    if break_point and size > MAX_GRID_Y * THREADS * width:
+        return float("inf")
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
     for address, conditions, bytes_ in accesses(fusion, lowering):
