@@ -82,6 +82,24 @@ def folded(g: GraphBuilder):
     return g.apply("matmul", g.input("x", BF16, [4, 96, 256]), g.input("w", BF16, [256, 512]))
 
 
+def rows_of_a_batch(g: GraphBuilder):
+    count = g.declare_dim("B", 4)
+    y = g.apply("linear", g.input("x", BF16, [count, 96, 256]), g.input("w", BF16, [512, 256]))
+    return g.apply("add", y, g.input("r", BF16, [count, 1, 512]))
+
+
+def batch_of_any_size(g: GraphBuilder):
+    count = g.declare_dim("B", 4)
+    x, w = g.input("x", BF16, [count, 96, 256]), g.input("w", BF16, [count, 256, 512])
+    return g.apply("matmul", x, w)
+
+
+def heads_in_place(g: GraphBuilder):
+    q, k = g.input("q", BF16, [2, 128, 8, 64]), g.input("k", BF16, [2, 200, 8, 64])
+    q = g.apply("permute", q, dims=[0, 2, 1, 3])
+    return g.apply("matmul", q, g.apply("permute", k, dims=[0, 2, 3, 1]))
+
+
 def vector_rows(g: GraphBuilder):
     return g.apply("matmul", g.input("x", BF16, [4096]), g.input("w", BF16, [4096, 1024]))
 
@@ -153,6 +171,9 @@ CASES = {
     "grouped_heads": (built(grouped_heads), HOPPER, "wgmma"),
     "grouped_heads_mma": (built(grouped_heads), AMPERE, "mma"),
     "folded": (built(folded), HOPPER, "wgmma"),
+    "rows_of_a_batch": (built(rows_of_a_batch), HOPPER, "wgmma"),
+    "batch_of_any_size": (built(batch_of_any_size), HOPPER, "wgmma"),
+    "heads_in_place": (built(heads_in_place), HOPPER, "mma"),
     "vector_rows": (built(vector_rows), HOPPER, "split_k"),
     "vector_columns": (built(vector_columns), HOPPER, "split_k"),
     "clashes": (built(clashes), HOPPER, "wgmma"),
@@ -217,7 +238,16 @@ def test_a_transposed_operand_keeps_its_memory():
 def test_leading_dims_that_share_the_weight_become_rows():
     a, _ = arguments("folded", TensorMapArgument)
     assert [e.value for e in a.extents] == [256, 4 * 96, 1]
-    assert plan_of("folded").kernels[0].grid[0] == 3 * 4
+    plan = plan_of("folded")
+    assert plan.kernels[0].grid[0] == 3 * (512 // plan.parameters.tile_n)
+
+
+def test_a_leading_dim_inside_the_rows_stays_a_parameter():
+    plan = plan_of("rows_of_a_batch")
+    assert plan.specialised == {}
+    columns = 512 // plan.parameters.tile_n
+    assert plan.kernels[0].grid[0].evaluate({"B": 1}) == columns
+    assert plan.kernels[0].grid[0].evaluate({"B": 2}) == 2 * columns
 
 
 def test_heads_of_a_group_read_one_slice():
@@ -249,6 +279,12 @@ def test_the_product_is_rounded_before_the_epilogue():
 def test_large_tensors_are_addressed_with_64_bits():
     assert "using Index = fusec::i64;" in text_of("wide_index")
     assert "using Index = int;" in text_of("plain")
+
+
+def test_a_quad_exchanges_its_columns_for_wide_accesses():
+    assert plan_of("plain").parameters.vector_width == 8
+    assert "fusec::transpose_quad(acc.data, lane % 4);" in text_of("plain")
+    assert "transpose_quad" not in text_of("ragged")
 
 
 def test_split_k_hands_its_work_out_by_ticket():
@@ -335,7 +371,7 @@ def test_parameters_are_overridable():
         ("ragged", {"kernel": "wgmma"}, "multiples of 16 bytes"),
         ("plain", {"tile_n": 100}, "tile_n 100"),
         ("plain", {"stages": 40}, "bytes of shared memory"),
-        ("plain", {"cluster": 4}, "does not split K"),
+        ("plain", {"kernel": "wgmma", "cluster": 4}, "does not split K"),
         ("ragged", {"vector_width": 2}, "does not divide 101"),
     ],
 )

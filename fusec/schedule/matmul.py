@@ -51,15 +51,12 @@ class Matmul:
             return refusal
         bytes_ = traffic(segment)
         parameters, seconds, _ = choose(problem, target, segment.hints, bytes_)
-        ctas = _tiles(problem, parameters).evaluate(segment.hints)
-        ctas *= parameters.cluster * parameters.splits
-        fill = min(1.0, max(1, ctas) / target.sms)
         flops, sfu = work(problem.epilogue.fusion)
         matrix = 0.0
         if parameters.kernel == "simt":
-            flops += seconds * target.flops / 2 * fill
+            flops += seconds * target.flops / 2
         else:
-            matrix = seconds * target.half_flops * 0.8 * fill
+            matrix = seconds * target.half_flops * 0.8
         scratch = sum(
             w.size.evaluate(segment.hints) * w.dtype.size
             for w in _workspaces(segment, problem, parameters)
@@ -71,7 +68,7 @@ class Matmul:
             sfu=sfu,
             tensor_flops=matrix,
             efficiency=0.9,
-            ctas=max(1, ctas),
+            ctas=target.sms,  # how far the SMs are filled is part of the predicted time
             kernels=1,
         )
 

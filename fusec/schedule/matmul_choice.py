@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.index.access import Facts
+from fusec.index.expression import Atom, Var
 from fusec.ir.dim import Dim
 from fusec.schedule.matmul_problem import Operand, Problem
 from fusec.target import Target
@@ -17,17 +18,25 @@ CHUNK_BYTES = 16
 TURN_SECONDS = 2.4e-6
 """One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
-SPLIT_SECONDS = 3e-6
-"""What a split adds besides its turns: clusters start together and sum in shared memory."""
-
-# The part of the tensor cores' rate that full waves of tiles reach, measured on an H200 (8192^3).
-_RATE = {("wgmma", 256): 0.93, ("wgmma", 128): 0.85, ("split_k", 128): 0.85}
+# By kernel and columns of a tile: the part of the tensor cores' rate that its inner loop reaches,
+# and seconds a tile (its first loads and its epilogue; for split_k also the sum over the cluster).
+# Fitted to times on an H200, K from 512 to 524288.
+_MEASURED = {
+    ("wgmma", 256): (1.06, 1.4e-6),
+    ("wgmma", 128): (0.90, 0.8e-6),
+    ("wgmma", 64): (0.55, 0.5e-6),
+    ("split_k", 128): (0.87, 5e-6),
+    ("split_k", 64): (0.50, 5e-6),
+}
 # mma.sync reaches less of the rate where wgmma exists.
-_MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.21
-# The part of the SMs that clusters of this size can fill at once (H200, one block per SM).
-_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.6}
+_MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
+# The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
+_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
+
+WIDTHS = {"wgmma": (8, 2, 1), "split_k": (2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
+"""Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +106,22 @@ def has_tensor_map(operand: Operand, facts: Facts) -> bool:
     if not is_vector(operand, facts) or operand.batch.constant != 0:
         return False
     strides = [d for d in (operand.pitch, *(c for _, c in operand.batch.terms)) if d is not None]
-    return len(operand.batch.terms) <= 1 and all(d != 0 for d in strides)
+    if len(operand.batch.terms) > 1 or any(d == 0 for d in strides):
+        return False
+    return all(_is_coordinate(atom) for atom, _ in operand.batch.terms)
+
+
+def _is_coordinate(atom: Atom) -> bool:
+    """Return whether an atom is the batch index after divisions and remainders alone."""
+    if isinstance(atom, Var):
+        return True
+    inner = atom.inner
+    return (
+        inner.constant == 0
+        and len(inner.terms) == 1
+        and inner.terms[0][1] == 1
+        and _is_coordinate(inner.terms[0][0])
+    )
 
 
 def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
@@ -119,6 +143,7 @@ def candidates(sizes: Sizes, allowed: Iterable[str]) -> Iterable[MatmulParameter
     if "wgmma" in names:
         yield MatmulParameters("wgmma", 128, 256, 64, 4)
         yield MatmulParameters("wgmma", 128, 128, 64, 6)
+        yield MatmulParameters("wgmma", 128, 64, 64, 8)
     if "split_k" in names:
         steps = -(-sizes.k // 64)
         for cluster in (1, 2, 4, 8):
@@ -137,19 +162,17 @@ def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> f
     ctas = tiles * p.cluster * p.splits
     resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
     work = 2.0 * p.tile_m * p.tile_n * max(1, sizes.k) / (p.cluster * p.splits)
+    part, fixed = _MEASURED.get((p.kernel, p.tile_n), (0.8, 1e-6))
+    rate = target.half_flops * part
     if p.kernel == "simt":
-        rate, resident = target.flops * _SIMT_RATE, target.sms * 4
+        rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
     elif p.kernel == "mma":
-        part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
-        rate = target.half_flops * part
-    else:
-        rate = target.half_flops * _RATE.get((p.kernel, p.tile_n), 0.8)
-    per_cta = work / (rate / target.sms) * (resident / target.sms if p.kernel == "simt" else 1)
+        rate = target.half_flops * (_MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE)
+    per_cta = work / (rate / target.sms) + fixed
     waves = -(-ctas // resident)
     # About half of the SMs saturate the memory.
     moved = bytes_ / (target.bandwidth * min(1.0, 2 * min(ctas, resident) / target.sms))
-    split = SPLIT_SECONDS + (p.splits - 1) * TURN_SECONDS if p.kernel == "split_k" else 0.0
-    return max(waves * per_cta, moved) + split
+    return max(waves * per_cta, moved + fixed) + (p.splits - 1) * TURN_SECONDS
 
 
 def choose(
@@ -175,16 +198,18 @@ def choose(
         allowed.remove("simt")
     if kernel is None and "wgmma" in allowed:
         allowed.remove("mma")
-    width = _width(problem, allowed)
     found = [
-        _overridden(replace(p, vector_width=width), wanted) for p in candidates(sizes, allowed)
+        _overridden(replace(p, vector_width=_width(problem, p.kernel)), wanted)
+        for p in candidates(sizes, allowed)
     ]
     if not found and kernel == "split_k":
+        width = _width(problem, "split_k")
         found = [_overridden(MatmulParameters("split_k", 128, 128, 64, 4, 2, 1, width), wanted)]
-    for p in found:
-        _check(p, problem, target)
     cost, _, best = min(
-        ((seconds(p, sizes, bytes_, target), i, p) for i, p in enumerate(found)),
+        (
+            (seconds(p, sizes, bytes_, target), i, p)
+            for i, p in enumerate(_possible(found, problem, target))
+        ),
         key=lambda t: t[:2],
     )
     if best.kernel not in ("wgmma", "split_k"):
@@ -195,14 +220,12 @@ def choose(
     return best, cost, facts
 
 
-def _width(problem: Problem, allowed: Iterable[str]) -> int:
-    """Return the widest access of the epilogue: as many columns as a thread holds side by side."""
+def _width(problem: Problem, kernel: str) -> int:
+    """Return the widest access of the epilogue whose columns divide N."""
     columns = problem.n
     if columns.is_const and columns.value == 0:
         return 1
-    widest = 4 if set(allowed) <= {"simt"} else 2
-    widths = [w for w in (4, 2) if w <= widest and _divides(columns, w)]
-    return widths[0] if widths else 1
+    return next(w for w in WIDTHS[kernel] if _divides(columns, w))
 
 
 def _divides(value: Dim, by: int) -> bool:
@@ -217,6 +240,24 @@ def _overridden(p: MatmulParameters, wanted: Mapping[str, object]) -> MatmulPara
                 f"matmul has no parameter `{name}`", help=f"one of {', '.join(sorted(known))}"
             )
     return replace(p, **wanted)  # pyright: ignore[reportArgumentType]
+
+
+def _possible(
+    found: Iterable[MatmulParameters], problem: Problem, target: Target
+) -> list[MatmulParameters]:
+    """Return those that a kernel has; where there is none, raise what is wrong with the first."""
+    possible: list[MatmulParameters] = []
+    first: Unsupported | None = None
+    for p in found:
+        try:
+            _check(p, problem, target)
+        except Unsupported as error:
+            first = first or error
+        else:
+            possible.append(p)
+    if not possible and first is not None:
+        raise first
+    return possible
 
 
 def _check(p: MatmulParameters, problem: Problem, target: Target) -> None:
@@ -238,8 +279,7 @@ def _check(p: MatmulParameters, problem: Problem, target: Target) -> None:
             raise Unsupported(f"a product split over {p.splits} clusters of {p.cluster} CTAs")
     elif (p.cluster, p.splits) != (1, 1):
         raise Unsupported(f"matmul kernel `{p.kernel}` does not split K")
-    widest = 4 if p.kernel == "simt" else 2
-    if p.vector_width not in (1, 2, 4) or p.vector_width > widest:
+    if p.vector_width not in WIDTHS[p.kernel]:
         raise Unsupported(f"matmul kernel `{p.kernel}` with vector_width {p.vector_width}")
     if not _divides(problem.n, p.vector_width):
         raise Unsupported(f"vector_width {p.vector_width} where it does not divide {problem.n}")
