@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from fusec.ir.graph import Fusion, Node
-from fusec.segment.offers import Offer, Offers
+from fusec.segment.offers import Offer, Offers, Surroundings
 from fusec.segment.partition import Group, Partition
 from fusec.segment.segmented import Decision
 
@@ -39,7 +39,7 @@ class Merges:
         union = frozenset[Node]().union(*chosen)
         if union not in self._offers:
             segment = self.partition.fusion_of(chosen, self.partition.graph.fusion.name)
-            self._offers[union] = self.offers.of(segment, self.partition.graph.mutable)
+            self._offers[union] = self.offers.of(segment, surroundings(self.partition, chosen))
         return self._offers[union]
 
     def forbidden(self, chosen: Chosen) -> str | None:
@@ -123,6 +123,11 @@ class Merges:
 
     def _ranked(self, chosen: Chosen) -> list[Group]:
         return sorted(chosen, key=self.partition.graph.first)
+
+
+def surroundings(partition: Partition, chosen: Collection[Group]) -> Surroundings:
+    """Return what some groups' own fusion does not tell a scheduler."""
+    return Surroundings(partition.graph.mutable, partition.crossing(chosen))
 
 
 def candidates(partition: Partition, around: Iterable[Group]) -> Iterable[tuple[Group, ...]]:

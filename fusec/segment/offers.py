@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Value
 from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.protocol import Estimate, Refusal, Scheduler
+from fusec.segment.segmented import crossing_strides
+from fusec.segment.views import view_of
 from fusec.target import Target
 
 REFUSED_SECONDS = 1e6
@@ -35,6 +37,38 @@ class Offer:
         return "; ".join(f"{name}: {refusal.because}" for name, refusal in self.refusals)
 
 
+@dataclass(frozen=True)
+class Surroundings:
+    """What a segment's own fusion does not tell.
+
+    mutable: the names of the inputs that some segment writes into. crossing: the values that other
+    segments read, as dense tensors.
+    """
+
+    mutable: frozenset[str]
+    crossing: frozenset[Value]
+
+    def written(self, segment: Fusion) -> tuple[str, ...]:
+        """Return the names of the segment's inputs that some segment writes into."""
+        return tuple(i.value.name for i in segment.inputs if i.value.name in self.mutable)
+
+    def no_view(self, segment: Fusion) -> Refusal | None:
+        """Return why the outputs must not be views, or None."""
+        for name in self.written(segment):
+            because = f"a view of `{name}` would see what is written into it"
+            return Refusal("alias", because)
+        bases = frozenset(i.value for i in segment.inputs)
+        for output in segment.outputs:
+            value = output.value
+            layout = view_of(segment, value, bases) if value in self.crossing else None
+            # Readers assume a buffer of its own: dense, and aligned for vector accesses.
+            dense = layout is None or layout.strides == crossing_strides(segment, value)
+            if layout is not None and not (dense and layout.offset == 0):
+                because = f"`{value.name}` is read by another segment, but is no dense view"
+                return Refusal("layout", because)
+        return None
+
+
 class Offers:
     """Asks schedulers and remembers by structure, so that a repeated layer is priced once."""
 
@@ -45,19 +79,20 @@ class Offers:
         self.asked = 0
         self._known: dict[Any, Offer] = {}
 
-    def of(self, segment: Fusion, mutable: frozenset[str], only: str | None = None) -> Offer:
-        """Return the offer for a segment; `mutable` names the inputs that segments write into."""
-        key = (segment.structure(), self._written(segment, mutable), only)
+    def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
+        """Return the offer for a segment, asked now or before."""
+        read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
+        key = (segment.structure(), around.written(segment), read, only)
         if key not in self._known:
-            self._known[key] = self.ask(segment, mutable, only)
+            self._known[key] = self.ask(segment, around, only)
         return self._known[key]
 
-    def ask(self, segment: Fusion, mutable: frozenset[str], only: str | None = None) -> Offer:
+    def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""
         refusals: list[tuple[str, Refusal]] = []
         accepted: list[tuple[float, str, Estimate]] = []
         hazard = in_place_hazard(segment)
-        written = self._written(segment, mutable)
+        no_view = around.no_view(segment)
         for scheduler in self.schedulers:
             if only is not None and scheduler.name != only:
                 continue
@@ -68,9 +103,8 @@ class Offers:
             proposal = scheduler.propose(segment, self.target)
             if isinstance(proposal, Refusal):
                 refusals.append((scheduler.name, proposal))
-            elif proposal.kernels == 0 and written:
-                because = f"a view of `{written[0]}` would see what is written into it"
-                refusals.append((scheduler.name, Refusal("alias", because)))
+            elif proposal.kernels == 0 and no_view is not None:
+                refusals.append((scheduler.name, no_view))
             else:
                 accepted.append((proposal.seconds(self.target), scheduler.name, proposal))
         if not accepted:
@@ -78,9 +112,6 @@ class Offers:
         best = min(accepted, key=lambda a: a[0])
         dearer = tuple((name, seconds) for seconds, name, _ in accepted if name != best[1])
         return Offer(best[1], best[2], best[0], tuple(refusals), dearer)
-
-    def _written(self, segment: Fusion, mutable: frozenset[str]) -> tuple[str, ...]:
-        return tuple(i.value.name for i in segment.inputs if i.value.name in mutable)
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:

@@ -183,6 +183,15 @@ class Partition:
             or any(r not in inside for r in self.readers.get(value, ()))
         )
 
+    def crossing(self, chosen: Collection[Group]) -> frozenset[Value]:
+        """Return the values of the chosen groups that others read."""
+        inside = frozenset(chosen)
+        return frozenset(
+            value
+            for value in self.results(chosen)
+            if any(r not in inside for r in self.readers.get(value, ()))
+        )
+
     def fusion_of(self, chosen: Collection[Group], name: str) -> Fusion:
         """Return the chosen groups as one fusion of its own."""
         union = frozenset[Node]().union(*chosen)

@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
 from fusec.segment.canonical import canonical
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
-from fusec.segment.merge import MayMerge, Merges
+from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
 from fusec.segment.partition import Graph, Group, Partition
 from fusec.segment.pins import fix
@@ -74,7 +74,7 @@ def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset
         graph = Graph(fusion, copied | views.chain)
         partition = Partition(graph, singles(graph, (*pins, views.last)))
         segment = partition.fusion_of([views.last], "views")
-        estimate = offers.of(segment, graph.mutable).estimate
+        estimate = offers.of(segment, surroundings(partition, [views.last])).estimate
         if estimate is not None and estimate.kernels == 0:
             fixed = frozenset({*pins, views.last})
             return _Start(partition, pins, fixed, pinned.decisions)
@@ -144,7 +144,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
         part, pin = partition.fusion_of([group], name), start.pins.get(group)
         only = None if pin is None else pin.scheduler
-        offer = merges.offers.ask(part, partition.graph.mutable, only)
+        offer = merges.offers.ask(part, surroundings(partition, [group]), only)
         if offer.scheduler is None:
             raise _nobody(group, part, offer, pin)
         segments.append(

@@ -58,6 +58,8 @@ def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
         way = [node]
         while way[-1].inputs[0] is not layout.base:
             way.append(fusion.producer[way[-1].inputs[0]])
+        if any(n.op.name == "segment_set" for n in way[1:]):
+            continue
         if not pinned.intersection(way):
             last.add(node)
             chain |= set(way)
