@@ -18,11 +18,11 @@ from fusec.codegen.ctext import (
 from fusec.codegen.names import Names
 from fusec.diagnostics import FusecError
 from fusec.index.access import Facts, vector_base
-from fusec.index.expression import Atom, Index, Quotient, Var, index
+from fusec.index.expression import Atom, Index, Loaded, Quotient, Var, index
 from fusec.index.instances import Instance
 from fusec.index.movement import Condition, Conditions
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import I32, I64, DType
 
 _INLINE_WIDTH = 56
 
@@ -73,6 +73,7 @@ class Emitter:
     bound: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
+    _gathered: dict[Loaded, Instance] = field(default_factory=dict["Loaded", Instance])
     _read_in: dict[Instance, int] = field(default_factory=dict[Instance, int])
     _texts: dict[tuple[int, Instance], Text] = field(
         default_factory=dict[tuple[int, Instance], Text]
@@ -274,6 +275,7 @@ class Emitter:
 
     def _load(self, instance: Instance, phase: int) -> Text:
         assert instance.address is not None
+        self._gathered.update(instance.gathered)
         if instance in self.cached:
             return self._stored(Text(self.cached[instance]), instance.dtype)
         if self.vector_base(instance.address, instance.conditions) is not None:
@@ -297,6 +299,7 @@ class Emitter:
     def load_vector(self, instance: Instance, phase: int) -> str:
         """Return the expression that loads one vector of an instance (with zeros where not needed)."""
         assert instance.address is not None
+        self._gathered.update(instance.gathered)
         base = self.vector_base(instance.address, instance.conditions)
         base = instance.address if self.width == 1 else base
         assert base is not None
@@ -365,6 +368,9 @@ class Emitter:
 
     def _atom(self, atom: Atom, phase: int) -> Text:
         assert not isinstance(atom, Var)
+        if isinstance(atom, Loaded):
+            kind = I64 if self.wide else I32
+            return self.convert(self._gathered[atom], kind, phase)
         number = self.scope_of(atom.inner.variables)
         home = self._phase_of(phase, number, 0)
         if (home, atom) not in self._atoms:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fusec.index.expression import Var, index, of_var
 from fusec.index.movement import (
+    INDEXING,
     PULL,
     Conditions,
     Coordinates,
@@ -184,7 +185,7 @@ class _Spread:
             for sibling in node.outputs:
                 self.settle(sibling, home)
         elif node.op.name in PULL:
-            partial = node.op.name == "slice" or (
+            partial = node.op.name in {"slice", *INDEXING} or (
                 node.op.name == "pad"
                 and any(not w.at_least(0) for w in node.attributes["pad_widths"])
             )

@@ -1,4 +1,4 @@
-"""Index expressions: sums of loop variables with Dim coefficients, with quotients and remainders."""
+"""Index expressions: sums of loop variables with Dim coefficients, quotients, remainders, loaded integers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Union
 
 from fusec.ir.dim import Dim, DimLike, dim, floordiv, mod
+from fusec.ir.graph import Value
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,19 @@ class Remainder:
         return f"({self.inner}) % {_factor(self.divisor)}"
 
 
-Atom = Union[Var, Quotient, Remainder]
+@dataclass(frozen=True)
+class Loaded:
+    """An integer read from a tensor at coordinates (none for a scalar), from 0 to extent - 1."""
+
+    tensor: Value
+    coordinates: tuple[Index, ...]
+    extent: Dim
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(str(c) for c in self.coordinates)}]"
+
+
+Atom = Union[Var, Quotient, Remainder, Loaded]
 IndexLike = Union["Index", Dim, int]
 
 
@@ -83,10 +96,18 @@ class Index:
         """Return every loop variable that occurs, inside quotients and remainders too."""
         found: set[Var] = set()
         for atom, _ in self.terms:
-            if isinstance(atom, Var):
+            found |= variables_of(atom)
+        return frozenset(found)
+
+    @cached_property
+    def loaded(self) -> frozenset[Loaded]:
+        """Return every loaded integer that occurs, inside quotients and remainders too."""
+        found: set[Loaded] = set()
+        for atom, _ in self.terms:
+            if isinstance(atom, Loaded):
                 found.add(atom)
-            else:
-                found |= atom.inner.variables
+            elif not isinstance(atom, Var):
+                found |= atom.inner.loaded
         return frozenset(found)
 
     def coefficient(self, variable: Var) -> Dim | None:
@@ -95,7 +116,7 @@ class Index:
         for atom, coefficient in self.terms:
             if atom == variable:
                 direct = coefficient
-            elif not isinstance(atom, Var) and variable in atom.inner.variables:
+            elif not isinstance(atom, Var) and variable in variables_of(atom):
                 return None
         return direct
 
@@ -133,6 +154,9 @@ class Index:
         for atom, coefficient in self.terms:
             if isinstance(atom, Var):
                 new = of_var(Var(atom.name, atom.extent.substitute(sizes)))
+            elif isinstance(atom, Loaded):
+                at = tuple(c.resize(sizes) for c in atom.coordinates)
+                new = of_atom(Loaded(atom.tensor, at, atom.extent.substitute(sizes)))
             elif isinstance(atom, Quotient):
                 new = atom.inner.resize(sizes) // atom.divisor.substitute(sizes)
             else:
@@ -175,7 +199,7 @@ class Index:
 
 
 def _atom_factor(atom: Atom) -> str:
-    return str(atom) if isinstance(atom, Var) else f"({atom})"
+    return str(atom) if isinstance(atom, (Var, Loaded)) else f"({atom})"
 
 
 def index(value: IndexLike) -> Index:
@@ -188,8 +212,22 @@ def of_var(variable: Var) -> Index:
     return index(0) if variable.extent == 1 else Index(((variable, dim(1)),), dim(0))
 
 
-def _largest(atom: Atom) -> Dim | None:
+def of_atom(atom: Atom) -> Index:
+    """Return the index of one atom."""
+    return Index(((atom, dim(1)),), dim(0))
+
+
+def variables_of(atom: Atom) -> frozenset[Var]:
+    """Return the loop variables on which an atom depends."""
     if isinstance(atom, Var):
+        return frozenset({atom})
+    if isinstance(atom, Loaded):
+        return frozenset[Var]().union(*(c.variables for c in atom.coordinates))
+    return atom.inner.variables
+
+
+def _largest(atom: Atom) -> Dim | None:
+    if isinstance(atom, (Var, Loaded)):
         return atom.extent - 1
     if isinstance(atom, Remainder):
         return atom.divisor - 1
@@ -303,7 +341,10 @@ def _modulo(value: Index, by: Dim) -> Index:
 
 def _substitute_atom(atom: Atom, values: Mapping[Var, Index]) -> Index:
     if isinstance(atom, Var):
-        return values.get(atom, Index(((atom, dim(1)),), dim(0)))
+        return values.get(atom, of_atom(atom))
+    if isinstance(atom, Loaded):
+        at = tuple(c.substitute(values) for c in atom.coordinates)
+        return of_atom(Loaded(atom.tensor, at, atom.extent))
     inner = atom.inner.substitute(values)
     return inner // atom.divisor if isinstance(atom, Quotient) else inner % atom.divisor
 

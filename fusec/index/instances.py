@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Var, index, linearize
+from fusec.index.expression import Index, Loaded, Var, index, linearize
 from fusec.index.movement import (
     PULL,
     Condition,
@@ -30,6 +30,7 @@ class Instance:
         reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else the last
         operand), `index` (an integer from the loop variables), `dim` (from sizes), `constant`, `scalar`
         (a kernel parameter).
+    gathered: the loaded integers in the address and the conditions, and what loads them (also operands).
     variables: the loop variables it depends on; depth: how many reductions lie before it.
     """
 
@@ -45,6 +46,7 @@ class Instance:
     branches: tuple[Conditions, ...] = ()
     constant: bool | int | float | complex | None = None
     dim: Dim | None = None
+    gathered: tuple[tuple[Loaded, Instance], ...] = ()
     variables: frozenset[Var] = frozenset()
     depth: int = 0
 
@@ -123,15 +125,25 @@ class Lowering:
             return Instance("scalar", value.dtype, value.name, value=value)
         address = linearize(at, self.fusion.input_of[value].strides)
         variables = address.variables.union(*(c.position.variables for c in where))
+        gathered = self._gather(address, where)
         return Instance(
             "load",
             value.dtype,
             value.name,
+            tuple(i for _, i in gathered),
             value=value,
             address=address,
             conditions=where,
+            gathered=gathered,
             variables=variables,
+            depth=max((i.depth for _, i in gathered), default=0),
         )
+
+    def _gather(self, address: Index, where: Conditions) -> tuple[tuple[Loaded, Instance], ...]:
+        """Return what loads the integers in an address and in conditions."""
+        atoms = address.loaded.union(*(c.position.loaded for c in where))
+        ordered = sorted(atoms, key=str)
+        return tuple((a, self.at(a.tensor, a.coordinates, where)) for a in ordered)
 
     def _op(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         operands = tuple(self.operand(o, pull_elementwise(o, at), where) for o in node.operands)

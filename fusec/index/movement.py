@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from fusec.index.expression import Index, contiguous_strides, delinearize, index, linearize
+from fusec.index.expression import (
+    Index,
+    Loaded,
+    contiguous_strides,
+    delinearize,
+    index,
+    linearize,
+    of_atom,
+)
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.graph import Node, Operand, Value
 
@@ -175,6 +183,53 @@ def _pull_cat(node: Node, at: Coordinates) -> Pulled:
     return Pulled(tuple(branches))
 
 
+def _loaded(tensor: Operand, at: Coordinates, extent: Dim) -> Index:
+    assert isinstance(tensor, Value)
+    return of_atom(Loaded(tensor, at, extent))
+
+
+def _pull_index_select(node: Node, at: Coordinates) -> Pulled:
+    axis: int = node.attributes["dim"]
+    source, chosen = node.operands[0], node.operands[1]
+    position = _loaded(chosen, () if not chosen.shape else (at[axis],), source.shape[axis])
+    return _one(node, (*at[:axis], position, *at[axis + 1 :]))
+
+
+def _pull_select(node: Node, at: Coordinates) -> Pulled:
+    axis: int = node.attributes["dim"]
+    chosen, extent = node.operands[1], node.operands[0].shape[axis]
+    known = chosen.type.dim
+    position = index(known) if known is not None else _loaded(chosen, (), extent)
+    return _one(node, (*at[:axis], position, *at[axis:]))
+
+
+def _pull_gather(node: Node, at: Coordinates) -> Pulled:
+    axis: int = node.attributes["dim"]
+    source, chosen = node.operands[0], node.operands[1]
+    position = _loaded(chosen, _clamp_broadcast(chosen.shape, at), source.shape[axis])
+    other = (ZERO if e == 1 else c for c, e in zip(at, source.shape, strict=True))
+    return _one(node, tuple(position if k == axis else c for k, c in enumerate(other)))
+
+
+def _pull_embedding(node: Node, at: Coordinates) -> Pulled:
+    chosen, table = node.operands[0], node.operands[1]
+    row = _loaded(chosen, at[:-1], table.shape[0])
+    return Pulled((Branch(table, (row, at[-1])),))
+
+
+def _pull_flip(node: Node, at: Coordinates) -> Pulled:
+    dims: set[int] = set(node.attributes["dims"])
+    shape = node.output.shape
+    return _one(node, tuple(index(e - 1) - c if k in dims else c
+                            for k, (c, e) in enumerate(zip(at, shape, strict=True))))  # fmt: skip
+
+
+def _pull_repeat(node: Node, at: Coordinates) -> Pulled:
+    source = node.operands[0].shape
+    inner = at[len(at) - len(source) :]
+    return _one(node, tuple(c % e for c, e in zip(inner, source, strict=True)))
+
+
 PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "set": _pull_same,
     "segment_set": _pull_same,
@@ -187,7 +242,16 @@ PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "slice": _pull_slice,
     "pad": _pull_pad,
     "cat": _pull_cat,
+    "index_select": _pull_index_select,
+    "select": _pull_select,
+    "gather": _pull_gather,
+    "take_along_axis": _pull_gather,
+    "embedding_fwd": _pull_embedding,
+    "flip": _pull_flip,
+    "repeat": _pull_repeat,
 }
+INDEXING = frozenset({"index_select", "select", "gather", "take_along_axis", "embedding_fwd"})
+"""Operations whose maps read integers from tensors: they reach no operand element by a known map."""
 
 
 def _push_same(node: Node, at: Coordinates, operand: int) -> Pushed | None:
@@ -245,6 +309,10 @@ def _push_slice(node: Node, at: Coordinates, operand: int) -> Pushed | None:
     return Pushed(tuple(out), needed(*conditions))
 
 
+def _push_flip(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    return Pushed(_pull_flip(node, at).branches[0].coordinates)
+
+
 def _push_pad(node: Node, at: Coordinates, operand: int) -> Pushed | None:
     pairs = _pairs(node.attributes["pad_widths"])
     if operand != 0 or any(w != 0 for pair in pairs for w in pair):
@@ -263,6 +331,7 @@ PUSH: dict[str, Callable[[Node, Coordinates, int], Pushed | None]] = {
     "permute": _push_permute,
     "slice": _push_slice,
     "pad": _push_pad,
+    "flip": _push_flip,
 }
 
 
