@@ -2,7 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusec.ir.graph import Fusion, Node, Value
+
+
+def sizes_of_inputs(fusion: Fusion) -> Fusion:
+    """Return the fusion with every `size` asking an input, where one has that extent.
+
+    A size of an intermediate tensor would otherwise make that tensor cross between segments.
+    """
+    places = {
+        extent: (entry.value, axis)
+        for entry in reversed(fusion.inputs)
+        for axis, extent in reversed(list(enumerate(entry.value.shape)))
+    }
+    nodes: list[Node] = []
+    for node in fusion.nodes:
+        place = None if node.output.dim is None else places.get(node.output.dim)
+        if node.op.name == "size" and node.inputs[0] not in fusion.input_of and place is not None:
+            attributes = {**node.attributes, "dim": place[1]}
+            node = replace(node, operands=(place[0],), attributes=attributes)
+        nodes.append(node)
+    return fusion.with_nodes(nodes)
+
+
+def as_defined(fusion: Fusion, original: Fusion) -> Fusion:
+    """Return the fusion with its nodes in the order of `original`, and what is new last."""
+    last = len(original.nodes)
+    position = {v.name: k for k, n in enumerate(original.nodes) for v in n.outputs}
+    return fusion.with_nodes(sorted(fusion.nodes, key=lambda n: position.get(n.output.name, last)))
 
 
 def canonical(fusion: Fusion) -> Fusion:

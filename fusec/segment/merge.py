@@ -64,15 +64,6 @@ class Merges:
         apart = (self.offer(frozenset({g})).seconds for g in self._ranked(chosen))
         return sum(apart) - offer.seconds
 
-    def attempt(self, candidate: Iterable[Group], action: str) -> bool:
-        """Merge the closure of some groups if somebody takes it and it saves time."""
-        chosen = self.partition.closure(candidate)
-        gain = self.gain(chosen)
-        if gain <= 0:
-            return False
-        self.apply(chosen, action, gain)
-        return True
-
     def apply(self, chosen: Chosen, action: str, gain: float) -> Group:
         """Merge some groups and keep why."""
         offer = self.offer(chosen)
@@ -84,12 +75,17 @@ class Merges:
         self.partition = self.partition.merged(chosen)
         return frozenset[Node]().union(*chosen)
 
+    def take(self, regions: Iterable[Iterable[Group]]) -> None:
+        """Merge the given regions, the largest gain first, as far as they are still apart."""
+        self._drain(regions, grow=False)
+
     def run(self) -> None:
-        """Merge, the largest gain first, until no merge gains."""
+        """Merge neighbours and siblings, the largest gain first, until no merge gains."""
+        self._drain(candidates(self.partition, self.partition.groups), grow=True)
+
+    def _drain(self, regions: Iterable[Iterable[Group]], grow: bool) -> None:
         tried: set[Chosen] = set()
-        queue: list[Entry] = []
-        for entry in self._entries(self.partition.groups, tried):
-            queue.append(entry)
+        queue = list(self._entries(regions, tried))
         heapify(queue)
         while queue:
             negative, _, _, chosen = heappop(queue)
@@ -103,12 +99,12 @@ class Merges:
                 if again is not None:
                     heappush(queue, again)
                 continue
-            merged = self.apply(chosen, "merge", -negative)
-            for entry in self._entries([merged], tried):
+            merged = self.apply(chosen, "merge" if grow else "region", -negative)
+            for entry in self._entries(candidates(self.partition, [merged]) if grow else (), tried):
                 heappush(queue, entry)
 
-    def _entries(self, around: Iterable[Group], tried: set[Chosen]) -> Iterable[Entry]:
-        for candidate in candidates(self.partition, around):
+    def _entries(self, regions: Iterable[Iterable[Group]], tried: set[Chosen]) -> Iterable[Entry]:
+        for candidate in regions:
             entry = self._entry(self.partition.closure(candidate), tried)
             if entry is not None:
                 yield entry

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
@@ -57,29 +57,39 @@ def signature(node: Node) -> Signature:
     return str(kept), str(reduced)
 
 
-def reduction_regions(partition: Partition) -> list[frozenset[Group]]:
-    """Return for each reduction signature its groups: with their surroundings, then alone."""
-    by_signature: dict[Signature, set[Group]] = {}
+def reduction_regions(partition: Partition, fixed: frozenset[Group]) -> list[frozenset[Group]]:
+    """Return regions around reductions: all of one signature, then each alone.
+
+    Each comes with its surroundings first; a search takes the first that somebody accepts.
+    """
+    by_signature: dict[Signature, list[Group]] = {}
     for group in partition.groups:
         for node in sorted(group, key=partition.graph.position.__getitem__):
-            if node.op.family == "reduction":
-                by_signature.setdefault(signature(node), set()).add(group)
-    found: list[frozenset[Group]] = []
+            if node.op.family == "reduction" and group not in fixed:
+                by_signature.setdefault(signature(node), []).append(group)
+    regions: dict[frozenset[Group], None] = {}
     for groups in by_signature.values():
         core = partition.closure(groups)
-        found += [_surrounded(partition, core, by_signature), core]
-    return [r for r in found if len(r) > 1]
+        regions[_surrounded(partition, core, fixed)] = None
+        regions[core] = None
+    for groups in by_signature.values():
+        for group in groups:
+            regions[_surrounded(partition, frozenset({group}), fixed)] = None
+    return [r for r in regions if len(r) > 1]
 
 
 def _surrounded(
-    partition: Partition, core: frozenset[Group], reductions: Mapping[Signature, set[Group]]
+    partition: Partition, core: frozenset[Group], fixed: frozenset[Group]
 ) -> frozenset[Group]:
     """Return the core with the tissue that only feeds it and the tissue that only it feeds."""
-    others = frozenset[Group]().union(*reductions.values())
     near = set(core)
     for step, back in ((partition.before, partition.after), (partition.after, partition.before)):
-        for group in sorted((n for g in core for n in step[g]), key=partition.graph.first):
-            tissue = group not in others and all(is_tissue(n) for n in group)
-            if tissue and all(g in near for g in back[group]):
-                near.add(group)
+        front = sorted(core, key=partition.graph.first)
+        while front:
+            group = front.pop()
+            for other in step[group]:
+                tissue = other not in fixed and all(is_tissue(n) for n in other)
+                if tissue and other not in near and all(g in near for g in back[other]):
+                    near.add(other)
+                    front.append(other)
     return partition.closure(near)

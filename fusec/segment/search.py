@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
-from fusec.segment.canonical import canonical
+from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
@@ -36,7 +36,7 @@ def segment(
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
-    work, decisions = copy_where_moved(canonical(fusion))
+    work, decisions = copy_where_moved(canonical(sizes_of_inputs(fusion)))
     offers = Offers(schedulers, target)
     apart: frozenset[Node] = frozenset()
     while True:
@@ -47,12 +47,15 @@ def segment(
                 work, more = _order_aliases(start.partition.graph.fusion)
                 decisions = (*decisions, *more)
                 continue
-            _merge_regions(merges)
+            # Reductions take what only they need before elementwise nodes find each other.
+            merges.take(reduction_regions(merges.partition, merges.fixed))
+            merges.take(tissue_regions(merges.partition, merges.fixed))
             merges.run()
         blocked = _copies_in_the_way(merges)
         if not blocked:
+            _require_takers(merges, start, apart)
             found = _finish(merges, start, (*decisions, *start.decisions))
-            return replace(found, fusion=_as_defined(found.fusion, fusion))
+            return replace(found, fusion=as_defined(found.fusion, fusion))
         apart |= blocked
 
 
@@ -112,15 +115,6 @@ def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
     return copy_last(fusion, late)
 
 
-def _merge_regions(merges: Merges) -> None:
-    for region in tissue_regions(merges.partition, merges.fixed):
-        merges.attempt(region, "region")
-    alive = frozenset(merges.partition.groups)
-    for region in reduction_regions(merges.partition):
-        if region <= alive and merges.attempt(region, "reductions"):
-            alive = frozenset(merges.partition.groups)
-
-
 def _copies_in_the_way(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
     graph, blocked = merges.partition.graph, set[Node]()
@@ -145,8 +139,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
         part, pin = partition.fusion_of([group], name), start.pins.get(group)
         only = None if pin is None else pin.scheduler
         offer = merges.offers.ask(part, surroundings(partition, [group]), only)
-        if offer.scheduler is None:
-            raise _nobody(group, part, offer, pin)
+        assert offer.scheduler is not None
         segments.append(
             Segment(
                 id,
@@ -162,17 +155,26 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
     return SegmentedFusion(fusion, tuple(segments), decisions)
 
 
-def _as_defined(fusion: Fusion, original: Fusion) -> Fusion:
-    """Return the fusion with its nodes in the order in which they were defined, copies last."""
-    present = frozenset(fusion.nodes)
-    defined = [n for n in original.nodes if n in present]
-    known = frozenset(defined)
-    return fusion.with_nodes((*defined, *(n for n in fusion.nodes if n not in known)))
-
-
 def _why(offer: Offer) -> str:
     others = "".join(f"; {name} {seconds * 1e6:.2f} us" for name, seconds in offer.dearer)
     return f"{offer.scheduler} {offer.seconds * 1e6:.2f} us{others}"
+
+
+def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> None:
+    """Raise Unsupported for a segment that nobody takes: rather one that was no copy at first."""
+    partition = merges.partition
+    refused: list[tuple[bool, Group, Offer]] = []
+    for group in partition.order() or ():
+        pin = start.pins.get(group)
+        part = partition.fusion_of([group], partition.graph.fusion.name)
+        only = None if pin is None else pin.scheduler
+        offer = merges.offers.of(part, surroundings(partition, [group]), only)
+        if not offer.accepted:
+            refused.append((group <= apart, group, offer))
+    if refused:
+        _, group, offer = min(refused, key=lambda r: r[0])
+        part = partition.fusion_of([group], partition.graph.fusion.name)
+        raise _nobody(group, part, offer, start.pins.get(group))
 
 
 def _nobody(group: Group, part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
