@@ -23,12 +23,6 @@ from fusec.schedule.inner_outer_persistent_choice import FinishParameters, Inner
 from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split, instances_under
 from fusec.schedule.plan import Kernel, KernelPlan
 
-OWN_NAMES = (
-    "range", "group", "column_of_thread", "place", "kRanges", "kTiles", "kThreadsX", "kThreadsY",
-)  # fmt: skip
-"""Names that the template gives to its own variables."""
-
-
 @dataclass(frozen=True)
 class Total:
     """A column sum: its name, that of a thread's part, type and combiner in C, how a partial is taken."""
@@ -66,7 +60,6 @@ def finish_view(plan: KernelPlan, kernel: Kernel, split: Split) -> FinishView:
     _, chunk, _ = bands.variables(1)
     lowering: Lowering = each.lowering(split.domain)
     names = parameter_names(kernel)
-    names.taken |= set(OWN_NAMES)
     emitter = Emitter(
         (
             Scope("kernel", frozenset({bands.group}), per_phase=False),

@@ -37,14 +37,6 @@ from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.rows import Phases, phases_of
 
-OWN_NAMES = (
-    "range", "group", "first", "end", "ring", "slot", "next_slot", "fetch", "row_ahead", "turn",
-    "is_row", "row_of_thread", "first_column", "shared_memory", "kRanges", "kRangeRows", "kStages",
-    "kChunks", "kThreadsX", "kThreadsY", "kBlocks", "kGroupRows", "total",
-)  # fmt: skip
-"""Names that the template gives to its own variables."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class InnerOuterView(KernelView):
     """Rows in ranges, each range with its column accumulators.
@@ -106,7 +98,6 @@ class _Making:
         self.columns = frozenset({self.chunk, self.lane})
         self.lowering = Lowering(split.main, split.domain, split.bands.bind(self.width))
         self.names = parameter_names(kernel)
-        self.names.taken |= set(OWN_NAMES)
         self.emitter = self._emitter(self.names, Alias("row"))
         self.work: Work = work_of(split, self.lowering, self.width)
         self.phases: Phases = phases_of(split.main, self.lowering, self.columns)

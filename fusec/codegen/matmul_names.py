@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from fusec.codegen.ctext import TEMPLATE_NAMES
 from fusec.codegen.names import Names
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Node, Operand, Value
@@ -32,7 +33,7 @@ RESERVED = frozenset([
 
 def c_names(kernel: Kernel) -> Mapping[str, str]:
     """Return the C name of each argument, by its name in the plan."""
-    names = Names([*RESERVED, kernel.name])
+    names = Names([*sorted(RESERVED | TEMPLATE_NAMES), kernel.name])
     return {
         a.name: names.fresh(a.name, "size" if isinstance(a, SizeArgument) else "tensor")
         for a in kernel.arguments

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from fusec.codegen.ctext import identifier
+from fusec.codegen.ctext import word as c_word
 
 KEYWORDS = frozenset(
     [
@@ -103,7 +103,7 @@ class Names:
 
     def fresh(self, base: str, word: str = "value") -> str:
         """Return `base`, or `base_word`, or `base_word2` ..., whichever is free first."""
-        root = identifier(base)
+        root = c_word(base)
         if root[0].isdigit():
             root = f"v{root}"
         candidates = [root, root if root.endswith(f"_{word}") else f"{root}_{word}"]

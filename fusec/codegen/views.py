@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import identifier, storage_type
+from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.render import parameters
@@ -145,11 +145,4 @@ def _guarded(emitter: Emitter, conditions: Conditions, line: str, phase: int) ->
 def parameter_names(kernel: Kernel) -> Names:
     """Return a name allocator that knows the kernel's parameters and the templates' own names."""
     taken = [identifier(a.name) for a in kernel.arguments]
-    return Names([*taken, *TEMPLATE_NAMES])
-
-
-TEMPLATE_NAMES = (
-    "row", "column", "chunk", "lane", "v", "i", "c", "u", "size", "rows", "columns", "thread",
-    "warp", "block", "tile", "kVec", "kThreads", "kUnroll", "kRows", "kColumns", "kernel",
-)  # fmt: skip
-"""Names that templates give to their own variables."""
+    return Names([*taken, *sorted(TEMPLATE_NAMES)])

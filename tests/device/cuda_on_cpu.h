@@ -1,0 +1,254 @@
+// Kernels on the host, for index plans, barriers and races: every CUDA thread is a fiber that gives up
+// the processor where it has to wait for others. Blocks run one after another. Kernels are compiled
+// with `asm` statements replaced (tests/cuda_on_cpu.py) by the functions here.
+#pragma once
+#include <ucontext.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#define __device__
+#define __host__
+#define __global__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __align__(n) alignas(n)
+#define __shared__ static
+#define __grid_constant__
+
+struct Triple {
+  unsigned x, y, z;
+};
+static Triple threadIdx, blockIdx, blockDim, gridDim;
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) uint4 {
+  unsigned x, y, z, w;
+};
+
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcs(const T* p) {
+  return *p;
+}
+template <class T>
+void __stcs(T* p, const T& v) {
+  *p = v;
+}
+using std::max;
+using std::min;
+
+template <class To, class From>
+static To same_bits(From value) {
+  static_assert(sizeof(To) == sizeof(From));
+  To result;
+  std::memcpy(&result, &value, sizeof(To));
+  return result;
+}
+static unsigned __float_as_uint(float v) { return same_bits<unsigned>(v); }
+static float __uint_as_float(unsigned v) { return same_bits<float>(v); }
+static float __int_as_float(int v) { return same_bits<float>(v); }
+static int __double2hiint(double v) { return static_cast<int>(same_bits<long long>(v) >> 32); }
+static unsigned __umulhi(unsigned a, unsigned b) {
+  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
+}
+static float __double2float_rz(double v) {
+  const float near = static_cast<float>(v);
+  return std::fabs(static_cast<double>(near)) > std::fabs(v) ? std::nextafterf(near, 0.0f) : near;
+}
+static float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
+static double rsqrt(double v) { return 1.0 / std::sqrt(v); }
+static float erfinvf(float v) { return v; }
+static float erfcinvf(float v) { return v; }
+static double erfinv(double v) { return v; }
+static double erfcinv(double v) { return v; }
+
+namespace cpu {
+
+static float bf16_to_float(unsigned short bits) {
+  return __uint_as_float(static_cast<unsigned>(bits) << 16);
+}
+static unsigned short float_to_bf16(float value) {
+  const unsigned bits = __float_as_uint(value);
+  if (value != value) return 0x7fff;
+  return static_cast<unsigned short>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+}
+static float f16_to_float(unsigned short bits) {
+  return static_cast<float>(same_bits<_Float16>(bits));
+}
+static unsigned short float_to_f16(float value) {
+  return same_bits<unsigned short>(static_cast<_Float16>(value));
+}
+static float max_nan(float a, float b) { return a != a || b != b ? NAN : std::max(a, b); }
+static float min_nan(float a, float b) { return a != a || b != b ? NAN : std::min(a, b); }
+
+struct Copy {
+  void* to;
+  const void* from;
+  int bytes, inside;
+};
+struct Fiber {
+  ucontext_t context;
+  std::vector<char> stack;
+  Triple thread;
+  bool done = true;
+  std::vector<std::vector<Copy>> groups;
+  std::vector<Copy> open;
+};
+struct Barrier {
+  unsigned arrived = 0, generation = 0;
+};
+
+static std::vector<Fiber> fibers;
+static ucontext_t scheduler;
+static unsigned current, alive;
+static bool copies_at_once;
+static char* shared;
+static Barrier block_barrier;
+static std::vector<Barrier> warp_barriers;
+static std::vector<unsigned> warp_words;
+static std::function<void()> body;
+
+static unsigned threads() { return blockDim.x * blockDim.y * blockDim.z; }
+
+static void wait(Barrier& barrier, unsigned count) {
+  const unsigned generation = barrier.generation;
+  if (++barrier.arrived == count) {
+    barrier.arrived = 0;
+    ++barrier.generation;
+    return;
+  }
+  while (barrier.generation == generation) {
+    const unsigned own = current;
+    swapcontext(&fibers[own].context, &scheduler);
+  }
+}
+
+static unsigned exchange(unsigned word, unsigned source) {
+  const unsigned warp = current / 32, lane = current % 32;
+  const unsigned count = std::min(32u, threads() - warp * 32);
+  warp_words[warp * 32 + lane] = word;
+  wait(warp_barriers[warp], count);
+  const unsigned result = warp_words[warp * 32 + source];
+  wait(warp_barriers[warp], count);
+  return result;
+}
+
+static void perform(const Copy& copy) {
+  if (copy.inside) {
+    std::memcpy(copy.to, copy.from, copy.bytes);
+  } else {
+    std::memset(copy.to, 0, copy.bytes);
+  }
+}
+
+static void copy(void* to, const void* from, int bytes, bool inside) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes || reinterpret_cast<std::uintptr_t>(from) % bytes) {
+    std::fprintf(stderr, "misaligned asynchronous copy\n");
+    std::abort();
+  }
+  if (copies_at_once) perform({to, from, bytes, inside});
+  fibers[current].open.push_back({to, from, bytes, inside});
+}
+static void commit() {
+  fibers[current].groups.push_back(fibers[current].open);
+  fibers[current].open.clear();
+}
+static void wait_copies(unsigned pending) {
+  auto& groups = fibers[current].groups;
+  while (groups.size() > pending) {
+    if (!copies_at_once) {
+      for (const Copy& each : groups.front()) perform(each);
+    }
+    groups.erase(groups.begin());
+  }
+}
+
+static void enter() {
+  body();
+  fibers[current].done = true;
+  --alive;
+  setcontext(&scheduler);
+}
+
+static void run_block(bool backwards) {
+  const unsigned count = threads();
+  alive = count;
+  for (unsigned i = 0; i < count; ++i) {
+    Fiber& fiber = fibers[i];
+    fiber.thread = {i % blockDim.x, i / blockDim.x % blockDim.y, i / blockDim.x / blockDim.y};
+    fiber.done = false;
+    fiber.groups.clear();
+    fiber.open.clear();
+    getcontext(&fiber.context);
+    fiber.context.uc_stack.ss_sp = fiber.stack.data();
+    fiber.context.uc_stack.ss_size = fiber.stack.size();
+    fiber.context.uc_link = nullptr;
+    makecontext(&fiber.context, enter, 0);
+  }
+  while (alive) {
+    for (unsigned k = 0; k < count; ++k) {
+      current = backwards ? count - 1 - k : k;
+      if (fibers[current].done) continue;
+      threadIdx = fibers[current].thread;
+      swapcontext(&scheduler, &fibers[current].context);
+    }
+  }
+  if (block_barrier.arrived) std::abort();  // a thread left while others wait
+}
+
+static void run(const unsigned* grid, const unsigned* block, unsigned shared_bytes, bool backwards,
+                bool at_once, std::function<void()> kernel) {
+  gridDim = {grid[0], grid[1], grid[2]};
+  blockDim = {block[0], block[1], block[2]};
+  copies_at_once = at_once;
+  body = kernel;
+  fibers.resize(std::max<std::size_t>(fibers.size(), threads()));
+  for (Fiber& fiber : fibers) fiber.stack.resize(64 << 10);
+  warp_barriers.assign((threads() + 31) / 32, {});
+  warp_words.assign(warp_barriers.size() * 32, 0);
+  const std::size_t bytes = (shared_bytes + 15) / 16 * 16 + 16;
+  shared = static_cast<char*>(std::aligned_alloc(16, bytes));
+  for (unsigned z = 0; z < grid[2]; ++z) {
+    for (unsigned y = 0; y < grid[1]; ++y) {
+      for (unsigned x = 0; x < grid[0]; ++x) {
+        blockIdx = {x, y, z};
+        std::memset(shared, 0xff, bytes);
+        run_block(backwards);
+      }
+    }
+  }
+  std::free(shared);
+}
+
+}  // namespace cpu
+
+static void __syncthreads() { cpu::wait(cpu::block_barrier, cpu::threads()); }
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int mask) {
+  return same_bits<T>(cpu::exchange(same_bits<unsigned>(value), (cpu::current % 32) ^ mask));
+}
+template <class T>
+T __shfl_sync(unsigned, T value, int lane, int width = 32) {
+  const unsigned own = cpu::current % 32;
+  return same_bits<T>(
+      cpu::exchange(same_bits<unsigned>(value), own / width * width + lane % width));
+}
+template <class T>
+T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
+  const int own = static_cast<int>(cpu::current % 32), low = own / width * width;
+  return same_bits<T>(
+      cpu::exchange(same_bits<unsigned>(value), own - distance >= low ? own - distance : own));
+}
+#undef INFINITY
+#undef NAN
