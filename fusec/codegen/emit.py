@@ -51,7 +51,8 @@ class Alias:
 class Emitter:
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
-    bound: values that a family has put into a variable of its own. scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
+    bound: values that a family has put into a variable of its own; bound_after: the same, from the phase
+    after the given one on. scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
     written: names of buffers that the kernel writes, never read through the non-coherent path.
     given: texts of instances that the family has computed already, in their compute types.
     """
@@ -71,6 +72,9 @@ class Emitter:
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     bound: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
+    bound_after: dict[Instance, tuple[int, Text]] = field(
+        default_factory=dict[Instance, tuple[int, Text]]
+    )
     reduced: dict[tuple[object, int], Text] = field(default_factory=dict[tuple[object, int], Text])
     uses: Counter[Instance] = field(default_factory=Counter[Instance])
     _gathered: dict[Loaded, Instance] = field(default_factory=dict["Loaded", Instance])
@@ -128,6 +132,8 @@ class Emitter:
             return self.given[instance]
         if instance in self.bound:
             return self.bound[instance]
+        if instance in self.bound_after and phase > self.bound_after[instance][0]:
+            return self.bound_after[instance][1]
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None

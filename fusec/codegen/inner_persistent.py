@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.ctext import dim_text, storage_type
+from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Alias, Emitter, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
@@ -14,7 +14,7 @@ from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
 from fusec.schedule.inner_persistent import InnerPersistentParameters
 from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.rows import Rows, phases_of, rows_of
+from fusec.schedule.rows import Phases, Rows, phases_of, rows_of
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class InnerPersistentView(KernelView):
     """Rows of columns, in phases.
 
     rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
-    storage: registers, shared or none; stays: the rows kept; row_bound: whether rows may run out.
+    storage: registers, shared or none; stays: the rows that are loaded
+    once; kept: computed rows that stay in registers; row_bound: whether rows may run out.
     """
 
     index_type: str
@@ -45,6 +46,7 @@ class InnerPersistentView(KernelView):
     row_bound: bool
     storage: str
     stays: tuple[Stay, ...]
+    kept: tuple[Stay, ...]
     phases: tuple[Phase, ...]
 
 
@@ -56,7 +58,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> InnerPersistentView:
     assert isinstance(domain, Domain)
     rows = rows_of(domain)
     assert isinstance(rows, Rows)
-    stays, phases = _phases(plan, kernel, domain, rows)
+    stays, kept, phases = _phases(plan, kernel, domain, rows)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -72,6 +74,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> InnerPersistentView:
         row_bound=parameters.threads_y > 1,
         storage=parameters.storage,
         stays=stays,
+        kept=kept,
         phases=phases,
     )
 
@@ -90,12 +93,12 @@ def _sentence(p: InnerPersistentParameters) -> str:
 
 def _phases(
     plan: KernelPlan, kernel: Kernel, domain: Domain, rows: Rows
-) -> tuple[tuple[Stay, ...], tuple[Phase, ...]]:
+) -> tuple[tuple[Stay, ...], tuple[Stay, ...], tuple[Phase, ...]]:
     fusion, parameters = plan.fusion, kernel.parameters
     width: int = parameters.vector_width
     row, chunk, lane = rows.variables(width)
     lowering = Lowering(fusion, domain, rows.bind(width))
-    phases = phases_of(fusion, lowering, (chunk, lane))
+    phases = phases_of(fusion, lowering, (chunk, lane), keep=parameters.keep_values)
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -116,12 +119,14 @@ def _phases(
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     stays = _stays(emitter, phases.cached, parameters, rows.columns.value)
     loads: list[tuple[str, ...]] = []
+    kept: list[Stay] = []
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
         loads.append(_fill(emitter, phases.loads, stays, number, parameters.storage))
         accumulators.append(
             tuple(accumulate(emitter, lowering, node, number) for node in phases.reductions[number])
         )
+        kept += _keep(emitter, phases, number)
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, frozenset({chunk, lane}))
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
@@ -129,7 +134,7 @@ def _phases(
         phase_of(emitter, number, loads[number], accumulators[number])
         for number in range(phases.count)
     )
-    return tuple(stay for stay, _ in stays), made
+    return tuple(stay for stay, _ in stays), tuple(kept), made
 
 
 Kept = tuple[Stay, Instance]
@@ -156,6 +161,19 @@ def _stays(
         at = "c" if parameters.storage == "registers" else "column / kVec"
         emitter.cached[instance] = f"{name}[{at}]{element}"
     return stays
+
+
+def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
+    """Emit the copies of the values that stay in registers from this phase on, for later ones to read."""
+    kept: list[Stay] = []
+    lane = emitter.lane.name if emitter.lane is not None else "0"
+    for instance, first in phases.kept:
+        if first == number:
+            name = emitter.names.fresh(f"{instance.name}_kept", "kept")
+            emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
+            emitter.bound_after[instance] = (number, Text(f"{name}[c][{lane}]"))
+            kept.append(Stay(name, compute_type(instance.dtype), 0))
+    return kept
 
 
 def _fill(

@@ -59,10 +59,15 @@ def mul(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda={"int": "fusec::truncated_divide({a}, {b})", "default": "{a} / {b}"},
+    cuda={
+        "int": "fusec::truncated_divide({a}, {b})",
+        "f32": "fusec::divide({a}, {b})",
+        "default": "{a} / {b}",
+    },
     dtype=NUMBER,
-    cost=Cost(8, 1),
+    cost=Cost(4, 1),
     domain=(0.25, 4.0),
+    accuracy=2.0,
     sizes=_truncated,
 )
 def div(a: Array, b: Array) -> Array:
@@ -75,7 +80,13 @@ def div(a: Array, b: Array) -> Array:
     return quotient + cut
 
 
-@pointwise(cuda="{a} / {b}", dtype=FLOAT, cost=Cost(8, 1), domain=(0.25, 4.0))
+@pointwise(
+    cuda={"f32": "fusec::divide({a}, {b})", "default": "{a} / {b}"},
+    dtype=FLOAT,
+    cost=Cost(4, 1),
+    domain=(0.25, 4.0),
+    accuracy=2.0,
+)
 def truediv(a: Array, b: Array) -> Array:
     """Divide a by b as floats, also integers."""
     return np.true_divide(a, b)

@@ -29,6 +29,8 @@ from fusec.target import Target
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
 MAX_THREADS = 1024
+KEPT_VALUES = 32
+"""Values of special functions that a thread keeps in registers between phases."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class InnerPersistentParameters:
     """The choices of a row-persistent kernel.
 
     storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each time).
-    threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread.
+    threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread; keep_values: whether
+    values of special functions stay in registers, too, instead of being computed again in each phase.
     """
 
     storage: str
@@ -45,6 +48,7 @@ class InnerPersistentParameters:
     threads_y: int
     chunks: int
     wide_index: bool
+    keep_values: bool = False
 
 
 class InnerPersistent:
@@ -172,11 +176,20 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
     threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
     storage = "registers"
-    if per_row > 2 * REGISTER_BYTES * threads or (threads == MAX_THREADS and per_row > 160 * threads):
+    if per_row > 2 * REGISTER_BYTES * threads or (threads == MAX_THREADS and per_row > 96 * threads):
         storage, threads = ("shared" if per_row <= target.shared else "none"), MAX_THREADS // 2
+    keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
+    if keep:
+        threads = min(MAX_THREADS, max(threads, 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()))
+        keep = -(-vectors // threads) * width <= KEPT_VALUES
     chunks = -(-vectors // threads)
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
     rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
-    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide)
+    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide, keep)
+
+
+def _has_dear_values(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> bool:
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    return bool(phases_of(fusion, lowering, rows.variables(width)[1:], keep=True).kept)
 
 

@@ -72,12 +72,14 @@ class Phases:
     """The element-wise work of a kernel by reduction depth.
 
     reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads in
-    the element loop; cached: those read by more than one phase.
+    the element loop; cached: those read by more than one phase; kept: computed values that stay on chip
+    from the given phase on, because a later one needs them and they are dear to compute.
     """
 
     count: int
     reductions: tuple[tuple[Node, ...], ...]
     loads: tuple[frozenset[Instance], ...]
+    kept: tuple[tuple[Instance, int], ...] = ()
 
     @property
     def cached(self) -> tuple[Instance, ...]:
@@ -87,8 +89,13 @@ class Phases:
         return tuple(sorted(again, key=lambda i: (i.name, str(i.address))))
 
 
-def phases_of(fusion: Fusion, lowering: Lowering, inner: Iterable[Var]) -> Phases:
-    """Return the phases of a segment; `inner` are the variables of the element loop."""
+def phases_of(
+    fusion: Fusion, lowering: Lowering, inner: Iterable[Var], *, keep: bool = False
+) -> Phases:
+    """Return the phases of a segment; `inner` are the variables of the element loop.
+
+    `keep`: whether values of special functions stay on chip between phases.
+    """
     columns = frozenset(inner)
     roots: dict[int, list[Instance]] = {}
     reductions: dict[int, list[Node]] = {}
@@ -101,25 +108,48 @@ def phases_of(fusion: Fusion, lowering: Lowering, inner: Iterable[Var]) -> Phase
         instance = lowering.at_home(output.value)
         roots.setdefault(instance.depth, []).append(instance)
     count = max(roots, default=0) + 1
+    kept = _dear_values([roots.get(p, []) for p in range(count)], columns) if keep else {}
+    loads: list[frozenset[Instance]] = []
+    for phase in range(count):
+        known = {i for i, first in kept.items() if first < phase}
+        reached = _elements(roots.get(phase, ()), columns, known)
+        loads.append(frozenset(i for i in reached if i.kind == "load"))
     return Phases(
         count,
         tuple(tuple(reductions.get(p, ())) for p in range(count)),
-        tuple(frozenset(_element_loads(roots.get(p, ()), columns)) for p in range(count)),
+        tuple(loads),
+        tuple(kept.items()),
     )
 
 
-def _element_loads(roots: Iterable[Instance], columns: frozenset[Var]) -> set[Instance]:
+def _dear_values(
+    roots: list[list[Instance]], columns: frozenset[Var]
+) -> dict[Instance, int]:
+    """Return the special-function values that several phases read, and the first phase of each."""
+    first: dict[Instance, int] = {}
+    again: dict[Instance, int] = {}
+    for phase, each in enumerate(roots):
+        for instance in _elements(each, columns, set()):
+            if instance.node is None or instance.node.op.cost.sfu == 0 or instance.kind != "op":
+                continue
+            if instance in first:
+                again[instance] = first[instance]
+            first.setdefault(instance, phase)
+    return dict(sorted(again.items(), key=lambda item: (item[1], item[0].name)))
+
+
+def _elements(
+    roots: Iterable[Instance], columns: frozenset[Var], known: set[Instance]
+) -> set[Instance]:
+    """Return what the element loop computes for `roots`, without what is known already."""
     found: set[Instance] = set()
-    seen: set[Instance] = set()
     stack = list(roots)
     while stack:
         instance = stack.pop()
-        if instance in seen or not (instance.variables & columns) or instance.kind == "reduced":
-            continue
-        seen.add(instance)
-        if instance.kind == "load":
+        element = bool(instance.variables & columns) and instance.kind != "reduced"
+        if element and instance not in found and instance not in known:
             found.add(instance)
-        stack.extend(instance.operands)
+            stack.extend(instance.operands)
     return found
 
 

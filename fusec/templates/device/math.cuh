@@ -35,6 +35,14 @@ __device__ __forceinline__ T fmod(T a, T b) {
   return b == T(0) ? T(0) : static_cast<T>(a % b);
 }
 
+// Quotient within 2 ulp over the whole range (PTX div.full): a third of the instructions of the
+// correctly rounded one.
+__device__ __forceinline__ float divide(float a, float b) {
+  float quotient;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(quotient) : "f"(a), "f"(b));
+  return quotient;
+}
+
 // Quotient towards zero; integers divided by zero give zero instead of what the chip leaves.
 __device__ __forceinline__ float truncated_divide(float a, float b) { return truncf(a / b); }
 __device__ __forceinline__ double truncated_divide(double a, double b) { return trunc(a / b); }
