@@ -31,11 +31,10 @@ class StridedArray:
     @property
     def array(self) -> Array:
         """Return the tensor as a NumPy view of the block."""
-        size = self.storage.dtype.itemsize
         start = self.storage[self.offset :] if self.storage.size else self.storage
-        return np.lib.stride_tricks.as_strided(
-            start, self.shape, tuple(s * size for s in self.strides), writeable=False
-        )
+        view = _strided(start, self.shape, self.strides)
+        view.flags.writeable = False
+        return view
 
     @property
     def dtype(self) -> Any:
@@ -87,11 +86,18 @@ def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
     if _same_layout(shape, strides_of(plain), wanted) and plain.flags.c_contiguous:
         return StridedArray(plain.reshape(-1), shape, wanted)
     target = np.zeros(span(shape, wanted), plain.dtype)
-    step = plain.dtype.itemsize
-    view = np.lib.stride_tricks.as_strided(target, shape, tuple(s * step for s in wanted))
     if plain.size:
-        view[...] = plain
+        _strided(target, shape, wanted)[...] = plain
     return StridedArray(target, shape, wanted)
+
+
+def _strided(flat: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
+    """Return a view of memory with strides in elements."""
+    # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
+    size = flat.dtype.itemsize
+    steps = tuple(s * size for s in strides)
+    raw = np.lib.stride_tricks.as_strided(flat.view(f"V{size}"), tuple(shape), steps)
+    return raw.view(flat.dtype)
 
 
 def _same_layout(shape: Sequence[int], a: Sequence[int], b: Sequence[int]) -> bool:
