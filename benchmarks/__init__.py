@@ -1,0 +1,1 @@
+"""Benchmarks and large test runs."""

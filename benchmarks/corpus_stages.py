@@ -1,0 +1,219 @@
+"""One graph through all stages, with what each of them took and found."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks import corpus_reference
+from benchmarks.corpus_graph import (
+    Example,
+    choose_examples,
+    define,
+    elements,
+    fits,
+    read_graph,
+    reduce_examples,
+)
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+
+STAGES = ("parse", "passes", "segment", "compile", "run", "verify")
+SAMPLED_TOTAL = 8_000_000_000
+"""Elements of all values beyond which a graph is not run: drawing inputs takes too long."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all graphs of a run share."""
+
+    graphs: Path
+    cuda: bool = False
+    references: bool = False
+    target: str = "sm_90a"
+    seed: int = 0
+
+
+@dataclass
+class Record:
+    """What is known about one graph; `stage` is the furthest one begun."""
+
+    name: str
+    stage: str = "parse"
+    exit: int = 0
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+    message: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """Return the record as it is written."""
+        seconds = {stage: round(s, 3) for stage, s in self.seconds.items()}
+        head: dict[str, Any] = {"name": self.name, "stage": self.stage, "exit": self.exit}
+        return {**head, "message": self.message, "seconds": seconds, **self.facts}
+
+
+class Differs(FusecError):
+    """Results differ: exit code 1."""
+
+    exit_code = 1
+    severity = "results differ"
+
+
+def run_graph(name: str, settings: Settings, device: Any, note: Callable[[str], None]) -> Record:
+    """Take a graph as far as it goes; `note` hears each stage before it begins."""
+    record = Record(name)
+    try:
+        _Run(name, settings, device, record, note).run()
+    except FusecError as error:
+        record.exit = error.exit_code
+        record.message = error.render()
+        if error.exit_code == 3:
+            record.facts["refused_at"] = record.stage
+            record.stage = "refused"
+    except Exception as error:
+        record.exit = 70
+        frames = traceback.extract_tb(error.__traceback__)[-3:]
+        places = " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames))
+        record.message = f"{type(error).__name__}: {error}\n  at {places}"
+    return record
+
+
+class _Run:
+    def __init__(
+        self,
+        name: str,
+        settings: Settings,
+        device: Any,
+        record: Record,
+        note: Callable[[str], None],
+    ) -> None:
+        self.name, self.settings, self.device = name, settings, device
+        self.record, self.note = record, note
+        self.options = CompileOptions(targets=(settings.target,), jobs=1)
+
+    def timed(self, stage: str, function: Callable[[], Any]) -> Any:
+        self.note(stage)
+        self.record.stage = stage
+        start = time.perf_counter()
+        try:
+            return function()
+        finally:
+            spent = time.perf_counter() - start
+            self.record.seconds[stage] = self.record.seconds.get(stage, 0.0) + spent
+
+    def run(self) -> None:
+        graph, examples, fusion = self.timed("parse", self.parse)
+        compiled = self.compile(fusion)
+        small = fits(fusion)
+        if self.settings.cuda:
+            self.run_and_verify(graph, examples, fusion, compiled)
+        elif self.settings.references and small:
+            self.timed("verify", lambda: self.compare_references(graph, examples, fusion))
+
+    def parse(self) -> tuple[Mapping[str, Any], list[Example], Fusion]:
+        graph = read_graph(self.settings.graphs / f"{self.name}.json")
+        fd = define(graph, "graph")
+        examples, fusion = choose_examples(graph, fd)
+        if (self.settings.cuda or self.settings.references) and not fits(fusion):
+            examples, fusion, reduced = reduce_examples(graph, fd, examples, fusion)
+            if reduced:
+                self.record.facts["reduced"] = {str(old): new for old, new in reduced.items()}
+        return graph, examples, fusion
+
+    def compile(self, fusion: Fusion) -> driver.Compiled:
+        from fusec.codegen.dispatch import plan_sources
+
+        options, facts, timings = self.options, self.record.facts, driver.Timings()
+        optimised = self.timed("passes", lambda: driver.optimise(fusion, options))
+        segmented = self.timed("segment", lambda: driver.segment(optimised, options))
+        facts["segments"] = len(segmented.segments)
+        facts["schedulers"] = dict(sorted(Counter(s.scheduler for s in segmented.segments).items()))
+        facts["bytes"] = segmented.bytes
+        plans = self.timed("segment", lambda: driver.plan_segments(segmented, options))
+        sources = self.timed("compile", lambda: tuple(plan_sources(p) for p in plans))
+        planned = driver.Planned(fusion, optimised, segmented, plans, sources, timings)
+        compiled = self.timed("compile", lambda: driver.build(planned, options))
+        artifacts = compiled.artifacts.values()
+        facts["kernels"] = len(artifacts)
+        facts["spills"] = max((a.spill_bytes for a in artifacts), default=0)
+        return compiled
+
+    def inputs(self, examples: list[Example], fusion: Fusion) -> dict[str, Any]:
+        """Return random inputs of the shapes, strides and, for integers, range of the examples."""
+        import numpy as np
+
+        from fusec.run.inputs import random_input
+
+        inputs: dict[str, Any] = {}
+        for entry, example in zip(fusion.inputs, examples, strict=True):
+            value = entry.value
+            ranged = entry
+            if example.int_range is not None:
+                ranged = replace(entry, low=example.int_range[0], high=example.int_range[1])
+            drawn = random_input(fusion, ranged, fusion.hints, self.settings.seed)
+            if value.is_scalar:
+                drawn = example.value
+            elif example.values is not None:
+                values = np.asarray(example.values).astype(value.dtype.numpy)
+                if values.shape == drawn.shape:
+                    drawn = values
+            inputs[value.name] = drawn
+        return inputs
+
+    def run_and_verify(
+        self, graph: Mapping[str, Any], examples: list[Example], fusion: Fusion, compiled: Any
+    ) -> None:
+        from fusec.run.execute import execute
+        from fusec.run.verify import compare
+
+        largest, total = elements(fusion)
+        if total > SAMPLED_TOTAL:
+            self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
+            return
+        inputs = self.inputs(examples, fusion)
+        cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
+        outputs = self.timed(
+            "run", lambda: execute(self.device, compiled.program, cubins, inputs, fusion.hints)
+        )
+        verdict = self.timed("verify", lambda: compare(fusion, fusion.hints, inputs, outputs))
+        self.record.facts["checked"] = verdict.coverage.text()
+        self.record.facts["ratio"] = round(verdict.ratio, 3)
+        ordered = [outputs[o.value.name] for o in fusion.outputs]
+        self.timed("verify", lambda: self.compare_other(graph, fusion, inputs, ordered))
+        if not verdict.ok:
+            raise Differs("the results differ from the reference", notes=[verdict.text()])
+
+    def compare_references(
+        self, graph: Mapping[str, Any], examples: list[Example], fusion: Fusion
+    ) -> None:
+        from fusec.ir.evaluate import evaluate
+
+        inputs = self.inputs(examples, fusion)
+        results = evaluate(fusion, inputs, fusion.hints)
+        ordered = [results[o.value.name] for o in fusion.outputs]
+        self.compare_other(graph, fusion, inputs, ordered)
+
+    def compare_other(
+        self,
+        graph: Mapping[str, Any],
+        fusion: Fusion,
+        inputs: Mapping[str, Any],
+        outputs: list[Any],
+    ) -> None:
+        reference = corpus_reference.load_reference(self.settings.graphs)
+        if reference is None:
+            return
+        if not fits(fusion):
+            self.record.facts["other_reference"] = "skipped: too large"
+            return
+        verdict, why = corpus_reference.compare(reference, graph, fusion, inputs, outputs)
+        self.record.facts["other_reference"] = verdict + (f": {why}" if why else "")
+        if verdict == "differs":
+            raise Differs("the results differ from the other reference", notes=[why])
