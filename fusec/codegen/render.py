@@ -69,7 +69,9 @@ def parameters(kernel: Kernel) -> tuple[str, ...]:
 
 _QUALIFIED = re.compile(r"fusec::(\w+)")
 _DEFINED = re.compile(
-    r"^(?:struct\b.*?(\w+) \{|using (\w+) =|(?:__device__|__host__).*?(\w+)\(|inline.*?(k\w+) =)",
+    r"^(?:struct\b.*?(\w+) \{|using (\w+) =|(?:__device__|__host__).*?(\w+)\(|inline.*?(k\w+) =)"
+    # In the body of a macro, whose lines end with a backslash.
+    r"|^  __device__.*?(\w+)\(.*\\$",
     re.MULTILINE,
 )
 
@@ -98,7 +100,9 @@ def headers_used(text: str) -> tuple[str, ...]:
 
 
 def render(kernel: Kernel, view: Any) -> KernelSource:
-    """Return the text of a kernel's template filled with its view, with the headers in use sorted in."""
+    """Return the text of a kernel's template filled with its view, with the headers in use sorted
+    in.
+    """
     template = environment().get_template(f"{kernel.template}.cu.j2")
     used = headers_used(template.render(k=view))
     text = template.render(k=replace(view, headers=used))
