@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import Text, compute_type
-from fusec.codegen.emit import Alias, Emitter, Scope
 from fusec.codegen.accumulators import accumulator_type, combiner, update
+from fusec.codegen.ctext import Text, compute_type, identifier
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.names import Names
 from fusec.codegen.views import (
     KernelView,
     emit_store,
@@ -16,12 +17,17 @@ from fusec.codegen.views import (
     store_plans,
 )
 from fusec.index.access import Facts
-from fusec.index.instances import Lowering
-from fusec.ir.graph import Fusion
+from fusec.index.instances import Instance
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.inner_outer_persistent import partials_of
-from fusec.schedule.inner_outer_persistent_choice import FinishParameters, InnerOuterParameters
+from fusec.schedule.inner_outer_persistent_choice import (
+    FinishParameters,
+    FinishShape,
+    InnerOuterParameters,
+)
 from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split, instances_under
 from fusec.schedule.plan import Kernel, KernelPlan
+
 
 @dataclass(frozen=True)
 class Total:
@@ -34,32 +40,75 @@ class Total:
     take: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class FinishView(KernelView):
-    """Columns by partial rows; then, once per column, what follows from the sums."""
+@dataclass(frozen=True)
+class SetView:
+    """The finish of one column set.
 
-    index_type: str
+    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: the C text of a
+    partial row where there is one group; totals: its sums; lines: once per column, what follows from them.
+    """
+
+    purpose: str
     threads_x: int
     threads_y: int
-    columns: int
-    groups: int
     ranges: int
+    groups: int
     tiles: int
+    blocks: int
+    first_range: str
     totals: tuple[Total, ...]
-    kernel: tuple[str, ...]
     lines: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class FinishView(KernelView):
+    """Columns by partial rows, set by set."""
+
+    index_type: str
+    threads: int
+    columns: int
+    sets: tuple[SetView, ...]
+
+
 def finish_view(plan: KernelPlan, kernel: Kernel, split: Split) -> FinishView:
-    """Return the view of the finish of a column set."""
+    """Return the view of the finish of all column sets."""
     main, chosen = plan.parameters, kernel.parameters
     assert isinstance(main, InnerOuterParameters)
     assert isinstance(chosen, FinishParameters)
-    each = split.sets[chosen.column_set]
+    names = parameter_names(kernel)
+    sets = tuple(_set_view(split, main, shape, names) for shape in chosen.shapes)
+    return FinishView(
+        **{**head(plan, kernel), "equations": equations(_shown(split, chosen))},  # pyright: ignore[reportArgumentType]
+        schedule=f"Schedule: {' and '.join(_shape_text(s) for s in chosen.shapes)}; partial rows are "
+        "added in a fixed order.",
+        index_type="fusec::i64" if main.wide_index else "int",
+        threads=chosen.threads,
+        columns=split.bands.columns.value,
+        sets=sets,
+    )
+
+
+def _shape_text(shape: FinishShape) -> str:
+    return f"{shape.threads_x} columns by {shape.threads_y} partial rows at a time"
+
+
+def _shown(split: Split, chosen: FinishParameters) -> Fusion:
+    """Return the reductions and what follows from them, for the banner."""
+    nodes: list[Node] = []
+    for shape in chosen.shapes:
+        each = split.sets[shape.column_set]
+        results = {n.output for n in each.nodes}
+        nodes += [*each.nodes, *(n for n in each.finish.nodes if n.output not in results)]
+    return split.whole.with_nodes(dict.fromkeys(nodes))
+
+
+def _set_view(
+    split: Split, main: InnerOuterParameters, shape: FinishShape, names: Names
+) -> SetView:
+    each = split.sets[shape.column_set]
     bands = each.bands
     _, chunk, _ = bands.variables(1)
-    lowering: Lowering = each.lowering(split.domain)
-    names = parameter_names(kernel)
+    lowering = each.lowering(split.domain)
     emitter = Emitter(
         (
             Scope("kernel", frozenset({bands.group}), per_phase=False),
@@ -68,49 +117,51 @@ def finish_view(plan: KernelPlan, kernel: Kernel, split: Split) -> FinishView:
         names,
         Facts(split.whole.hints),
         aliases={chunk: Alias("column")},
-        written=frozenset(o.alias for o in each.finish.outputs if o.alias is not None),
+        written=frozenset(o.alias for s in split.sets for o in s.finish.outputs if o.alias),
         wide=main.wide_index,
     )
     plans = store_plans(lowering, each.finish.outputs)
     roots = [p.instance for p in plans]
-    sums = {
-        i.value: i for i in instances_under(roots) if i.value in set(each.sums.values())
-    }
-    totals: list[Total] = []
-    workspaces = partials_of(split, main.ranges)
-    for node, value in each.sums.items():
-        if value not in sums:
-            continue  # nothing follows from this sum
-        dtype = accumulator_type(node)
-        name = names.fresh(value.name)
-        part = names.fresh(f"{value.name}_part", "part")
-        partial = Text(f"{workspaces[node].name}[place]")
-        take = update(node.op.name, part, partial, dtype)
-        kind = combiner(node.op.name, dtype)
-        totals.append(Total(name, part, compute_type(dtype), kind, take))
-        emitter.given[sums[value]] = Text(name)
+    totals = _totals(split, main, each, emitter, {i.value: i for i in instances_under(roots)})
     emitter.count(roots)
     for store in plans:
         emit_store(emitter, store, 0)
-    return FinishView(
-        **{**head(plan, kernel), "equations": equations(_shown(each))},  # pyright: ignore[reportArgumentType]
-        schedule=f"Schedule: {chosen.threads_x} columns per block, {chosen.threads_y} partial rows side "
-        "by side, added in a fixed order.",
-        index_type="fusec::i64" if main.wide_index else "int",
-        threads_x=chosen.threads_x,
-        threads_y=chosen.threads_y,
-        columns=bands.columns.value,
-        groups=bands.groups.value,
-        ranges=chosen.ranges,
-        tiles=-(-bands.columns.value // chosen.threads_x),
-        totals=tuple(totals),
-        kernel=emitter.take(0, "kernel"),
-        lines=emitter.take(0, "column"),
+    groups, wide = bands.groups.value, main.wide_index
+    axes = ", ".join(a.name for a in bands.inner)
+    tiles = -(-bands.columns.value // shape.threads_x)
+    return SetView(
+        purpose=f"The sums over {axes}{' of each group' if groups > 1 else ''}.",
+        threads_x=shape.threads_x,
+        threads_y=shape.threads_y,
+        ranges=shape.ranges,
+        groups=groups,
+        tiles=tiles,
+        blocks=groups * tiles,
+        first_range="static_cast<fusec::i64>(range)" if wide else "range",
+        totals=totals,
+        lines=(*emitter.take(0, "kernel"), *emitter.take(0, "column")),
     )
 
 
-def _shown(each: ColumnSet) -> Fusion:
-    """Return the set's reductions and what follows from them, for the banner."""
-    results = {n.output for n in each.nodes}
-    rest = [n for n in each.finish.nodes if n.output not in results]
-    return each.finish.with_nodes([*each.nodes, *rest])
+def _totals(
+    split: Split,
+    main: InnerOuterParameters,
+    each: ColumnSet,
+    emitter: Emitter,
+    read: dict[Value | None, Instance],
+) -> tuple[Total, ...]:
+    """Return the sums that something follows from, and give them to the emitter."""
+    workspaces = partials_of(split, main.ranges)
+    totals: list[Total] = []
+    for node in each.nodes:
+        value = each.sums[node]
+        if value not in read:
+            continue
+        dtype = accumulator_type(node)
+        name = emitter.names.fresh(value.name)
+        part = emitter.names.fresh(f"{value.name}_part", "part")
+        partial = Text(f"{identifier(workspaces[node].name)}[place]")
+        take = update(node.op.name, part, partial, dtype)
+        totals.append(Total(name, part, compute_type(dtype), combiner(node.op.name, dtype), take))
+        emitter.given[read[value]] = Text(name)
+    return tuple(totals)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
-from fusec.ir.graph import Fusion, Node
+from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -51,7 +51,6 @@ class InnerOuterPersistent:
         partials = sum(
             w.size.value * w.dtype.size for w in partials_of(split, parameters.ranges).values()
         )
-        finishes = sum(bool(s.finish.outputs) for s in split.sets)
         return Estimate(
             bytes=traffic(segment),
             workspace_bytes=2 * partials,
@@ -60,24 +59,21 @@ class InnerOuterPersistent:
             efficiency=0.8 if parameters.vector_width > 1 else 0.35,
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             live_registers=min(255, target.registers // (parameters.blocks * _threads(parameters))),
-            kernels=1 + finishes,
+            kernels=2,
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of the row kernel and a finish for each column set."""
+        """Return a plan of the row kernel and the finish of its column sets."""
         split = _prepare(segment)
         assert not isinstance(split, Refusal)
         parameters = choose(split, target)
         assert isinstance(parameters, InnerOuterParameters)
         partials = partials_of(split, parameters.ranges)
-        kernels = [_main(split, parameters, partials)]
-        for number, each in enumerate(split.sets):
-            if each.finish.outputs:
-                kernels.append(_finish(split, number, parameters, partials))
+        kernels = (_main(split, parameters, partials), _finish(split, parameters, partials))
         return KernelPlan(
             self.name,
             split.whole,
-            tuple(kernels),
+            kernels,
             parameters,
             tuple(partials.values()),
             (),
@@ -128,21 +124,26 @@ def _main(split: Split, parameters: InnerOuterParameters, partials: dict[Node, W
 
 
 def _finish(
-    split: Split, number: int, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
 ) -> Kernel:
-    each = split.sets[number]
-    chosen = choose_finish(split, number, parameters.ranges)
-    sums = set(each.sums.values())
-    fusion = replace(
-        each.finish, inputs=tuple(i for i in each.finish.inputs if i.value not in sums)
-    )
-    suffix = f"_{number + 1}" if len(split.sets) > 1 else ""
-    tiles = ceildiv(each.bands.columns, chosen.threads_x)
+    chosen = choose_finish(split, parameters.ranges)
+    inputs: dict[Input, None] = {}
+    outputs: list[Output] = []
+    workspaces: list[Workspace] = []
+    blocks = dim(0)
+    for shape in chosen.shapes:
+        each = split.sets[shape.column_set]
+        sums = set(each.sums.values())
+        inputs |= dict.fromkeys(i for i in each.finish.inputs if i.value not in sums)
+        outputs += each.finish.outputs
+        workspaces += [partials[n] for n in each.nodes]
+        blocks = blocks + each.bands.groups * ceildiv(each.bands.columns, shape.threads_x)
+    fusion = replace(split.whole, inputs=tuple(inputs), outputs=tuple(outputs))
     return Kernel(
-        name=f"{fusion.name}_column_finish{suffix}",
+        name=f"{fusion.name}_column_finish",
         template="column_finish",
         parameters=chosen,
-        grid=(each.bands.groups * tiles, dim(1), dim(1)),
-        block=(chosen.threads_x, chosen.threads_y, 1),
-        arguments=tensor_arguments(fusion, (partials[n] for n in each.nodes)),
+        grid=(blocks, dim(1), dim(1)),
+        block=(chosen.threads, 1, 1),
+        arguments=tensor_arguments(fusion, workspaces),
     )

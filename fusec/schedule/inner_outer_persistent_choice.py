@@ -10,7 +10,7 @@ from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
-from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split, instances_under
+from fusec.schedule.inner_outer_persistent_split import Split, instances_under
 from fusec.schedule.rows import vector_width
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -21,6 +21,8 @@ OWN_REGISTERS = 40
 """Registers for addresses, loop variables and the values of one vector in the making."""
 BYTES_IN_FLIGHT = 40 << 10
 """Bytes per SM that keep an H200's memory busy (about 25 KB), with some to spare."""
+FINISH_THREADS = 256
+"""Threads per block of a finish kernel."""
 COPY_SIZES = (4, 8, 16, 32, 64)
 """Bytes of a vector that asynchronous copies can bring."""
 
@@ -51,17 +53,24 @@ class InnerOuterParameters:
 
 
 @dataclass(frozen=True)
-class FinishParameters:
-    """The choices of a finish kernel.
+class FinishShape:
+    """How a finish kernel adds up the partial rows of one column set.
 
-    column_set: which set it finishes; ranges: partial rows of each group; threads_x: columns of a block;
-    threads_y: partial rows side by side.
+    ranges: partial rows of each group; threads_x: columns of a block; threads_y: partial rows side by side.
     """
 
     column_set: int
     ranges: int
     threads_x: int
     threads_y: int
+
+
+@dataclass(frozen=True)
+class FinishParameters:
+    """The choices of a finish kernel: threads per block, and for each column set their shape."""
+
+    threads: int
+    shapes: tuple[FinishShape, ...]
 
 
 @dataclass(frozen=True)
@@ -267,9 +276,13 @@ def _ranges(
     return best[1], best[2]
 
 
-def choose_finish(split: Split, number: int, ranges: int) -> FinishParameters:
-    """Return the parameters of a set's finish kernel; `ranges` are those of the smallest set's groups."""
-    each: ColumnSet = split.sets[number]
-    total = ranges * split.bands.groups.value // each.bands.groups.value
-    threads_y = min(64, 1 << max(0, (total // 4).bit_length() - 1))
-    return FinishParameters(number, total, max(8, min(128, 256 // threads_y)), threads_y)
+def choose_finish(split: Split, ranges: int) -> FinishParameters:
+    """Return the parameters of the finish kernel; `ranges` are those of the smallest set's groups."""
+    shapes: list[FinishShape] = []
+    for number, each in reversed(list(enumerate(split.sets))):  # the longest sums begin first
+        if each.finish.outputs:
+            total = ranges * split.bands.groups.value // each.bands.groups.value
+            # Eight additions in a row hide the latency of their loads; 8 columns are a sector.
+            rows = min(FINISH_THREADS // 8, 1 << max(0, (total // 8).bit_length() - 1))
+            shapes.append(FinishShape(number, total, FINISH_THREADS // rows, rows))
+    return FinishParameters(FINISH_THREADS, tuple(shapes))

@@ -300,13 +300,13 @@ def _finish_trouble(split: Split) -> Refusal | None:
 
 
 def _alias_trouble(split: Split) -> Refusal | None:
-    """Return a refusal if a kernel writes in place what a later one reads."""
+    """Return a refusal if what is written in place is read later, or at the same time by another set."""
     stages = [split.main, *(s.finish for s in split.sets)]
     for number, stage in enumerate(stages):
         written = {o.alias for o in stage.outputs if o.alias is not None}
-        for later in stages[number + 1 :]:
-            for given in later.inputs:
-                if given.value.name in written:
+        for other in stages[1:]:
+            for given in other.inputs:
+                if other is not stages[number] and given.value.name in written:
                     name = given.value.name
                     return Refusal("in_place", f"`{name}` is written before its last reading")
     return None

@@ -1,6 +1,6 @@
-// Kernels on the host, for index plans, barriers and races: every CUDA thread is a fiber that gives up
-// the processor where it has to wait for others. Blocks run one after another. Kernels are compiled
-// with `asm` statements replaced (tests/cuda_on_cpu.py) by the functions here.
+// Kernels on the host, for index plans, barriers and races: every CUDA thread is a fiber that gives
+// up the processor where it has to wait for others. Blocks run one after another. Kernels are
+// compiled with `asm` statements replaced (tests/cuda_on_cpu.py) by the functions here.
 #pragma once
 #include <ucontext.h>
 
@@ -153,7 +153,8 @@ static void perform(const Copy& copy) {
 }
 
 static void copy(void* to, const void* from, int bytes, bool inside) {
-  if (reinterpret_cast<std::uintptr_t>(to) % bytes || reinterpret_cast<std::uintptr_t>(from) % bytes) {
+  if (reinterpret_cast<std::uintptr_t>(to) % bytes ||
+      reinterpret_cast<std::uintptr_t>(from) % bytes) {
     std::fprintf(stderr, "misaligned asynchronous copy\n");
     std::abort();
   }
