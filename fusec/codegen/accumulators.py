@@ -20,9 +20,10 @@ VARIANCES = ("var", "var_mean", "welford")
 class Accumulator:
     """A reduction in a kernel.
 
-    name: the combined value (or Welford state); part: this thread's part of it (an array over lanes where
-    `array`); type: of one part, in C; combiner: of device/combine.cuh or welford.cuh; identity: the start;
-    finish: the format of the value from the combined part, rounded where it is a half type.
+    name: the combined value (or Welford state); part: this thread's part of it (an array over lanes
+    where `array`); type: of one part, in C; combiner: of device/combine.cuh or welford.cuh;
+    identity: the start; finish: the format of the value from the combined part, rounded where it is
+    a half type.
     """
 
     name: str

@@ -1,4 +1,6 @@
-"""Values of columns: what depends on a column's lane but on no row, computed once before a sweep of rows."""
+"""Values of columns: what depends on a column's lane but on no row, computed once before a sweep of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class ColumnValues:
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
-    """Return the computed values that rows read and that do not depend on the row, outermost first."""
+    """Return the computed values that rows read and that do not depend on the row, outermost
+    first.
+    """
     found: dict[Instance, None] = {}
     seen: set[Instance] = set()
 
@@ -63,4 +67,6 @@ def emit_column_values(
         emitter.add(sweep, "lane", f"{name}[{index}] = {text};")
         emitter.bound[instance] = Text(f"{name}[{index}]")
     inner = emitter.scopes[-2].name
-    return ColumnValues(tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane"))
+    return ColumnValues(
+        tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane")
+    )

@@ -31,7 +31,8 @@ _INLINE_WIDTH = 56
 class Scope:
     """A level of a loop nest: the loop variables that it binds.
 
-    per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the kernel).
+    per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the
+    kernel).
     """
 
     name: str
@@ -51,10 +52,11 @@ class Alias:
 class Emitter:
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
-    bound: values that a family has put into a variable of its own; bound_after: the same, from the phase
-    after the given one on. scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope.
-    written: names of buffers that the kernel writes, never read through the non-coherent path.
-    given: texts of instances that the family has computed already, in their compute types.
+    bound: values that a family has put into a variable of its own; bound_after: the same, from the
+    phase after the given one on. scopes: outermost first; lane: the variable of the elements of a
+    vector, bound by the last scope. written: names of buffers that the kernel writes, never read
+    through the non-coherent path. given: texts of instances that the family has computed already,
+    in their compute types.
     """
 
     scopes: tuple[Scope, ...]
@@ -226,7 +228,9 @@ class Emitter:
         return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
 
     def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
-        """Return an instance's value as it is stored; a cast that only rounds is left to the store."""
+        """Return an instance's value as it is stored; a cast that only rounds is left to the
+        store.
+        """
         source = instance
         while (
             source.kind == "op"
@@ -303,7 +307,9 @@ class Emitter:
         return self._stored(text, instance.dtype)
 
     def load_vector(self, instance: Instance, phase: int) -> str:
-        """Return the expression that loads one vector of an instance (with zeros where not needed)."""
+        """Return the expression that loads one vector of an instance (with zeros where not
+        needed).
+        """
         assert instance.address is not None
         self._gathered.update(instance.gathered)
         base = self.vector_base(instance.address, instance.conditions)

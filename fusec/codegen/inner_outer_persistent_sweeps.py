@@ -86,6 +86,11 @@ class Sweep:
         return bool(self.vector or self.lane or self.updates or self.stores)
 
     @property
+    def has_arrays(self) -> bool:
+        """Return whether the loop reads or writes arrays of registers, so that it must be unrolled."""
+        return any("[c]" in line for line in (*self.vector, *self.lane, *self.updates, *self.stores))
+
+    @property
     def uses_column(self) -> bool:
         """Return whether the loop needs the number of its column."""
         return _mentions_column((*self.vector, *self.lane, *self.updates, *self.stores))

@@ -21,7 +21,7 @@ from fusec.codegen.names import Names
 from fusec.codegen.render import parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Atom, Quotient, Var
+from fusec.index.expression import Atom, Quotient, Remainder, Var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion
@@ -125,6 +125,7 @@ def _coordinate(atom: Atom) -> str:
     """Return the coordinate along the batch axis of a tensor map."""
     if isinstance(atom, Var):
         return "tile.batch"
+    assert isinstance(atom, (Quotient, Remainder))
     sign = "/" if isinstance(atom, Quotient) else "%"
     ((inner, _),) = atom.inner.terms
     return f"{_coordinate(inner)} {sign} {dim_text(atom.divisor).at_least(14)}"

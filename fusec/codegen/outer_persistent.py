@@ -32,8 +32,8 @@ class Stay:
 class ColumnPhase:
     """A sweep over the rows, after the column values that it begins with.
 
-    results: stores of values that belong to columns, as a loop over lanes; their vectors are declared in
-    `values`.
+    results: stores of values that belong to columns, as a loop over lanes; their vectors are
+    declared in `values`.
     """
 
     values: ColumnValues

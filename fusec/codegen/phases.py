@@ -12,12 +12,14 @@ from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.graph import Node
 
+
 @dataclass(frozen=True)
 class Phase:
     """One sweep over the columns.
 
-    row: statements before it, once per row; row_stores: stores of row values; loads: vectors that stay
-    on chip, once per vector; vector, lane, stores: as in Body; accumulators: reductions that it ends with.
+    row: statements before it, once per row; row_stores: stores of row values; loads: vectors that
+    stay on chip, once per vector; vector, lane, stores: as in Body; accumulators: reductions that
+    it ends with.
     """
 
     number: int

@@ -27,8 +27,9 @@ class Partial:
 class ReductionView(KernelView):
     """One sweep over the reduced axes, then the results.
 
-    rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced, outer:
-    reduced x results); sweep: the accumulation; results: what is computed and stored from the results.
+    rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
+    outer: reduced x results); sweep: the accumulation; results: what is computed and stored from
+    the results.
     """
 
     index_type: str
@@ -136,7 +137,12 @@ def _outer(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
 
 
 def _emit(
-    emitter: Emitter, lowering: Lowering, plan: KernelPlan, elements: frozenset[object], *, array: bool
+    emitter: Emitter,
+    lowering: Lowering,
+    plan: KernelPlan,
+    elements: frozenset[object],
+    *,
+    array: bool,
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
@@ -148,5 +154,3 @@ def _emit(
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, (), ())
     return sweep, results, accumulators
-
-

@@ -25,7 +25,9 @@ from fusec.schedule.transpose import (
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile in shared memory: its array, element type, and the expression of one vector along lines."""
+    """A tile in shared memory: its array, element type, and the expression of one vector along
+    lines.
+    """
 
     name: str
     type: str
@@ -36,8 +38,8 @@ class Tile:
 class TransposeView(KernelView):
     """Tiles of lines by columns.
 
-    lines, columns, batches: extents as C text; setup: statements once per block; read: statements before
-    the tile loads of one column; body: the stores of one vector of columns of a line.
+    lines, columns, batches: extents as C text; setup: statements once per block; read: statements
+    before the tile loads of one column; body: the stores of one vector of columns of a line.
     """
 
     index_type: str

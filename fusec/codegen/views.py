@@ -1,9 +1,12 @@
-"""What every template's view holds, and how the body of an elementwise loop nest is put together."""
+"""What every template's view holds, and how the body of an elementwise loop nest is put
+together.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
@@ -23,8 +26,9 @@ _MAX_EQUATIONS = 16
 class KernelView:
     """The head of a kernel.
 
-    purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one sentence;
-    headers: device headers in use (found by rendering once without); parameters: declarations.
+    purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one
+    sentence; headers: device headers in use (found by rendering once without); parameters:
+    declarations.
     """
 
     name: str
@@ -67,7 +71,7 @@ def _equation(node: Node) -> str:
 
 def _attribute(value: object) -> str:
     if isinstance(value, tuple):
-        items: tuple[object, ...] = value
+        items = cast("tuple[object, ...]", value)
         return "[" + ", ".join(_attribute(v) for v in items) + "]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,14 +85,15 @@ def text_of(fusion: Fusion, kind: str, options: CompileOptions, style: str = "20
 
 
 def _segmented(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    from fusec.segment import dump as printers
+    from fusec.segment.dump import segmented_fusion_text
+    from fusec.segment.graph_dumps import segmented_fusion_dot, segmented_fusion_json
 
     segmented = driver.segment(driver.optimise(fusion, options), options)
     if style == "json":
-        return json.dumps(printers.segmented_fusion_json(segmented), indent=2) + "\n"
+        return segmented_fusion_json(segmented)
     if style == "dot":
-        return printers.segmented_fusion_dot(segmented)
-    return printers.segmented_fusion_text(segmented, style=style)
+        return segmented_fusion_dot(segmented)
+    return segmented_fusion_text(segmented, style=style)
 
 
 def _fusion_ir(fusion: Fusion, options: CompileOptions, style: str) -> str:

@@ -34,7 +34,8 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a value sits on the domain: its coordinates at an iteration point, where conditions hold.
+    """Where a value sits on the domain: its coordinates at an iteration point, where conditions
+    hold.
 
     `complete` says that the points reach every element of the value.
     """
@@ -54,7 +55,9 @@ class Home:
 
 @dataclass(frozen=True)
 class Domain:
-    """Ordered axes (the dims of `reference`), homes of values, and the axes that each reduction reduces."""
+    """Ordered axes (the dims of `reference`), homes of values, and the axes that each reduction
+    reduces.
+    """
 
     reference: Value
     axes: tuple[Var, ...]
@@ -73,9 +76,9 @@ class Domain:
 def find_domain(fusion: Fusion, reference: Value | None = None) -> Domain | Refusal:
     """Return the domain of a segment, or why there is none.
 
-    The reference is an input of a reduction if there is one, else an output, else any value: the first
-    (largest first) from which every output and every reduction can be reached by index maps; or the
-    given one.
+    The reference is an input of a reduction if there is one, else an output, else any value: the
+    first (largest first) from which every output and every reduction can be reached by index maps;
+    or the given one.
     """
     if reference is not None:
         return _spread(fusion, reference)
@@ -113,7 +116,8 @@ def _spread(fusion: Fusion, reference: Value) -> Domain | Refusal:
     spread = _Spread(fusion, {reference: Home(tuple(of_var(a) for a in axes))}, axes)
     spread.run()
     for output in fusion.outputs:
-        # An output that no map reaches, of the reference's own shape, is a sibling on the same domain.
+        # An output that no map reaches, of the reference's own shape, is a sibling on the same
+        # domain.
         if output.value not in spread.homes and output.value.shape == reference.shape:
             spread.settle(output.value, Home(tuple(of_var(a) for a in axes)))
             spread.run()
@@ -200,7 +204,9 @@ class _Spread:
             self.align(node, home)
 
     def align(self, node: Node, home: Home) -> None:
-        """Give the input of a reduction that is reached through its result the axes not used by it."""
+        """Give the input of a reduction that is reached through its result the axes not used by
+        it.
+        """
         tensor, dims = node.inputs[0], set(node.attributes["dims"])
         free = [a for a in self.axes if a not in home.variables and a.extent != 1]
         extents = [e for i, e in enumerate(tensor.shape) if i in dims and e != 1]

@@ -1,4 +1,6 @@
-"""Index expressions: sums of loop variables with Dim coefficients, quotients, remainders, loaded integers."""
+"""Index expressions: sums of loop variables with Dim coefficients, quotients, remainders, loaded
+integers.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class Loaded:
         return f"{self.tensor.name}[{', '.join(str(c) for c in self.coordinates)}]"
 
 
-Atom = Union[Var, Quotient, Remainder, Loaded]
+Atom = Var | Quotient | Remainder | Loaded
 IndexLike = Union["Index", Dim, int]
 
 
@@ -67,7 +69,9 @@ def _factor(value: Dim) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """An index expression: `constant` plus the sum of coefficient * atom over `terms`, in a normal form."""
+    """An index expression: `constant` plus the sum of coefficient * atom over `terms`, in a normal
+    form.
+    """
 
     terms: tuple[tuple[Atom, Dim], ...]
     constant: Dim
@@ -111,7 +115,9 @@ class Index:
         return frozenset(found)
 
     def coefficient(self, variable: Var) -> Dim | None:
-        """Return the coefficient of a variable; None if it also occurs inside a quotient or remainder."""
+        """Return the coefficient of a variable; None if it also occurs inside a quotient or
+        remainder.
+        """
         direct = dim(0)
         for atom, coefficient in self.terms:
             if atom == variable:

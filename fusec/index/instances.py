@@ -26,12 +26,14 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 class Instance:
     """A value at a map.
 
-    kind: `load` (address, conditions), `op` (node on operands), `reduced` (result number `result` of a
-        reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else the last
-        operand), `index` (an integer from the loop variables), `dim` (from sizes), `constant`, `scalar`
-        (a kernel parameter).
-    gathered: the loaded integers in the address and the conditions, and what loads them (also operands).
-    variables: the loop variables it depends on; depth: how many reductions lie before it.
+    kind: `load` (address, conditions), `op` (node on operands), `reduced` (result number `result`
+    of a
+        reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else
+        the last operand), `index` (an integer from the loop variables), `dim` (from sizes),
+        `constant`, `scalar` (a kernel parameter).
+    gathered: the loaded integers in the address and the conditions, and what loads them (also
+    operands). variables: the loop variables it depends on; depth: how many reductions lie before
+    it.
     """
 
     kind: str

@@ -1,4 +1,6 @@
-"""How movement operations map indices: pulled from a result to its operands, or pushed the other way."""
+"""How movement operations map indices: pulled from a result to its operands, or pushed the other
+way.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,8 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Pushed:
-    """The coordinates in the result of an operand's element; conditions say whether it is there at all.
+    """The coordinates in the result of an operand's element; conditions say whether it is there at
+    all.
 
     `complete` is False where the result has elements that no element of the operand reaches.
     """
@@ -251,7 +254,9 @@ PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "repeat": _pull_repeat,
 }
 INDEXING = frozenset({"index_select", "select", "gather", "take_along_axis", "embedding_fwd"})
-"""Operations whose maps read integers from tensors: they reach no operand element by a known map."""
+"""Operations whose maps read integers from tensors: they reach no operand element by a known
+map.
+"""
 
 
 def _push_same(node: Node, at: Coordinates, operand: int) -> Pushed | None:
@@ -341,7 +346,9 @@ def pull(node: Node, at: Coordinates) -> Pulled:
 
 
 def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
-    """Return where the element of an operand at `at` lands in the result; None if not by one map."""
+    """Return where the element of an operand at `at` lands in the result; None if not by one
+    map.
+    """
     function = PUSH.get(node.op.name)
     return None if function is None else function(node, at, operand)
 

@@ -1,4 +1,6 @@
-"""Sizes as integer polynomials in symbols, with floordiv, ceildiv, mod, min and max, in a normal form."""
+"""Sizes as integer polynomials in symbols, with floordiv, ceildiv, mod, min and max, in a normal
+form.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,6 @@ from functools import cached_property, reduce
 from typing import Union
 
 from fusec.diagnostics import FusecError
-
 
 _INFIX = {"floordiv": "//", "mod": "%"}
 
@@ -39,7 +40,7 @@ class Call:
         return f"{_operand(self.left)} {infix} {_operand(self.right)}"
 
 
-Atom = Union[Symbol, Call]
+Atom = Symbol | Call
 Monomial = tuple[Atom, ...]
 DimLike = Union["Dim", int]
 
@@ -308,7 +309,9 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
 
 
 def _split(value: Dim, by: Dim) -> tuple[Dim | None, int]:
-    """Return (the quotient of all terms but the constant, the constant); None if it is not exact."""
+    """Return (the quotient of all terms but the constant, the constant); None if it is not
+    exact.
+    """
     constant = next((c for m, c in value.terms if not m), 0)
     return (value - constant).divide(by), constant
 

@@ -14,8 +14,8 @@ from fusec.diagnostics import FusecError
 class DType:
     """An element type: its short name, kind, size in bits and the names other projects use.
 
-    `kind` is one of bool, uint, int, float, complex. `long` is the NumPy / ml_dtypes name, `nvfuser`
-    the name in nvFuser's DataType, `printed` the name in nvFuser's dumps.
+    `kind` is one of bool, uint, int, float, complex. `long` is the NumPy / ml_dtypes name,
+    `nvfuser` the name in nvFuser's DataType, `printed` the name in nvFuser's dumps.
     """
 
     name: str
@@ -119,7 +119,9 @@ def _numpy_dtype(long: str) -> Any:
 
 
 def find(name: str) -> DType:
-    """Return the dtype called `name` (short, NumPy or nvFuser name); FusecError if there is none."""
+    """Return the dtype called `name` (short, NumPy or nvFuser name); FusecError if there is
+    none.
+    """
     if name in DTYPES:
         return DTYPES[name]
     if name in _ALIASES:
@@ -177,8 +179,9 @@ def promote(a: DType, b: DType) -> DType:
 def result_type(tensors: Iterable[DType], zero_dim: Iterable[DType], scalars: Iterable[DType]) -> DType:
     """Return the result type of an operation on operands by category, as torch.result_type.
 
-    A zero-dim tensor or a scalar takes part only where its category is above that of the dimensioned
-    operands. A Python scalar (here f64, i64, c128 or bool) then stands for the default type f32 / c64.
+    A zero-dim tensor or a scalar takes part only where its category is above that of the
+    dimensioned operands. A Python scalar (here f64, i64, c128 or bool) then stands for the default
+    type f32 / c64.
     """
     best: DType | None = None
     for group, weak in ((tensors, False), (zero_dim, False), (scalars, True)):

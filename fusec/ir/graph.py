@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Union
+from typing import Any
 
 from fusec.diagnostics import Span
 from fusec.ir.dim import Dim, Shape, shape_text
@@ -99,12 +99,14 @@ class Const:
         return ()
 
 
-Operand = Union[Value, Const]
+Operand = Value | Const
 
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An application of an operation; optional operands that are absent are left out of `operands`."""
+    """An application of an operation; optional operands that are absent are left out of
+    `operands`.
+    """
 
     op: OpDef
     operands: tuple[Operand, ...]
@@ -137,7 +139,8 @@ class Node:
 class Input:
     """An input and its layout.
 
-    strides: one Dim per dim, in elements; a stride that is only known at run time is a symbol of its own
+    strides: one Dim per dim, in elements; a stride that is only known at run time is a symbol of
+    its own
         (`x.stride0`), an expanded dim has stride 0.
     low, high: the interval of random values (None: from the operations that use it).
     default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
@@ -239,7 +242,9 @@ class Fusion:
         )
 
     def structure(self) -> tuple[Any, ...]:
-        """Return what counts for equality: the graph with values and symbols numbered by first use."""
+        """Return what counts for equality: the graph with values and symbols numbered by first
+        use.
+        """
         from fusec.ir.structure import structure_of
 
         return structure_of(self)

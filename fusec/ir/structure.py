@@ -10,8 +10,8 @@ from fusec.ir.graph import Fusion, Operand, Value
 def structure_of(fusion: Fusion) -> tuple[Any, ...]:
     """Return a hashable form of the graph in which names of values do not occur.
 
-    Nodes are numbered in a canonical topological order (a depth-first walk from the outputs), so that
-    independent nodes may stand in any order; nodes without use do not count.
+    Nodes are numbered in a canonical topological order (a depth-first walk from the outputs), so
+    that independent nodes may stand in any order; nodes without use do not count.
     """
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Any] = []

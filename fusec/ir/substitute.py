@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Input, Node, Operand, Type, Value
@@ -61,6 +61,6 @@ def _substitute_attribute(value: Any, values: Mapping[str, Dim]) -> Any:
     if isinstance(value, Dim):
         return value.substitute(values)
     if isinstance(value, tuple):
-        items: tuple[Any, ...] = value
+        items = cast("tuple[Any, ...]", value)
         return tuple(_substitute_attribute(v, values) for v in items)
     return value

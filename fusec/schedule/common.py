@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import cast
 
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product
@@ -25,7 +26,8 @@ INT32_MAX = 2**31 - 1
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
-    """Return the symbols that can stay kernel parameters: those that are only ever whole leading extents.
+    """Return the symbols that can stay kernel parameters: those that are only ever whole leading
+    extents.
 
     A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
     specialised, so that strides and divisors are constants.
@@ -47,8 +49,9 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
         if node.op.family != "movement":
             continue
         for attribute in node.attributes.values():
-            dims: tuple[object, ...] = attribute if isinstance(attribute, tuple) else (attribute,)
-            for item in dims:
+            single = (attribute,)
+            items = cast("tuple[object, ...]", attribute if isinstance(attribute, tuple) else single)
+            for item in items:
                 if isinstance(item, Dim) and item not in [
                     v.shape[0] for v in node.outputs if v.shape
                 ]:
@@ -73,10 +76,11 @@ def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mappin
 def tensor_arguments(
     fusion: Fusion, workspaces: Iterable[Workspace] = (), sizes: Iterable[SizeArgument] = ()
 ) -> tuple[Argument, ...]:
-    """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then the symbols left as sizes.
+    """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then the symbols left as
+    sizes.
 
-    An aliased output is written through its input's pointer; pointers to buffers that are written and
-    read are not restrict.
+    An aliased output is written through its input's pointer; pointers to buffers that are written
+    and read are not restrict.
     """
     written = {o.alias for o in fusion.outputs if o.alias is not None}
     arguments: list[Argument] = [
@@ -107,7 +111,9 @@ def tensor_arguments(
 
 
 def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
-    """Return whether 64-bit addresses are needed at hint sizes; if not, the guards that keep it true."""
+    """Return whether 64-bit addresses are needed at hint sizes; if not, the guards that keep it
+    true.
+    """
     guards: list[Guard] = []
     for value in _memory_values(fusion):
         elements = _span(fusion, value)

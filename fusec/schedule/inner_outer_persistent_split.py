@@ -291,7 +291,7 @@ def _finish_trouble(split: Split) -> Refusal | None:
             for instance in instances_under([lowering.at_home(output.value)]):
                 if not instance.variables <= bound:
                     return Refusal("column_sums", f"`{name}` needs the rows again after column sums")
-                if place.get(instance.value, instance.address) != instance.address:  # pyright: ignore[reportArgumentType]
+                if instance.value in place and place[instance.value] != instance.address:
                     return Refusal("index_map", f"`{name}` reads a column sum at another index")
         hazard = in_place_hazard(each.finish, lowering)
         if hazard is not None:

@@ -37,9 +37,10 @@ KEPT_VALUES = 32
 class InnerPersistentParameters:
     """The choices of a row-persistent kernel.
 
-    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each time).
-    threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread; keep_values: whether
-    values of special functions stay in registers, too, instead of being computed again in each phase.
+    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each
+    time). threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread;
+    keep_values: whether values of special functions stay in registers, too, instead of being
+    computed again in each phase.
     """
 
     storage: str
@@ -118,7 +119,9 @@ class InnerPersistent:
 
 
 def _prepare(segment: Fusion) -> tuple[Fusion, Domain, Rows] | Refusal:
-    """Return the segment with row lengths put in and variances in two passes, its domain and its rows."""
+    """Return the segment with row lengths put in and variances in two passes, its domain and its
+    rows.
+    """
     first = find_domain(segment)
     if isinstance(first, Refusal):
         return first
@@ -154,7 +157,9 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
         assert load.value is not None
         step = load.address.coefficient(chunk)
         mixed = step is None and any(
-            c == 1 for a, c in load.address.terms if chunk in getattr(a, "inner", load.address).variables
+            c == 1
+            for a, c in load.address.terms
+            if chunk in getattr(a, "inner", load.address).variables
         )
         size = load.value.rank
         strides.append((size, not mixed and (step is None or step != 1)))
@@ -176,11 +181,15 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
     threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
     storage = "registers"
-    if per_row > 2 * REGISTER_BYTES * threads or (threads == MAX_THREADS and per_row > 96 * threads):
+    if per_row > 2 * REGISTER_BYTES * threads or (
+        threads == MAX_THREADS and per_row > 96 * threads
+    ):
         storage, threads = ("shared" if per_row <= target.shared else "none"), MAX_THREADS // 2
     keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
     if keep:
-        threads = min(MAX_THREADS, max(threads, 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()))
+        threads = min(
+            MAX_THREADS, max(threads, 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length())
+        )
         keep = -(-vectors // threads) * width <= KEPT_VALUES
     chunks = -(-vectors // threads)
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
@@ -191,5 +200,3 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
 def _has_dear_values(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> bool:
     lowering = Lowering(fusion, domain, rows.bind(width))
     return bool(phases_of(fusion, lowering, rows.variables(width)[1:], keep=True).kept)
-
-

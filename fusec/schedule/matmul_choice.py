@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.index.access import Facts
-from fusec.index.expression import Atom, Var
+from fusec.index.expression import Atom, Loaded, Var
 from fusec.ir.dim import Dim
 from fusec.schedule.matmul_problem import Operand, Problem
 from fusec.target import Target
@@ -113,8 +113,8 @@ def has_tensor_map(operand: Operand, facts: Facts) -> bool:
 
 def _is_coordinate(atom: Atom) -> bool:
     """Return whether an atom is the batch index after divisions and remainders alone."""
-    if isinstance(atom, Var):
-        return True
+    if isinstance(atom, (Var, Loaded)):
+        return isinstance(atom, Var)
     inner = atom.inner
     return (
         inner.constant == 0

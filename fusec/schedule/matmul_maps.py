@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.index.expression import Atom, Quotient, Var
+from fusec.index.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.schedule.matmul_choice import CHUNK_BYTES, MatmulParameters
 from fusec.schedule.matmul_problem import Operand, Problem
@@ -54,4 +54,5 @@ def batch_extent(atom: Atom) -> Dim:
         _, highest = atom.inner.bounds
         assert highest is not None
         return highest // atom.divisor + 1
+    assert isinstance(atom, Remainder)
     return atom.divisor

@@ -36,8 +36,9 @@ REGISTER_BYTES = 160
 class OuterPersistentParameters:
     """The choices of a column-persistent kernel.
 
-    storage: `registers`, or `none` where the columns are read again in each phase. threads_x: vectors of
-    columns side by side; threads_y: rows at a time; rows_per_thread: rows that a thread keeps.
+    storage: `registers`, or `none` where the columns are read again in each phase. threads_x:
+    vectors of columns side by side; threads_y: rows at a time; rows_per_thread: rows that a thread
+    keeps.
     """
 
     storage: str
@@ -70,14 +71,14 @@ class OuterPersistent:
         if hazard is not None:
             return hazard
         phases = phases_of(fusion, lowering, (row, chunk, lane))
-        if not any(
-            row in i.variables for phase in phases.loads[1:] for i in phase
-        ):
+        if not any(row in i.variables for phase in phases.loads[1:] for i in phase):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
         parameters = choose(oriented)
-        again = 0 if parameters.storage == "registers" else sum(len(p) > 0 for p in phases.loads[1:])
+        again = (
+            0 if parameters.storage == "registers" else sum(len(p) > 0 for p in phases.loads[1:])
+        )
         flops, sfu = work(fusion)
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
@@ -114,7 +115,9 @@ class OuterPersistent:
 
 
 def prepare(segment: Fusion) -> Orientation | Refusal:
-    """Return the segment with column lengths put in and variances in two passes, seen by columns."""
+    """Return the segment with column lengths put in and variances in two passes, seen by
+    columns.
+    """
     first = find_domain(segment)
     if isinstance(first, Refusal):
         return first

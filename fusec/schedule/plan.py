@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Union
+from typing import Any
 
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
@@ -62,7 +62,9 @@ class TensorMapArgument:
     swizzle: str = "128B"
 
 
-Argument = Union[TensorArgument, SizeArgument, ScalarArgument, WorkspaceArgument, TensorMapArgument]
+Argument = (
+    TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument
+)
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,9 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on sizes under which a build is valid: `value relation bound`, with ==, % (is 0) or <=."""
+    """A condition on sizes under which a build is valid: `value relation bound`, with ==, % (is 0)
+    or <=.
+    """
 
     value: Dim
     relation: str

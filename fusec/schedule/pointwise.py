@@ -30,7 +30,8 @@ class PointwiseParameters:
     """The choices of a pointwise kernel.
 
     break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
-    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index: 64-bit addresses.
+    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index:
+    64-bit addresses.
     """
 
     break_point: int
@@ -101,7 +102,9 @@ class Pointwise:
 
 
 def _efficiency(fusion: Fusion, domain: Domain) -> float:
-    """Return the part of the bandwidth that is reached: strided loads use a fraction of each sector."""
+    """Return the part of the bandwidth that is reached: strided loads use a fraction of each
+    sector.
+    """
     strided, total = strided_loads(fusion, domain)
     written = traffic(fusion)
     share = sum(s.bytes for s in strided) / max(1, total + written)

@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Quotient, Remainder, Var, delinearize, linearize, of_var
+from fusec.index.expression import (
+    Atom,
+    Index,
+    Var,
+    delinearize,
+    linearize,
+    of_var,
+    variables_of,
+)
 from fusec.index.instances import Instance, Lowering
 from fusec.index.movement import Conditions
 from fusec.ir.dim import ceildiv, dim, product
@@ -102,13 +110,14 @@ def _cost(fusion: Fusion, domain: Domain, break_point: int, width: int, facts: F
         if kind == "scalar" and address.coefficient(chunk) != width:
             cost += 4.0  # strided: each access its own sector
         for atom in _atoms(address):
-            per_vector = lane not in atom.inner.variables
-            row_only = chunk not in atom.inner.variables and per_vector
+            depends = variables_of(atom)
+            per_vector = lane not in depends
+            row_only = chunk not in depends and per_vector
             cost += 0.05 if row_only else 1.0 / width if per_vector else 1.0
     return cost
 
 
-def _atoms(address: Index) -> list[Quotient | Remainder]:
+def _atoms(address: Index) -> list[Atom]:
     return [a for a, _ in address.terms if not isinstance(a, Var)]
 
 

@@ -36,8 +36,8 @@ VARIANCES = ("var", "var_mean", "welford")
 class ReductionParameters:
     """The choices of a reduction kernel.
 
-    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows per
-    block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
+    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
+    per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
     splits: blocks that share one result and whose partial results the last of them combines.
     """
 
@@ -51,7 +51,9 @@ class ReductionParameters:
 
 @dataclass(frozen=True)
 class Orientation:
-    """A segment with its sizes put in, its domain, and how it is seen: rows of columns to reduce."""
+    """A segment with its sizes put in, its domain, and how it is seen: rows of columns to
+    reduce.
+    """
 
     fusion: Fusion
     domain: Domain
@@ -74,7 +76,7 @@ class Reduction:
             return oriented
         fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
         lowering = Lowering(fusion, domain, rows.bind(1))
-        row, chunk, _ = rows.variables(1)
+        _, chunk, _ = rows.variables(1)
         phases = phases_of(fusion, lowering, (chunk,))
         if any(phases.reductions[1:]):
             return Refusal("depth", "a reduction reads the result of another one")
@@ -173,7 +175,9 @@ def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
 
 
 def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
-    """Return the axes of an outer reduction in loop variables: row (reduced), chunk and lane (kept)."""
+    """Return the axes of an outer reduction in loop variables: row (reduced), chunk and lane
+    (kept).
+    """
     row = Var("row", rows.columns)
     chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
     column = of_var(chunk) * width + of_var(lane)
@@ -235,7 +239,9 @@ def partial_words(node: Node) -> int:
 
 
 def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tuple[Workspace, ...]:
-    """Return the buffers of partial results, one per reduction, and the counters of arrived blocks."""
+    """Return the buffers of partial results, one per reduction, and the counters of arrived
+    blocks.
+    """
     blocks = _blocks(oriented, parameters)
     results = oriented.rows.rows
     if not parameters.inner:

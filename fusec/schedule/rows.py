@@ -58,9 +58,7 @@ def rows_of(domain: Domain) -> Rows | Refusal:
     if not sets:
         return Refusal("no reduction", "nothing is reduced")
     if len(sets) > 1:
-        names = " and ".join(
-            sorted("{" + ", ".join(sorted(a.name for a in s)) + "}" for s in sets)
-        )
+        names = " and ".join(sorted("{" + ", ".join(sorted(a.name for a in s)) + "}" for s in sets))
         return Refusal("reduction_axes", f"the reductions reduce different axes: {names}")
     chosen = sets.pop()
     axes = [a for a in domain.axes if a.extent != 1]
@@ -71,9 +69,9 @@ def rows_of(domain: Domain) -> Rows | Refusal:
 class Phases:
     """The element-wise work of a kernel by reduction depth.
 
-    reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads in
-    the element loop; cached: those read by more than one phase; kept: computed values that stay on chip
-    from the given phase on, because a later one needs them and they are dear to compute.
+    reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads
+    in the element loop; cached: those read by more than one phase; kept: computed values that stay
+    on chip from the given phase on, because a later one needs them and they are dear to compute.
     """
 
     count: int
@@ -122,9 +120,7 @@ def phases_of(
     )
 
 
-def _dear_values(
-    roots: list[list[Instance]], columns: frozenset[Var]
-) -> dict[Instance, int]:
+def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
     """Return the special-function values that several phases read, and the first phase of each."""
     first: dict[Instance, int] = {}
     again: dict[Instance, int] = {}
@@ -196,15 +192,22 @@ def _size(fusion: Fusion, load: Instance) -> int:
 
 
 def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
-    """Return a refusal if a buffer that is written in place is read at another map than the store's."""
+    """Return a refusal if a buffer that is written in place is read at another map than the
+    store's.
+    """
     for output in fusion.outputs:
         if output.alias is None:
             continue
         coordinates, _ = lowering.home(output.value)
         store = linearize(coordinates, output_strides_in(fusion, output))
         for instance in lowering.made.values():
-            if instance.kind == "load" and instance.name == output.alias and instance.address != store:
+            if (
+                instance.kind == "load"
+                and instance.name == output.alias
+                and instance.address != store
+            ):
                 return Refusal(
-                    "in_place", f"`{output.alias}` is written in place but also read at another index"
+                    "in_place",
+                    f"`{output.alias}` is written in place but also read at another index",
                 )
     return None

@@ -1,4 +1,6 @@
-"""The transpose scheduler: loads that run along another axis than the stores go through a shared tile."""
+"""The transpose scheduler: loads that run along another axis than the stores go through a shared
+tile.
+"""
 
 from __future__ import annotations
 
@@ -37,8 +39,8 @@ SHARED_LIMIT = 40 << 10
 class TransposeParameters:
     """The choices of a transpose kernel.
 
-    tile: elements of a tile's side; read_width, write_width: elements per access along the lines that are
-    read and along the columns that are written.
+    tile: elements of a tile's side; read_width, write_width: elements per access along the lines
+    that are read and along the columns that are written.
     """
 
     tile: int
@@ -49,7 +51,9 @@ class TransposeParameters:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A segment with the axes of its tiles: `line` runs along memory in loads, `column` in stores."""
+    """A segment with the axes of its tiles: `line` runs along memory in loads, `column` in
+    stores.
+    """
 
     fusion: Fusion
     domain: Domain
@@ -64,7 +68,9 @@ class Crossing:
         )
 
     def bind(self, line: Index, column: Index) -> Mapping[Var, Index]:
-        """Return the axes in loop variables: `batch` for the others, and the given line and column."""
+        """Return the axes in loop variables: `batch` for the others, and the given line and
+        column.
+        """
         batch = of_var(Var("batch", product(a.extent for a in self.others)))
         at = delinearize(batch, (a.extent for a in self.others))
         binding = dict(zip(self.others, at, strict=True))
@@ -157,7 +163,9 @@ def cross(segment: Fusion) -> Crossing | Refusal:
             return Refusal("store_map", f"`{output.value.name}` does not span the tile")
         address = linearize(home.coordinates, output_strides_in(fusion, output))
         if address.coefficient(column) != 1:
-            return Refusal("store_map", f"`{output.value.name}` is not stored along the tile's columns")
+            return Refusal(
+                "store_map", f"`{output.value.name}` is not stored along the tile's columns"
+            )
         if output.alias is not None:
             return Refusal("in_place", f"`{output.value.name}` is written in place")
     tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
@@ -173,7 +181,9 @@ def tile_side(fusion: Fusion) -> int:
 
 
 def tiled_loads(crossing: Crossing, lowering: Lowering, step: Var) -> list[Instance]:
-    """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's variable."""
+    """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's
+    variable.
+    """
     found = {
         i
         for i in lowering.made.values()
@@ -219,7 +229,7 @@ def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
 
 
 def _reads(crossing: Crossing, width: int, facts: Facts) -> bool:
-    lowering, (_, chunk, lane) = read_lowering(crossing, width)
+    lowering, (_, _, lane) = read_lowering(crossing, width)
     if not facts.multiple(crossing.line.extent, width):
         return False
     for output in crossing.fusion.outputs:

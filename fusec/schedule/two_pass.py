@@ -1,4 +1,5 @@
-"""Redefines variances as two passes over data that stay on chip: the mean, then the squared distances.
+"""Redefines variances as two passes over data that stay on chip: the mean, then the squared
+distances.
 
 Fewer instructions than Welford's update and no division per element (Fuser#1243 proposes the same).
 """
@@ -14,7 +15,9 @@ from fusec.ops import TABLE
 
 
 def two_pass(fusion: Fusion) -> Fusion:
-    """Return the fusion with var, var_mean and welford written out as sums; counts must be constants."""
+    """Return the fusion with var, var_mean and welford written out as sums; counts must be
+    constants.
+    """
     nodes: list[Node] = []
     for node in fusion.nodes:
         if node.op.name in ("var", "var_mean", "welford"):
@@ -50,7 +53,9 @@ class _Rewrite:
         squares = self.call("mul", f"{name}_squares", wide, tensor.type.shape, away, away)
         if node.op.name == "welford":
             square_value = node.outputs[1]
-            self.finish("sum", square_value, f"{name}_m2", wide, kept, squares, dims=dims, dtype=None)
+            self.finish(
+                "sum", square_value, f"{name}_m2", wide, kept, squares, dims=dims, dtype=None
+            )
             self.full(node.outputs[2], count)
             return
         m2 = self.call("sum", f"{name}_m2", wide, kept, squares, dims=dims, dtype=None)
@@ -59,7 +64,14 @@ class _Rewrite:
         self.finish("mul", node.outputs[0], name, wide, kept, m2, unbias)
 
     def call(
-        self, op: str, name: str, of: DType, shape: object, /, *operands: Operand, **attributes: object
+        self,
+        op: str,
+        name: str,
+        of: DType,
+        shape: object,
+        /,
+        *operands: Operand,
+        **attributes: object,
     ) -> Value:
         assert shape is None or isinstance(shape, tuple)
         out = Value(name, Type(of, shape))  # pyright: ignore[reportUnknownArgumentType]

@@ -11,9 +11,10 @@ from fusec.diagnostics import FusecError
 class Target:
     """A GPU.
 
-    arch: as NVRTC takes it. bandwidth: bytes per second that a kernel reaches. flops: fp32 operations per
-    second, half_flops: fp16/bf16 tensor-core operations per second. launch: seconds per kernel launch.
-    registers: 32-bit registers per SM; shared: bytes of shared memory per block; l2: bytes.
+    arch: as NVRTC takes it. bandwidth: bytes per second that a kernel reaches. flops: fp32
+    operations per second, half_flops: fp16/bf16 tensor-core operations per second. launch: seconds
+    per kernel launch. registers: 32-bit registers per SM; shared: bytes of shared memory per block;
+    l2: bytes.
     """
 
     arch: str
