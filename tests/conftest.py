@@ -1,0 +1,73 @@
+"""Skips GPU tests without a GPU, and writes the record of a GPU run."""
+
+from __future__ import annotations
+
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+DRY = "FUSEC_GPU_DRY"
+"""Set to 1 to run the GPU tests without a GPU: kernels are built, results come from the stand-in."""
+RECORD = "FUSEC_GPU_RECORD"
+"""Path of the record to write, e.g. tests/gpu_record.json."""
+TREES = "FUSEC_TREES"
+"""Git tree hashes that the record keeps: `fusec=<hash>,tests=<hash>,examples=<hash>`."""
+
+OUTCOMES: dict[str, str] = {}
+
+
+@cache
+def missing_gpu() -> str | None:
+    """Return why GPU tests are skipped."""
+    if os.environ.get(DRY):
+        return None
+    from fusec.run.device import device_available
+
+    reason = device_available()
+    return None if reason is None else f"no CUDA GPU: {reason}"
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a GPU test where there is no GPU."""
+    if item.get_closest_marker("gpu") is not None and missing_gpu() is not None:
+        pytest.skip(str(missing_gpu()))
+
+
+def pytest_runtest_logreport(report: Any) -> None:
+    """Keep the outcome of a GPU test; with xdist this is called in the controller for all of them."""
+    if "gpu" not in report.keywords:
+        return
+    outcome = report.outcome
+    if report.when == "call" or outcome != "passed":
+        # An error in setup or teardown counts as a failure of the test.
+        if OUTCOMES.get(report.nodeid) != "failed":
+            OUTCOMES[report.nodeid] = outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Write the record where one is asked for."""
+    path = os.environ.get(RECORD)
+    is_worker = hasattr(session.config, "workerinput")
+    if path and not is_worker and OUTCOMES:
+        Path(path).write_text(json.dumps(record(), indent=1) + "\n")
+
+
+def record() -> dict[str, Any]:
+    """Return the record of this session."""
+    from fusec.run.device import Device, device_available
+
+    facts: dict[str, str] = {"device": "none", "driver": "none"}
+    if device_available() is None:
+        with Device() as device:
+            facts = {"device": device.facts.name, "driver": device.facts.driver}
+    given = os.environ.get(TREES, "")
+    trees = dict(part.split("=", 1) for part in given.split(",") if "=" in part)
+    by_outcome = {
+        outcome: sorted(node for node, found in OUTCOMES.items() if found == outcome)
+        for outcome in ("passed", "failed", "skipped")
+    }
+    return {**facts, "trees": trees, **by_outcome}

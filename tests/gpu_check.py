@@ -1,0 +1,153 @@
+"""Takes a fusion to the GPU and compares with the reference: the one way of all GPU tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from simulated import simulate
+
+from fusec import driver
+from fusec.diagnostics import InternalError
+from fusec.ir.evaluate import evaluate, extents
+from fusec.ir.graph import Fusion
+from fusec.ir.text import to_text
+from fusec.options import DEFAULT_TARGET, CompileOptions
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.verify import Verdict, compare
+
+DRY = bool(os.environ.get("FUSEC_GPU_DRY"))
+_OPEN: list[Any] = []
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A fusion that ran and whose results are right."""
+
+    compiled: driver.Compiled
+    inputs: Mapping[str, Any]
+    outputs: Mapping[str, np.ndarray]
+    verdict: Verdict
+
+    @property
+    def schedulers(self) -> list[str]:
+        """Return the scheduler of each segment."""
+        return [s.scheduler for s in self.compiled.planned.segmented.segments]
+
+
+def the_device() -> Any:
+    """Return this process's device."""
+    from fusec.run.device import Device
+
+    if not _OPEN:
+        _OPEN.append(Device())
+    return _OPEN[0]
+
+
+def drop_device() -> None:
+    """Close the device after a fault, so that the next test gets a context of its own."""
+    device = _OPEN.pop()
+    device.close()
+    while device.call("cuDevicePrimaryCtxGetState", device._device)[1]:
+        device.driver.cuDevicePrimaryCtxRelease(device._device)
+
+
+def options() -> CompileOptions:
+    """Return options for the device at hand."""
+    target = DEFAULT_TARGET if DRY else the_device().facts.target.arch
+    return CompileOptions(targets=(target,), targets_given=True, jobs=1)
+
+
+def check_on_gpu(
+    fusion: Fusion,
+    sizes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    *,
+    run_sizes: Mapping[str, int] | None = None,
+    inputs: Mapping[str, Any] | None = None,
+    scheduler: str | Collection[str] | None = None,
+    repeats: int = 1,
+    may_spill: bool = False,
+) -> Checked:
+    """Compile for `sizes`, run, compare with the reference, and assert that all is right.
+
+    run_sizes: other sizes to run at; inputs: in place of random ones; scheduler: what every segment
+    must be (a name) or what the segments must be in order; repeats: runs that must agree bit by bit.
+    may_spill: whether registers may spill, as in kernels of more tensors than anybody would fuse.
+    """
+    fusion = driver.with_sizes(fusion, sizes or {})
+    compiled = driver.compile_fusion(fusion, options())
+    used = [s.scheduler for s in compiled.planned.segmented.segments]
+    if isinstance(scheduler, str):
+        assert set(used) == {scheduler}, _story(compiled, f"the schedulers are {used}")
+    elif scheduler is not None:
+        assert used == list(scheduler), _story(compiled, f"the schedulers are {used}")
+    at = choose_sizes(fusion, run_sizes)
+    given = {**random_inputs(fusion, at, seed), **(inputs or {})}
+    outputs = _run(compiled, given, at, repeats)
+    verdict = compare(fusion, at, given, outputs, seed=seed)
+    assert verdict.ok or (DRY and _nearly(verdict)), _story(compiled, verdict.text())
+    spilled = [a.name for a in compiled.artifacts.values() if a.spill_bytes]
+    assert may_spill or not spilled, _story(compiled, f"these kernels spill: {spilled}")
+    return Checked(compiled, given, outputs, verdict)
+
+
+def _run(
+    compiled: driver.Compiled, inputs: Mapping[str, Any], sizes: Mapping[str, int], repeats: int
+) -> dict[str, np.ndarray]:
+    if DRY:
+        return _stand_in(compiled.planned.original, inputs, sizes)
+    from fusec.run.execute import Executable
+
+    cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
+    try:
+        with Executable(the_device(), compiled.program, cubins).bind(inputs, sizes) as bound:
+            bound.reset()
+            bound.run()
+            outputs = bound.outputs()
+            for number in range(1, repeats):
+                bound.reset()
+                bound.run()
+                for name, again in bound.outputs().items():
+                    same = again.tobytes() == outputs[name].tobytes()
+                    assert same, _story(compiled, f"`{name}` differs in run {number + 1}")
+    except InternalError as error:
+        drop_device()
+        raise AssertionError(_story(compiled, "\n".join(map(str, _lines(error))))) from error
+    return outputs
+
+
+def _lines(error: InternalError) -> list[str]:
+    return [error.diagnostic.message, *error.diagnostic.notes]
+
+
+def _stand_in(
+    fusion: Fusion, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, np.ndarray]:
+    """Return results in f32 arithmetic, so that a dry run tries the fusion and its bounds."""
+    empty = any(0 in extents(v.type, sizes) for v in fusion.values)
+    outputs = evaluate(fusion, inputs, sizes) if empty else simulate(fusion, inputs, sizes)
+    outputs = {o.value.name: outputs[o.value.name].astype(o.value.dtype.numpy) for o in fusion.outputs}
+    return {
+        o.value.name: np.broadcast_to(outputs[o.value.name], extents(o.value.type, sizes))
+        for o in fusion.outputs
+    }
+
+
+def _nearly(verdict: Verdict) -> bool:
+    """Return whether few elements are beyond the bound: NumPy's f32 functions are less exact."""
+    return all(o.wrong <= 0.01 * o.checked and not o.unwritten for o in verdict.outputs)
+
+
+def _story(compiled: driver.Compiled, message: str) -> str:
+    """Return a message with what one needs to look into it."""
+    lines = [message]
+    for segment, plan in zip(
+        compiled.planned.segmented.segments, compiled.planned.plans, strict=True
+    ):
+        lines.append(f"segment {segment.name}: {segment.scheduler} {plan.parameters}")
+        lines += [f"  {k.name} grid {list(map(str, k.grid))} block {k.block}" for k in plan.kernels]
+    return "\n".join([*lines, to_text(compiled.planned.original)])
