@@ -191,6 +191,10 @@ class Printer:
                 return f"{result}\n   = cat( {', '.join(operands)}, {attributes['dim']} )\n"
             case "full":
                 return f"{result}\n   = full({self._sizes(node.output.shape)}, {source})\n"
+            case "iota":
+                length = self.names.size(attributes["length"])
+                parts = [length, *operands, node.output.dtype.printed]
+                return f"{result}\n   = iota({', '.join(parts)});\n"
             case "matmul" | "linear":
                 gap = ",\n" + " " * (len(name) + 6)
                 return f"{result}\n   = {name}({gap.join(operands)})\n"

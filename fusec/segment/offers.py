@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Fusion, Value
 from fusec.passes.protect_inputs import reads_in_place
-from fusec.segment.protocol import Estimate, Refusal, Scheduler
+from fusec.segment.canonical import canonical
+from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.segmented import crossing_strides
 from fusec.segment.views import view_of
 from fusec.target import Target
@@ -77,15 +80,17 @@ class Offers:
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
-        self._known: dict[Any, Offer] = {}
+        self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
         key = (segment.structure(), around.written(segment), read, only)
+        names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
-            self._known[key] = self.ask(segment, around, only)
-        return self._known[key]
+            self._known[key] = (names, self.ask(segment, around, only))
+        asked, offer = self._known[key]
+        return offer if asked == names else _renamed(offer, dict(zip(asked, names, strict=True)))
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""
@@ -100,7 +105,7 @@ class Offers:
                 refusals.append((scheduler.name, hazard))
                 continue
             self.asked += 1
-            proposal = scheduler.propose(segment, self.target)
+            proposal = _proposal(scheduler, segment, self.target)
             if isinstance(proposal, Refusal):
                 refusals.append((scheduler.name, proposal))
             elif proposal.kernels == 0 and no_view is not None:
@@ -112,6 +117,27 @@ class Offers:
         best = min(accepted, key=lambda a: a[0])
         dearer = tuple((name, seconds) for seconds, name, _ in accepted if name != best[1])
         return Offer(best[1], best[2], best[0], tuple(refusals), dearer)
+
+
+def _renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
+    """Return the offer for a segment of the same structure, with its own names in the reasons."""
+
+    def own(match: re.Match[str]) -> str:
+        return f"`{names.get(match.group(1), match.group(1))}`"
+
+    refusals = (
+        (scheduler, replace(refusal, because=re.sub(r"`(\w+)`", own, refusal.because)))
+        for scheduler, refusal in offer.refusals
+    )
+    return replace(offer, refusals=tuple(refusals))
+
+
+def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:
+    """Return what a scheduler says; something unsupported that it met is a refusal."""
+    try:
+        return scheduler.propose(segment, target)
+    except Unsupported as error:
+        return Refusal("unsupported", error.diagnostic.message)
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:
