@@ -75,9 +75,11 @@ def choose(
     for break_point in range(max(1, len(domain.axes))):
         for width in widths:
             facts = Facts(fusion.hints)
-            cost = _cost(fusion, domain, break_point, width, facts)
+            cost, whole = _cost(fusion, domain, break_point, width, facts)
             if best is None or cost < best[0]:
                 best = (cost, break_point, width, facts)
+            if whole:
+                break  # narrower vectors only cost more instructions
     assert best is not None
     _, break_point, width, facts = best
     return _shape(fusion, domain, break_point, width, wide), tuple(
@@ -90,23 +92,30 @@ def _tensors(fusion: Fusion) -> list[Value]:
     return [v for v in values if not v.is_scalar]
 
 
-def _cost(fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts) -> float:
-    """Return instructions per element, roughly: accesses by class, and divisions."""
+def _cost(
+    fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts
+) -> tuple[float, bool]:
+    """Return instructions per element, roughly, by access class and divisions.
+
+    Also return whether every access is whole: one vector, or the same for all lanes.
+    """
     binding, (_, chunk, lane) = bind(domain, break_point, width)
     columns = product(a.extent for a in domain.axes[break_point:])
     if width > 1 and break_point and not facts.multiple(columns, width):
-        return float("inf")
+        return float("inf"), False
     lowering = Lowering(fusion, domain, binding)
     cost = 0.02 * break_point
     size = columns.evaluate(fusion.hints)
     if break_point and size > MAX_GRID_Y * THREADS * width:
-        return float("inf")
+        return float("inf"), False
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
+    whole = True
     for address, conditions, bytes_ in accesses(fusion, lowering):
         kind = access_class(address, conditions, lane, width, facts)
         pieces = max(1, width * bytes_ // 16)
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
+        whole &= kind != "scalar"
         if kind == "scalar" and address.coefficient(chunk) != width:
             cost += 4.0  # strided: each access its own sector
         for atom in _atoms(address):
@@ -114,7 +123,7 @@ def _cost(fusion: Fusion, domain: Domain, break_point: int, width: int, facts: F
             per_vector = lane not in depends
             row_only = chunk not in depends and per_vector
             cost += 0.05 if row_only else 1.0 / width if per_vector else 1.0
-    return cost
+    return cost, whole
 
 
 def _atoms(address: Index) -> list[Atom]:
