@@ -1,4 +1,4 @@
-"""Runs a segmented fusion segment by segment through the reference, in buffers, as a device would."""
+"""Runs a segmented fusion segment by segment through the reference, in buffers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def run_segments(segmented: SegmentedFusion, inputs: Mapping[str, Any]) -> dict[
 
 
 def check_structure(segmented: SegmentedFusion) -> None:
-    """Assert the rules of a segmented fusion: order, one maker per value, no forced boundary inside."""
+    """Assert the rules of a segmented fusion: order, one maker per value, forced boundaries."""
     fusion = segmented.fusion
     made: set[str] = set()
     written: set[str] = set()
