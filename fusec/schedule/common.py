@@ -19,7 +19,9 @@ from fusec.schedule.plan import (
     WorkspaceArgument,
 )
 
-MEMORY_BOUND = frozenset({"pointwise", "movement", "factory", "scalar", "reduction"})
+MEMORY_BOUND = frozenset(
+    {"pointwise", "movement", "factory", "scalar", "reduction", "indexing", "random"}
+)
 """Families of operations that run on an iteration domain."""
 
 INT32_MAX = 2**31 - 1

@@ -22,7 +22,7 @@ from fusec.schedule.strides import strided_loads
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
-FAMILIES = ("pointwise", "movement", "factory", "scalar")
+FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
 @dataclass(frozen=True)
