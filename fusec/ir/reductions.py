@@ -52,10 +52,11 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
         elif name in SPREADS:
             state |= _spread(x, bound, axes)
         elif name in ("max", "min"):
-            pick = np.max if name == "max" else np.min
-            state["out"] = pick(x, axis=axes)
+            # The reference also knows the extremum of nothing.
+            pick = node.op.reference
+            state["out"] = pick(x, dims=axes)
             if bound is not None:
-                state |= {"up": pick(x + bound, axis=axes), "down": pick(x - bound, axis=axes)}
+                state |= {"up": pick(x + bound, dims=axes), "down": pick(x - bound, dims=axes)}
         elif name == "prod":
             state["out"] = np.prod(x, axis=axes, dtype=_accumulator(node.output.dtype))
             if bound is not None:
