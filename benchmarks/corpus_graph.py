@@ -3,30 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import product
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.parse.dsl import FusionDefinition
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.session import recording
 
-SYNTHETIC = (16, 8, 4, 64, 2)
-"""Sizes that stand for every unknown extent of a graph without recorded inputs, tried in turn."""
-MOST_ELEMENTS = 40_000_000
-"""Elements of one value up to which both references evaluate a graph whole."""
-MOST_TOTAL = 300_000_000
-"""Elements of all values together up to which they do."""
-LEAST_EXTENT = 64
-
 Graph = Mapping[str, Any]
+Contiguity = Sequence[bool | None]
 
 
 @dataclass(frozen=True)
@@ -52,11 +43,13 @@ def read_graph(path: Path) -> Graph:
     return graph
 
 
-def define(graph: Graph, name: str) -> FusionDefinition:
-    """Return the graph spoken call by call through FusionDefinition."""
+def define(
+    graph: Graph, name: str, contiguity: Mapping[str, Contiguity] | None = None
+) -> FusionDefinition:
+    """Return the graph spoken call by call; `contiguity` replaces that of some inputs."""
     try:
         with FusionDefinition(name=name) as fd:
-            _Speaker(fd, graph).speak()
+            _Speaker(fd, graph, contiguity or {}).speak()
     except (KeyError, TypeError, ValueError, IndexError) as error:
         if not _is_own(error):
             raise
@@ -73,8 +66,10 @@ def _is_own(error: BaseException) -> bool:
 
 
 class _Speaker:
-    def __init__(self, fd: FusionDefinition, graph: Graph) -> None:
-        self.fd, self.graph = fd, graph
+    def __init__(
+        self, fd: FusionDefinition, graph: Graph, contiguity: Mapping[str, Contiguity]
+    ) -> None:
+        self.fd, self.graph, self.contiguity = fd, graph, contiguity
         self.handles: dict[str, Any] = {}
 
     def speak(self) -> None:
@@ -85,8 +80,11 @@ class _Speaker:
             if value is None:
                 raise FusecError(f"the constant `{entry['id']}` has no value")
             self.handles[entry["id"]] = self.fd.define_scalar(value, _dtype(entry["dtype"]))
-        for entry in self.graph["ops"]:
-            self._operation(entry)
+        for number, entry in enumerate(self.graph["ops"]):
+            try:
+                self._operation(entry)
+            except FusecError as error:
+                raise _in_graph(error, number, entry) from None
         for entry in self.graph["outputs"]:
             alias = entry.get("alias_of")
             self.fd.add_output(
@@ -99,8 +97,9 @@ class _Speaker:
         dtype = _dtype(entry["dtype"])
         if entry["kind"] == "tensor":
             self.handles[entry["id"]] = self.fd.define_tensor(
-                shape=entry["shape"], contiguity=entry["contiguity"], dtype=dtype,
-                is_cpu=entry["is_cpu"], stride_order=entry["stride_order"], name=entry["id"],
+                shape=entry["shape"], dtype=dtype, name=entry["id"], is_cpu=entry["is_cpu"],
+                contiguity=list(self.contiguity.get(entry["id"], entry["contiguity"])),
+                stride_order=entry["stride_order"],
             )  # fmt: skip
             return
         for name in entry["elements"] if entry["kind"] == "vector" else [entry["id"]]:
@@ -113,8 +112,7 @@ class _Speaker:
         options = {k: self._argument(v) for k, v in entry["kwargs"].items() if v is not None}
         if name == "cat":
             args = [args]
-        if name == "squeeze" and not isinstance(options.get("squeeze_expanded", True), bool):
-            # The old form with the operand's shape in between, recorded under the new names.
+        if _is_old_squeeze(entry):
             args += [options.pop("dims"), options.pop("squeeze_expanded")]
         outputs: list[str] = entry["outputs"]
         if name != "stride_order":
@@ -133,6 +131,25 @@ class _Speaker:
         if isinstance(value, list):
             return [self._argument(v) for v in value]
         return _literal(value)
+
+
+def _is_old_squeeze(entry: Mapping[str, Any]) -> bool:
+    """Return whether a squeeze has the old form: the operand's shape, then the dims."""
+    return entry["op"] == "squeeze" and isinstance(entry["kwargs"].get("squeeze_expanded"), list)
+
+
+def old_forms(graph: Graph) -> list[str]:
+    """Return the operations recorded in a form of which the names of arguments are wrong."""
+    return sorted({entry["op"] for entry in graph["ops"] if _is_old_squeeze(entry)})
+
+
+def _in_graph(error: FusecError, number: int, entry: Mapping[str, Any]) -> FusecError:
+    """Return the error placed at an operation of the graph instead of a line of this file."""
+    old = error.diagnostic
+    notes = [n for n in old.notes if " is defined at " not in n]
+    outputs = ", ".join(entry["outputs"])
+    place = f"operation {number} of the graph: {outputs} = {entry['op']}(...)"
+    return type(error)(old.message, notes=[*notes, place], help=old.help)
 
 
 def _literal(value: Any) -> Any:
@@ -213,11 +230,7 @@ def synthetic_examples(graph: Graph, size: int) -> list[Example]:
     for entry in graph["inputs"]:
         if entry["kind"] == "tensor":
             shape = [size if n < 0 else n for n in entry["shape"]]
-            order = entry.get("stride_order") or range(len(shape) - 1, -1, -1)
-            strides = [
-                math.prod(n for n, rank in zip(shape, order, strict=True) if rank < own)
-                for own in order
-            ]
+            strides = _dense_strides(entry, shape)
             examples.append(Example(tuple(shape), tuple(strides)))
             continue
         value = {"bool": True, "int64": size, "int32": size}.get(entry["dtype"], 0.5)
@@ -225,103 +238,19 @@ def synthetic_examples(graph: Graph, size: int) -> list[Example]:
     return examples
 
 
-def choose_examples(graph: Graph, fd: FusionDefinition) -> tuple[list[Example], Fusion]:
-    """Return recorded inputs, or synthetic ones of the first size that fits, and the fusion."""
-    examples = recorded_examples(graph)
-    if examples is not None:
-        return examples, bind(fd, examples, graph)
-    sizes = (graph["synthetic_extent"],) if graph.get("synthetic_extent") else SYNTHETIC
-    failure: FusecError | None = None
-    for size in sizes:
-        examples = synthetic_examples(graph, size)
-        try:
-            return examples, bind(fd, examples, graph)
-        except Unsupported:
-            raise
-        except FusecError as error:
-            failure = failure or error
-    assert failure is not None
-    raise failure
+def slow_to_fast(entry: Mapping[str, Any]) -> list[int]:
+    """Return the dims of a declared tensor in its stride order."""
+    rank = len(entry["shape"])
+    order = entry["stride_order"] or range(rank - 1, -1, -1)
+    return sorted(range(rank), key=lambda axis: -order[axis])
 
 
-def elements(fusion: Fusion) -> tuple[int, int]:
-    """Return the elements of the largest tensor, and of all together."""
-    counts = [product(v.shape).evaluate(fusion.hints) for v in fusion.values if v.shape is not None]
-    return max(counts, default=0), sum(counts)
-
-
-def fits(fusion: Fusion) -> bool:
-    """Return whether the references evaluate the fusion whole in reasonable time."""
-    largest, total = elements(fusion)
-    return largest <= MOST_ELEMENTS and total <= MOST_TOTAL
-
-
-def reduce_examples(
-    graph: Graph, fd: FusionDefinition, examples: list[Example], fusion: Fusion
-) -> tuple[list[Example], Fusion, dict[int, int]]:
-    """Halve large unknown extents, each wherever it occurs, until the references can follow.
-
-    An extent that the graph also holds as a constant stays as it is, and so does one whose half
-    the definition does not accept.
-    """
-    fixed = _constants(graph)
-    origin: dict[int, int] = {}
-    while not fits(fusion):
-        extents = {n for e in examples for n in e.shape or ()} - fixed
-        halved = max((n for n in extents if n % 2 == 0 and n >= 2 * LEAST_EXTENT), default=None)
-        if halved is None:
-            break
-        if halved // 2 in extents | fixed:
-            # Two sizes must not become one.
-            fixed.add(halved)
-            continue
-        smaller = [_with_extent(e, halved, halved // 2) for e in examples]
-        try:
-            fusion = bind(fd, smaller, graph)
-        except FusecError:
-            fixed.add(halved)
-            continue
-        examples = smaller
-        origin[halved // 2] = origin.pop(halved, halved)
-    return examples, fusion, {old: new for new, old in origin.items()}
-
-
-def _constants(graph: Graph) -> set[int]:
-    found: set[int] = set()
-
-    def collect(value: Any) -> None:
-        if isinstance(value, int) and not isinstance(value, bool):
-            found.add(value)
-        elif isinstance(value, list):
-            for item in value:
-                collect(item)
-        elif isinstance(value, dict):
-            for item in value.values():
-                collect(item)
-
-    for entry in graph["inputs"]:
-        collect(entry.get("shape"))
-    for entry in graph["scalars"]:
-        collect(entry["value"])
-    for entry in graph["ops"]:
-        collect([entry["args"], entry["kwargs"]])
-    return found
-
-
-def _with_extent(example: Example, old: int, new: int) -> Example:
-    if example.shape is None:
-        same = example.value == old and isinstance(example.value, int)
-        return replace(example, value=new) if same else example
-    if old not in example.shape:
-        return example
-    shape = tuple(new if n == old else n for n in example.shape)
-    strides = list(example.strides)
-    before, after = 1, 1
-    for axis in sorted(range(len(shape)), key=lambda a: (example.strides[a], -a)):
-        stride = example.strides[axis]
-        if stride == 0 or example.shape[axis] == 1:
-            continue
-        # A gap between rows stays in proportion.
-        strides[axis] = after * (stride // before) if stride % before == 0 else stride
-        before, after = stride * example.shape[axis], strides[axis] * shape[axis]
-    return replace(example, shape=shape, strides=tuple(strides), values=None)
+def _dense_strides(entry: Mapping[str, Any], shape: Sequence[int]) -> list[int]:
+    """Return dense strides in the declared order; dims declared broadcast have none."""
+    strides, step = [0] * len(shape), 1
+    axes = slow_to_fast(entry)
+    for axis, declared in reversed(list(zip(axes, entry["contiguity"], strict=True))):
+        if declared is not None or shape[axis] == 1:
+            strides[axis] = step
+            step *= shape[axis]
+    return strides

@@ -11,15 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import corpus_reference
-from benchmarks.corpus_graph import (
-    Example,
-    choose_examples,
-    define,
-    elements,
-    fits,
-    read_graph,
-    reduce_examples,
-)
+from benchmarks.corpus_graph import old_forms, read_graph
+from benchmarks.corpus_inputs import Prepared, elements, fits, prepare, reduce_examples
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
@@ -73,7 +66,8 @@ def run_graph(name: str, settings: Settings, device: Any, note: Callable[[str], 
         _Run(name, settings, device, record, note).run()
     except FusecError as error:
         record.exit = error.exit_code
-        record.message = error.render()
+        # Places are lines of the runner: the message names values of the graph.
+        record.message = replace(error.diagnostic, span=None).render()
         if error.exit_code == 3:
             record.facts["refused_at"] = record.stage
             record.stage = "refused"
@@ -109,23 +103,18 @@ class _Run:
             self.record.seconds[stage] = self.record.seconds.get(stage, 0.0) + spent
 
     def run(self) -> None:
-        graph, examples, fusion = self.timed("parse", self.parse)
-        compiled = self.compile(fusion)
-        small = fits(fusion)
+        prepared: Prepared = self.timed("parse", self.parse)
+        self.record.facts.update(prepared.changes)
+        compiled = self.compile(prepared.fusion)
         if self.settings.cuda:
-            self.run_and_verify(graph, examples, fusion, compiled)
-        elif self.settings.references and small:
-            self.timed("verify", lambda: self.compare_references(graph, examples, fusion))
+            self.run_and_verify(prepared, compiled)
+        elif self.settings.references and fits(prepared.fusion):
+            self.timed("verify", lambda: self.compare_references(prepared))
 
-    def parse(self) -> tuple[Mapping[str, Any], list[Example], Fusion]:
-        graph = read_graph(self.settings.graphs / f"{self.name}.json")
-        fd = define(graph, "graph")
-        examples, fusion = choose_examples(graph, fd)
-        if (self.settings.cuda or self.settings.references) and not fits(fusion):
-            examples, fusion, reduced = reduce_examples(graph, fd, examples, fusion)
-            if reduced:
-                self.record.facts["reduced"] = {str(old): new for old, new in reduced.items()}
-        return graph, examples, fusion
+    def parse(self) -> Prepared:
+        prepared = prepare(read_graph(self.settings.graphs / f"{self.name}.json"), "graph")
+        runs = self.settings.cuda or self.settings.references
+        return reduce_examples(prepared) if runs else prepared
 
     def compile(self, fusion: Fusion) -> driver.Compiled:
         from fusec.codegen.dispatch import plan_sources
@@ -145,14 +134,14 @@ class _Run:
         facts["spills"] = max((a.spill_bytes for a in artifacts), default=0)
         return compiled
 
-    def inputs(self, examples: list[Example], fusion: Fusion) -> dict[str, Any]:
+    def inputs(self, prepared: Prepared) -> dict[str, Any]:
         """Return random inputs of the shapes, strides and, for integers, range of the examples."""
         import numpy as np
 
         from fusec.run.inputs import random_input
 
-        inputs: dict[str, Any] = {}
-        for entry, example in zip(fusion.inputs, examples, strict=True):
+        fusion, inputs = prepared.fusion, dict[str, Any]()
+        for entry, example in zip(fusion.inputs, prepared.examples, strict=True):
             value = entry.value
             ranged = entry
             if example.int_range is not None:
@@ -167,17 +156,16 @@ class _Run:
             inputs[value.name] = drawn
         return inputs
 
-    def run_and_verify(
-        self, graph: Mapping[str, Any], examples: list[Example], fusion: Fusion, compiled: Any
-    ) -> None:
+    def run_and_verify(self, prepared: Prepared, compiled: driver.Compiled) -> None:
         from fusec.run.execute import execute
         from fusec.run.verify import compare
 
+        fusion = prepared.fusion
         largest, total = elements(fusion)
         if total > SAMPLED_TOTAL:
             self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
             return
-        inputs = self.inputs(examples, fusion)
+        inputs = self.inputs(prepared)
         cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
         outputs = self.timed(
             "run", lambda: execute(self.device, compiled.program, cubins, inputs, fusion.hints)
@@ -185,35 +173,35 @@ class _Run:
         verdict = self.timed("verify", lambda: compare(fusion, fusion.hints, inputs, outputs))
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
-        ordered = [outputs[o.value.name] for o in fusion.outputs]
-        self.timed("verify", lambda: self.compare_other(graph, fusion, inputs, ordered))
         if not verdict.ok:
             raise Differs("the results differ from the reference", notes=[verdict.text()])
+        ordered = [outputs[o.value.name] for o in fusion.outputs]
+        self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
 
-    def compare_references(
-        self, graph: Mapping[str, Any], examples: list[Example], fusion: Fusion
-    ) -> None:
+    def compare_references(self, prepared: Prepared) -> None:
         from fusec.ir.evaluate import evaluate
 
-        inputs = self.inputs(examples, fusion)
+        fusion, inputs = prepared.fusion, self.inputs(prepared)
         results = evaluate(fusion, inputs, fusion.hints)
-        ordered = [results[o.value.name] for o in fusion.outputs]
-        self.compare_other(graph, fusion, inputs, ordered)
+        self.compare_other(prepared, inputs, [results[o.value.name] for o in fusion.outputs])
 
     def compare_other(
-        self,
-        graph: Mapping[str, Any],
-        fusion: Fusion,
-        inputs: Mapping[str, Any],
-        outputs: list[Any],
+        self, prepared: Prepared, inputs: Mapping[str, Any], outputs: list[Any]
     ) -> None:
         reference = corpus_reference.load_reference(self.settings.graphs)
         if reference is None:
             return
-        if not fits(fusion):
+        old = old_forms(prepared.graph)
+        if old:
+            why = f"skipped: the record of {', '.join(old)} is in an old form"
+            self.record.facts["other_reference"] = why
+            return
+        if not fits(prepared.fusion):
             self.record.facts["other_reference"] = "skipped: too large"
             return
-        verdict, why = corpus_reference.compare(reference, graph, fusion, inputs, outputs)
+        verdict, why = corpus_reference.compare(
+            reference, prepared.graph, prepared.fusion, inputs, outputs
+        )
         self.record.facts["other_reference"] = verdict + (f": {why}" if why else "")
         if verdict == "differs":
             raise Differs("the results differ from the other reference", notes=[why])

@@ -1,0 +1,152 @@
+"""The inputs that a graph runs on: as recorded, synthetic, or at reduced sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from benchmarks.corpus_graph import (
+    Example,
+    Graph,
+    bind,
+    define,
+    recorded_examples,
+    synthetic_examples,
+)
+from benchmarks.corpus_layouts import settle_layouts
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion
+from fusec.parse.dsl import FusionDefinition
+
+SYNTHETIC = (16, 8, 4, 64, 2)
+"""Sizes that stand for every unknown extent of a graph without recorded inputs, tried in turn."""
+MOST_ELEMENTS = 40_000_000
+"""Elements of one value up to which both references evaluate a graph whole."""
+MOST_TOTAL = 300_000_000
+"""Elements of all values together up to which they do."""
+LEAST_EXTENT = 64
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A graph with its definition, inputs to run it on, and the fusion that these lead to."""
+
+    graph: Graph
+    definition: FusionDefinition
+    examples: list[Example]
+    fusion: Fusion
+    changes: Mapping[str, Any]
+    """What differs from what was recorded."""
+
+
+def prepare(graph: Graph, name: str) -> Prepared:
+    """Return the graph with recorded inputs, or synthetic ones of the first size that fits."""
+    examples = recorded_examples(graph)
+    if examples is not None:
+        contiguity, examples, restrided = settle_layouts(graph, examples)
+        fd = define(graph, name, contiguity)
+        changes = {"restrided": restrided} if restrided else {}
+        return Prepared(graph, fd, examples, bind(fd, examples, graph), changes)
+    fd = define(graph, name)
+    sizes = (graph["synthetic_extent"],) if graph.get("synthetic_extent") else SYNTHETIC
+    failure: FusecError | None = None
+    for size in sizes:
+        examples = synthetic_examples(graph, size)
+        try:
+            fusion = bind(fd, examples, graph)
+        except Unsupported:
+            raise
+        except FusecError as error:
+            failure = failure or error
+            continue
+        return Prepared(graph, fd, examples, fusion, {"synthetic": size})
+    assert failure is not None
+    raise failure
+
+
+def elements(fusion: Fusion) -> tuple[int, int]:
+    """Return the elements of the largest tensor, and of all together."""
+    counts = [product(v.shape).evaluate(fusion.hints) for v in fusion.values if v.shape is not None]
+    return max(counts, default=0), sum(counts)
+
+
+def fits(fusion: Fusion) -> bool:
+    """Return whether the references evaluate the fusion whole in reasonable time."""
+    largest, total = elements(fusion)
+    return largest <= MOST_ELEMENTS and total <= MOST_TOTAL
+
+
+def reduce_examples(prepared: Prepared) -> Prepared:
+    """Halve large unknown extents, each wherever it occurs, until the references can follow.
+
+    An extent that the graph also holds as a constant stays as it is, and so does one whose half
+    the definition does not accept.
+    """
+    graph, fixed = prepared.graph, _constants(prepared.graph)
+    examples, fusion = prepared.examples, prepared.fusion
+    origin: dict[int, int] = {}
+    while not fits(fusion):
+        extents = {n for e in examples for n in e.shape or ()} - fixed
+        halved = max((n for n in extents if n % 2 == 0 and n >= 2 * LEAST_EXTENT), default=None)
+        if halved is None:
+            break
+        if halved // 2 in extents | fixed:
+            # Two sizes must not become one.
+            fixed.add(halved)
+            continue
+        smaller = [_with_extent(e, halved, halved // 2) for e in examples]
+        try:
+            fusion = bind(prepared.definition, smaller, graph)
+        except FusecError:
+            fixed.add(halved)
+            continue
+        examples = smaller
+        origin[halved // 2] = origin.pop(halved, halved)
+    if not origin:
+        return prepared
+    reduced = {str(old): new for new, old in origin.items()}
+    changes = {**prepared.changes, "reduced": reduced}
+    return replace(prepared, examples=examples, fusion=fusion, changes=changes)
+
+
+def _constants(graph: Graph) -> set[int]:
+    found: set[int] = set()
+
+    def collect(value: Any) -> None:
+        if isinstance(value, int) and not isinstance(value, bool):
+            found.add(value)
+        elif isinstance(value, list):
+            for item in value:
+                collect(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                collect(item)
+
+    for entry in graph["inputs"]:
+        collect(entry.get("shape"))
+    for entry in graph["scalars"]:
+        collect(entry["value"])
+    for entry in graph["ops"]:
+        collect([entry["args"], entry["kwargs"]])
+    return found
+
+
+def _with_extent(example: Example, old: int, new: int) -> Example:
+    if example.shape is None:
+        same = example.value == old and isinstance(example.value, int)
+        return replace(example, value=new) if same else example
+    if old not in example.shape:
+        return example
+    shape = tuple(new if n == old else n for n in example.shape)
+    strides = list(example.strides)
+    before, after = 1, 1
+    for axis in sorted(range(len(shape)), key=lambda a: (example.strides[a], -a)):
+        stride = example.strides[axis]
+        if stride == 0 or example.shape[axis] == 1:
+            continue
+        # A gap between rows stays in proportion.
+        strides[axis] = after * (stride // before) if stride % before == 0 else stride
+        before, after = stride * example.shape[axis], strides[axis] * shape[axis]
+    return replace(example, shape=shape, strides=tuple(strides), values=None)
