@@ -1,7 +1,8 @@
 """Runs a plan's kernels on the host, thread by thread: slow, but without a GPU.
 
-`backwards` runs the threads of a block in the other order between barriers, which shows races; copies from
-global to shared memory are done when they are waited for, or (`at_once`) when they are begun.
+`backwards` runs the threads of a block in the other order between barriers, which shows races;
+copies from global to shared memory are done when they are waited for, or (`at_once`) when they are
+begun.
 """
 
 from __future__ import annotations
@@ -157,7 +158,9 @@ def build(kernel: Kernel, text: str, folder: Path) -> Any:
             target.write_text(host_header(name, header))
     kinds = [p.rsplit(" ", 1)[0].replace(" __restrict__", "") for p in parameters(kernel)]
     arguments = ", ".join(f"*static_cast<{kind}*>(a[{k}])" for k, kind in enumerate(kinds))
-    arguments = re.sub(r"static_cast<(const )?([\w:]+)\*\*>", r"static_cast<\1\2* const*>", arguments)
+    arguments = re.sub(
+        r"static_cast<(const )?([\w:]+)\*\*>", r"static_cast<\1\2* const*>", arguments
+    )
     source = folder / f"{kernel.name}.cpp"
     source.write_text(
         f'#include "{HEADER}"\n{on_host(text)}\n'

@@ -31,7 +31,10 @@ from fusec.schedule.plan import Kernel, KernelPlan
 
 @dataclass(frozen=True)
 class Total:
-    """A column sum: its name, that of a thread's part, type and combiner in C, how a partial is taken."""
+    """A column sum.
+
+    name, part: of the sum and of a thread's part; type, combiner: in C; take: adds a partial.
+    """
 
     name: str
     part: str
@@ -44,8 +47,9 @@ class Total:
 class SetView:
     """The finish of one column set.
 
-    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: the C text of a
-    partial row where there is one group; totals: its sums; lines: once per column, what follows from them.
+    purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: the C
+    text of a partial row where there is one group; totals: its sums; lines: once per column, what
+    follows from them.
     """
 
     purpose: str
@@ -79,8 +83,9 @@ def finish_view(plan: KernelPlan, kernel: Kernel, split: Split) -> FinishView:
     sets = tuple(_set_view(split, main, shape, names) for shape in chosen.shapes)
     return FinishView(
         **{**head(plan, kernel), "equations": equations(_shown(split, chosen))},  # pyright: ignore[reportArgumentType]
-        schedule=f"Schedule: {' and '.join(_shape_text(s) for s in chosen.shapes)}; partial rows are "
-        "added in a fixed order.",
+        schedule="Schedule: "
+        + " and ".join(_shape_text(s) for s in chosen.shapes)
+        + "; partial rows are added in a fixed order.",
         index_type="fusec::i64" if main.wide_index else "int",
         threads=chosen.threads,
         columns=split.bands.columns.value,

@@ -32,19 +32,22 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.graph import Node
 from fusec.schedule.inner_outer_persistent import partials_of
-from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters, Work, work_of
+from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
+from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.rows import Phases, phases_of
+
 
 @dataclass(frozen=True, kw_only=True)
 class InnerOuterView(KernelView):
     """Rows in ranges, each range with its column accumulators.
 
-    column: the C text of a vector's first column; exact: whether the threads' vectors are just the row;
-    row_bound: whether the rows at a time may pass the end together; kernel: statements once per thread;
-    constants, constant_vector, constant_lane: what rows do not change; ring: rows in flight; stays: rows
-    kept in registers; copy_row, copy_vector: statements that bring a row; sweeps: the phases.
+    column: the C text of a vector's first column; exact: whether the threads' vectors are just the
+    row; row_bound: whether the rows at a time may pass the end together; kernel: statements once
+    per thread; constants, constant_vector, constant_lane: what rows do not change; ring: rows in
+    flight; stays: rows kept in registers; copy_row, copy_vector: statements that bring a row;
+    sweeps: the phases.
     """
 
     index_type: str
@@ -223,7 +226,7 @@ class _Making:
         return tuple(found)
 
     def _rows(self) -> tuple[tuple[Ring, ...], tuple[Stay, ...]]:
-        """Name the rows in the ring and the rows in registers, and tell the emitter where they are."""
+        """Name the rows in the ring and in registers, and tell the emitter where they are."""
         ring: list[Ring] = []
         stays: list[Stay] = []
         staged = self.work.ring if self.parameters.stages else ()
@@ -242,7 +245,7 @@ class _Making:
         return tuple(ring), tuple(stays)
 
     def _take_rows(self, ring: tuple[Ring, ...], stays: tuple[Stay, ...], number: int) -> None:
-        """Emit the lines that take rows out of the ring, or load them, in the phases that need it."""
+        """Emit the lines that take rows out of the ring, or load them, where they are read."""
         source = {r.instance: r.name for r in ring}
         for stay in stays:
             readers = [n for n, loads in enumerate(self.phases.loads) if stay.instance in loads]
@@ -262,7 +265,7 @@ class _Making:
         return ColumnPart(name, compute_type(dtype), combiner(node.op.name, dtype), partials)
 
     def _update(self, node: Node, number: int) -> None:
-        """Emit the accumulation of a column reduction; where rows may run out, for real rows alone."""
+        """Emit the accumulation of a column reduction, for real rows alone."""
         dtype = accumulator_type(node)
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
         place = f"{self.parts[node].name}[c][{self.element}]"
@@ -279,6 +282,6 @@ def _sentence(p: InnerOuterParameters, groups: int) -> str:
     each = " in each group" if groups > 1 else ""
     flight = f", {p.stages - 1} rows in flight" if p.stages else ""
     return (
-        f"Schedule: {p.ranges} ranges of rows{each}, {p.threads_x} threads per row, {p.threads_y} rows "
-        f"at a time{flight}; column sums stay in registers."
+        f"Schedule: {p.ranges} ranges of rows{each}, {p.threads_x} threads per row, "
+        f"{p.threads_y} at a time{flight}; column sums stay in registers."
     )

@@ -1,13 +1,13 @@
-"""The parts of a row kernel's view: rows in flight, column accumulators, and the sweeps over a row."""
+"""The parts of a row kernel's view: rows in flight, column accumulators, sweeps over a row."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
+from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
-from fusec.codegen.accumulators import Accumulator
 from fusec.index.instances import Instance
 
 _COLUMN = re.compile(r"\bcolumn\b")
@@ -55,7 +55,8 @@ class ColumnPart:
 class RowReduction:
     """One reduction over the threads of a row, of one value or of several together.
 
-    argument: what each thread has; result: its name; combiner: in C; values: lines that name the results.
+    argument: what each thread has; result: its name; combiner: in C; values: lines that name the
+    results.
     """
 
     result: str
@@ -68,7 +69,8 @@ class RowReduction:
 class Sweep:
     """A phase: row statements, then vector by vector, then the reductions along the row.
 
-    updates: column accumulations that only real rows take part in; stores: per vector; the rest as in Phase.
+    updates: column accumulations that only real rows take part in; stores: per vector; the rest as
+    in Phase.
     """
 
     row: tuple[str, ...]
@@ -87,8 +89,10 @@ class Sweep:
 
     @property
     def has_arrays(self) -> bool:
-        """Return whether the loop reads or writes arrays of registers, so that it must be unrolled."""
-        return any("[c]" in line for line in (*self.vector, *self.lane, *self.updates, *self.stores))
+        """Return whether the loop uses arrays of registers, so that it must be unrolled."""
+        return any(
+            "[c]" in line for line in (*self.vector, *self.lane, *self.updates, *self.stores)
+        )
 
     @property
     def uses_column(self) -> bool:
@@ -101,7 +105,7 @@ def _mentions_column(lines: tuple[str, ...]) -> bool:
 
 
 def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[RowReduction, ...]:
-    """Return the reductions of a phase, those of one kind together, so that they share a barrier."""
+    """Return the reductions of a phase; those of one kind share a barrier."""
     kinds: dict[tuple[str, str], list[Accumulator]] = {}
     for each in accumulators:
         kinds.setdefault((each.type, each.combiner), []).append(each)

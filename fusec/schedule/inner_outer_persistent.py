@@ -1,4 +1,4 @@
-"""Row kernels with column accumulators: rows and columns are reduced in one reading of the inputs."""
+"""Row kernels with column accumulators: rows and columns reduced in one reading of the inputs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from fusec.schedule.inner_outer_persistent_choice import (
     InnerOuterParameters,
     choose,
     choose_finish,
-    work_of,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
+from fusec.schedule.inner_outer_persistent_work import work_of
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
+
 
 class InnerOuterPersistent:
     """Accepts reductions over rows, with or without reductions along them."""
@@ -82,7 +83,7 @@ class InnerOuterPersistent:
 
 
 def _prepare(segment: Fusion) -> Split | Refusal:
-    """Return a segment split, its sizes put in and its variances and unit reductions written out."""
+    """Return a segment split; sizes are put in, variances and unit reductions written out."""
     fusion, _ = specialise(segment)
     return split_of(squeeze_unit_reductions(two_pass(fusion)))
 
@@ -105,7 +106,9 @@ def _threads(parameters: InnerOuterParameters) -> int:
     return parameters.threads_x * parameters.threads_y
 
 
-def _main(split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]) -> Kernel:
+def _main(
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+) -> Kernel:
     width = parameters.vector_width
     shared = 0
     if parameters.stages:

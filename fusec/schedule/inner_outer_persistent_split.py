@@ -1,13 +1,14 @@
 """Splits a segment into rows with their sums, and what follows from the sums of columns.
 
-The main fusion holds everything that needs the rows; each set of reduced row axes has a finish fusion of
-its own, whose inputs are the column sums.
+The main fusion holds everything that needs the rows; each set of reduced row axes has a finish
+fusion of its own, whose inputs are the column sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, find_domain
@@ -27,9 +28,10 @@ Chosen = frozenset[Var]
 
 @dataclass(frozen=True)
 class Bands(Rows):
-    """Rows of columns in groups: those in `outer` axes number the groups, the other kept axes the rows.
+    """Rows of columns in groups.
 
-    The rows of a group lie under one another, so that a range of them has one partial sum per column.
+    The axes in `outer` number the groups, the other kept axes the rows of a group. A group's rows
+    are added up, so that a range of them has one partial sum per column.
     """
 
     outer: tuple[Var, ...]
@@ -55,7 +57,7 @@ class Bands(Rows):
         return Var("group", self.groups)
 
     def variables(self, width: int) -> tuple[Var, Var, Var]:
-        """Return the loop variables row (in its group), chunk and lane for vectors of `width` columns."""
+        """Return the loop variables row (of a group), chunk and lane for a vector width."""
         return (
             Var("row", self.height),
             Var("chunk", ceildiv(self.columns, width)),
@@ -81,8 +83,8 @@ def _places(axes: tuple[Var, ...], position: Index) -> dict[Var, Index]:
 class ColumnSet:
     """The reductions over one set of row axes.
 
-    bands: its groups as rows of one height; sums: the column sum that stands for each reduction's result in
-    `finish`, the fusion of what follows from them.
+    bands: its groups as rows of one height; sums: the column sum that stands for each reduction's
+    result in `finish`, the fusion of what follows from them.
     """
 
     nodes: tuple[Node, ...]
@@ -152,7 +154,7 @@ def _axes(domain: Domain) -> tuple[tuple[Var, ...], tuple[Chosen, ...]] | Refusa
         return Refusal("no column sums", "no reduction is over rows alone")
     if len(along) > 1:
         return Refusal("reduction_axes", "the reductions along rows reduce different axes")
-    for small, large in zip(chain, chain[1:], strict=False):
+    for small, large in pairwise(chain):
         if not small < large:
             return Refusal(
                 "reduction_axes", f"{_text(small)} and {_text(large)} are column sets side by side"
@@ -184,7 +186,7 @@ Late = Mapping[Value, int]
 
 
 def _late(fusion: Fusion, domain: Domain, chain: tuple[Chosen, ...]) -> Late | Refusal:
-    """Return the number of the column set from which each value follows, for those that follow from one."""
+    """Return the column set, by number, from which each value follows that follows from one."""
     late: dict[Value, int] = {}
     for node in fusion.nodes:
         found = {late[v] for v in node.inputs if v in late}
@@ -238,7 +240,7 @@ def _column_set(
 
 
 def _total(node: Node) -> tuple[Value, list[Node]]:
-    """Return the column sum of a reduction, and the cast to its result where that is a half type."""
+    """Return the column sum of a reduction, and the cast to its result if that is a half type."""
     result = node.output
     wide = result.dtype.compute
     if wide == result.dtype:
@@ -290,7 +292,9 @@ def _finish_trouble(split: Split) -> Refusal | None:
                 return Refusal("column_sums", f"`{name}` lies on other axes than its column sums")
             for instance in instances_under([lowering.at_home(output.value)]):
                 if not instance.variables <= bound:
-                    return Refusal("column_sums", f"`{name}` needs the rows again after column sums")
+                    return Refusal(
+                        "column_sums", f"`{name}` needs the rows again after column sums"
+                    )
                 if instance.value in place and place[instance.value] != instance.address:
                     return Refusal("index_map", f"`{name}` reads a column sum at another index")
         hazard = in_place_hazard(each.finish, lowering)
@@ -300,7 +304,7 @@ def _finish_trouble(split: Split) -> Refusal | None:
 
 
 def _alias_trouble(split: Split) -> Refusal | None:
-    """Return a refusal if what is written in place is read later, or at the same time by another set."""
+    """Return a refusal if what is written in place is read later, or meanwhile by another set."""
     stages = [split.main, *(s.finish for s in split.sets)]
     for number, stage in enumerate(stages):
         written = {o.alias for o in stage.outputs if o.alias is not None}
@@ -313,7 +317,7 @@ def _alias_trouble(split: Split) -> Refusal | None:
 
 
 def instances_under(roots: Iterable[Instance]) -> list[Instance]:
-    """Return the instances that roots are made of, not looking behind reductions, each once, in a fixed order."""
+    """Return what roots are made of, not looking behind reductions, in a fixed order."""
     found: dict[Instance, None] = {}
     stack = list(roots)
     while stack:
