@@ -146,7 +146,65 @@ def _linear(
             links.same.append((index, 0, len(out) - 1))
 
 
+def _kept(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    dims = attributes["dims"]
+    kept = [a for a in range(len(shapes[0])) if a not in dims]
+    links.same += [(0, a, k) for k, a in enumerate(kept)]
+
+
+def _flip(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(out)) if a not in attributes["dims"]]
+
+
+def _beside(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    """Link the axes beside `dim`, in a row of which the operation works."""
+    tensors = [k for k, shape in enumerate(shapes) if len(shape) == len(out)]
+    for axis, extent in enumerate(out):
+        if axis != attributes["dim"] and all(shapes[k][axis] == extent for k in tensors):
+            links.same += [(k, axis, axis) for k in tensors]
+
+
+def _index_select(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(out)) if a != attributes["dim"]]
+    if shapes[1]:
+        links.same.append((1, 0, attributes["dim"]))
+
+
+def _select(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    dim = attributes["dim"]
+    links.same += [(0, a, a - (a > dim)) for a in range(len(shapes[0])) if a != dim]
+
+
+def _embedding(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(shapes[0]))]
+    links.same.append((1, 1, len(out) - 1))
+
+
 _RULES: dict[str, LinkRule] = {
+    "argmax": _kept,
+    "argmin": _kept,
+    "flip": _flip,
+    "index_select": _index_select,
+    "select": _select,
+    "gather": _beside,
+    "take_along_axis": _beside,
+    "embedding_fwd": _embedding,
+    "scatter": _beside,
+    "scatter_add": _beside,
+    "scan": _beside,
+    "sort": _beside,
     "broadcast": _broadcast,
     "broadcast_in_dim": _broadcast_in_dim,
     "expand": _elementwise,
@@ -168,7 +226,7 @@ def links_of(
 ) -> Links:
     """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
     links = Links()
-    rule = _RULES.get(node.op.name)
+    rule = _RULES.get(node.op.name) or _RULES.get(node.op.family)
     if rule is None and node.op.family == "pointwise":
         rule = _elementwise
     elif rule is None and node.op.name in MERGEABLE:

@@ -91,8 +91,8 @@ def apply_reference(
 
 
 def is_rounded(node: Node) -> bool:
-    """Return whether half results are rounded: movement and factories only pass values on."""
-    return node.op.family not in ("movement", "factory", "scalar")
+    """Return whether half results are rounded: movement and selection only pass values on."""
+    return node.op.family not in ("movement", "indexing", "sort", "factory", "scalar")
 
 
 def settle(node: Node, value: Value, array: Array) -> Array:

@@ -49,6 +49,7 @@ Compute = Callable[["tuple[Operand, ...]", DType], tuple[DType, ...]]
 Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, Any]]
 Promoted = Callable[["tuple[Operand, ...]"], "tuple[Operand, ...]"]
 Equal = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "Iterable[tuple[Dim, Dim]]"]
+Prepare = Callable[[Any, "list[list[Operand] | None]", Mapping[str, Any]], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,8 +57,9 @@ class OpDef:
     """An operation.
 
     name: as in nvFuser's fd.ops.
-    family: pointwise, reduction, movement, contraction, factory, scalar (size, shape), or composite
-        (expanded into other operations when it is called, never a node).
+    family: pointwise, reduction, scan, sort, movement, indexing, scatter, contraction, factory,
+        random, scalar (size, shape), or composite (expanded into other operations when it is
+        called, never a node).
     params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
     reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
@@ -75,6 +77,8 @@ class OpDef:
     canonical: completes the attributes from the operands when the operation is called.
     promoted: the operands of an elementwise operation that promote to one type.
     equal: pairs of extents that must agree; an anonymous one is unified with the other.
+    prepare: completes the operands, in place, when the operation is called: `prepare(builder,
+        slots, attributes)`, a slot per operand parameter.
     """
 
     name: str
@@ -94,6 +98,7 @@ class OpDef:
     canonical: Canonical | None = None
     equal: Equal | None = None
     promoted: Promoted | None = None
+    prepare: Prepare | None = None
     doc: str = ""
 
     @property

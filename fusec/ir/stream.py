@@ -40,6 +40,7 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
+from fusec.ir.selections import selected
 from fusec.ir.sweeps import choose_plan, streamed
 
 MEMORY = 8 << 30
@@ -85,6 +86,9 @@ def bounded_results(
         shape = list(attributes[STRETCHED[node.op.name]])
         shape[axis] = extent
         attributes[STRETCHED[node.op.name]] = tuple(shape)
+    placed = selected(node, operands, attributes)
+    if placed is not None:
+        return placed
     if node.op.family == "reduction":
         return reduce_bounded(node, operands[0], attributes)
     return bounded_node(node, operands, attributes)

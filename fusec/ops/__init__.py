@@ -9,7 +9,10 @@ from fusec.ops import composites as composites
 from fusec.ops import contractions as contractions
 from fusec.ops import convert as convert
 from fusec.ops import declare as declare
+from fusec.ops import extremes as extremes
 from fusec.ops import factories as factories
+from fusec.ops import indexing as indexing
+from fusec.ops import masks as masks
 from fusec.ops import movements as movements
 from fusec.ops import pointwise_binary as pointwise_binary
 from fusec.ops import pointwise_bits as pointwise_bits
@@ -20,6 +23,7 @@ from fusec.ops import pointwise_special as pointwise_special
 from fusec.ops import pointwise_ternary as pointwise_ternary
 from fusec.ops import pointwise_trigonometric as pointwise_trigonometric
 from fusec.ops import pointwise_unary as pointwise_unary
+from fusec.ops import rearrange as rearrange
 from fusec.ops import reductions as reductions
 from fusec.ops import reshapes as reshapes
 from fusec.ops import statistics as statistics

@@ -145,6 +145,8 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
     if value is None and param.default is None and param.kind != "dims":
         return None
     rank = len(operands[0].type.shape or ()) if operands else 0
+    if isinstance(value, Const) and param.kind in ("float", "bool"):
+        value = value.value
     match param.kind:
         case "dims":
             if value is None:

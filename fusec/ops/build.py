@@ -50,6 +50,9 @@ class GraphBuilder(InputBuilder):
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
         self._pins: list[Pin] = []
+        self._orders: dict[int, tuple[int, ...]] = {}
+        self.draws = 0
+        """How many random operations were called without a seed of their own."""
         self._call_span: Span | None = None
 
     def call(
@@ -118,6 +121,9 @@ class GraphBuilder(InputBuilder):
         complete = attributes_of(op, flat, attributes)
         if op.canonical is not None:
             complete = {**complete, **op.canonical(tuple(flat), complete)}
+        if op.prepare is not None:
+            op.prepare(self, slots, complete)
+            flat = [o for slot in slots if slot is not None for o in slot]
         for left, right in op.equal(tuple(flat), complete) if op.equal else ():
             self.bindings.unify(left, right)
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
@@ -257,6 +263,7 @@ class GraphBuilder(InputBuilder):
             raise FusecError(
                 "a scalar cannot be an output", span=span, help="make a 0-dim tensor with full"
             )
+        preferred = self._orders.get(self._slot_of[value])
         used = {self._slot_of[o.value] for o in self._outputs}
         is_input = any(i.value.name == value.name for i in self._inputs)
         if is_input or self._slot_of[value] in used:
@@ -265,12 +272,17 @@ class GraphBuilder(InputBuilder):
             assert isinstance(copied, Value)
             value = copied
         target = None if alias is None else self._alias(value, alias, span)
-        order = None if stride_order is None else tuple(stride_order)
+        order = preferred if stride_order is None else tuple(stride_order)
         if order is not None and sorted(order) != list(range(value.rank)):
             raise FusecError(
                 f"stride_order {list(order)} of output `{value.name}` is no permutation", span=span
             )
         self._outputs.append(Output(value, target, order, span))
+
+    def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
+        """Lay a value out in this order if it becomes an output that names none."""
+        if isinstance(value, Value):
+            self._orders[self._slot_of[self._value(value)]] = stride_order
 
     def _alias(self, value: Value, alias: str | Value, span: Span | None) -> str:
         name = alias if isinstance(alias, str) else self._value(alias).name

@@ -37,6 +37,7 @@ _KINDS = {
     "Array": "operand", "Array | None": "optional", "Dims": "dims", "Axis": "axis", "Size": "size",
     "Shape": "shape", "Ints": "ints", "Ints | None": "ints", "Mask": "mask", "int": "int",
     "float": "float", "bool": "bool", "str": "str", "DType": "dtype", "DType | None": "dtype",
+    "int | None": "int", "float | None": "float", "bool | None": "bool",
 }  # fmt: skip
 
 TABLE: dict[str, OpDef] = {}
@@ -117,6 +118,11 @@ def _expressions(cuda: str | Mapping[str, str]) -> Mapping[str, str]:
 def computes_in_result(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
     """Return the result's compute type for every operand."""
     return (result.compute,) * len(operands)
+
+
+def computes_in_own(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
+    """Return every operand's own compute type: results are positions, or values passed on."""
+    return tuple(o.type.dtype.compute for o in operands)
 
 
 def pointwise(
@@ -226,6 +232,18 @@ def factory(
     return wrap
 
 
+def operation(
+    family: str, *, infer: Infer, compute: Compute, results: tuple[str, ...] = ("out",),
+    **fields: Any,
+) -> Callable[[Body], OpDef]:  # fmt: skip
+    """Declare an operation of a family without defaults of its own."""
+
+    def wrap(body: Body) -> OpDef:
+        return declare(body, family, infer=infer, compute=compute, results=results, **fields)
+
+    return wrap
+
+
 def scalar(*, infer: Infer) -> Callable[[Body], OpDef]:
     """Declare an operation that reads sizes."""
 
@@ -244,13 +262,14 @@ def composite(
     expand: Callable[..., Any],
     equal: Equal | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
+    results: tuple[str, ...] = ("out",),
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that `expand(builder, *operands, **attributes)` makes of others."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "composite", infer=_never, compute=computes_in_result, expand=expand,
-            equal=equal, domain=domain,
+            equal=equal, domain=domain, results=results,
         )  # fmt: skip
 
     return wrap

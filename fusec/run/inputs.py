@@ -14,11 +14,13 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
+from fusec.run.index_inputs import group_ends, index_limit, offsets_end
 
 PAD = 8
 """Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
 
 _THROUGH = frozenset({"cast", "set", "segment_set"})
+_PLACING = frozenset({"movement", "indexing", "scatter", "sort"})
 
 
 def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
@@ -96,6 +98,12 @@ def random_input(fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> Any:
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     count = span(shape, strides)
     explicit = entry.low is not None or entry.high is not None
+    end = offsets_end(fusion, value, sizes)
+    if end is not None:
+        return StridedArray(group_ends(generator, count, end, value.dtype.numpy), shape, strides)
+    limit = None if explicit else index_limit(fusion, value, sizes)
+    if limit is not None:
+        low, high, explicit = 0, max(limit - 1, 0), True
     storage = _draw(generator, count, value.dtype, low, high, zeros=explicit)
     return StridedArray(storage, shape, strides)
 
@@ -134,9 +142,9 @@ def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
             continue
         seen.add(current)
         for node in fusion.users.get(current, ()):
-            if node.op.name in _THROUGH or node.op.family == "movement":
+            if node.op.name in _THROUGH or node.op.family in _PLACING:
                 left += node.outputs
-            elif node.op.family in ("pointwise", "reduction", "contraction"):
+            elif node.op.family in ("pointwise", "reduction", "scan", "contraction"):
                 yield node.op.domain
 
 

@@ -56,7 +56,6 @@ class FusionDefinition:
         self._defined = False
         self._has_outputs = False
         self._hints: dict[str, int] = {}
-        self._orders: dict[Handle, Sequence[int]] = {}
         self.executed_as: Fusion | None = None
         # The `Fusion` of nvFuser's first versions wants to know what defines it.
         adopt: Callable[[FusionDefinition], None] | None = getattr(id, "adopt_definition", None)
@@ -94,10 +93,6 @@ class FusionDefinition:
     def known(self, size: Dim) -> Dim:
         """Return a size with the values of scalar inputs, where an execution has shown them."""
         return self._steps.build.known(size)
-
-    def prefer_order(self, handle: Handle, stride_order: Sequence[int]) -> None:
-        """Store a value in a stride order if it becomes an output."""
-        self._orders[handle] = list(stride_order)
 
     def define_dim(
         self,
@@ -272,7 +267,6 @@ class FusionDefinition:
                 stride_order, alias_input = list[int](alias_input), None
             if not isinstance(output, Handle):
                 raise FusecError(f"an output is a tensor of the fusion, got {output!r}")
-            order = stride_order or self._orders.get(output)
 
             def read() -> tuple[Operand, Value | None]:
                 alias = None if alias_input is None else _value_of(alias_input)
@@ -280,7 +274,9 @@ class FusionDefinition:
 
             def apply(read: tuple[Operand, Value | None]) -> None:
                 value, alias = read
-                self._builder.output(value, alias=alias, stride_order=order, span=_span(place))
+                self._builder.output(
+                    value, alias=alias, stride_order=stride_order or None, span=_span(place)
+                )
 
             self._has_outputs = True
             self._steps.perform(read, apply, _nothing, symbolic=self._unknown)

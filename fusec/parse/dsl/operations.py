@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from fusec.ops import TABLE
@@ -12,7 +12,6 @@ from fusec.parse.dsl.refused import find_op
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
-    from fusec.parse.dsl.handles import Tensor
 
 
 class Operations:
@@ -33,12 +32,6 @@ class Operations:
 
         method.__name__, method.__doc__ = name, op.doc
         return method
-
-    def stride_order(self, arg: Tensor, stride_order: Sequence[int]) -> Tensor:
-        """Return a copy; as an output it is stored in this order, as nvFuser does."""
-        copy: Tensor = self._definition.call("set", [arg], {})
-        self._definition.prefer_order(copy, stride_order)
-        return copy
 
     def __dir__(self) -> Iterable[str]:
         return sorted(TABLE)

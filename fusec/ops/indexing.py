@@ -1,0 +1,234 @@
+"""Reading at positions that a tensor of integers holds: gathers, selects and embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Const, Operand, Type
+from fusec.ops.declare import Array, Axis, computes_in_own, operation
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shape
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def require_index(name: str, index: Operand) -> None:
+    """Raise FusecError unless an index holds integers."""
+    if not dtype_of(index).is_integer:
+        raise FusecError(
+            f"the index of `{name}` must be integers, got {dtype_of(index)}",
+            notes=[described([index])],
+            help="cast it to i64",
+        )
+
+
+def checked(name: str, index: Array, extent: int) -> Array:
+    """Return an index as i64; FusecError names the first one outside 0 to extent - 1."""
+    array = np.asarray(index)
+    outside = (array < 0) | (array >= extent)
+    if np.any(outside):
+        place = tuple(int(i) for i in np.argwhere(outside)[0])
+        where = f" at {list(place)}" if place else ""
+        raise FusecError(
+            f"`{name}`: index {int(array[place])}{where} is out of bounds for an extent of {extent}",
+            help=f"expected 0 to {extent - 1}" if extent else "the tensor has no elements",
+        )
+    return array.astype(np.int64)
+
+
+def same_rank(name: str, operands: Operands) -> int:
+    """Return the rank that a tensor and its index share."""
+    rank, other = (len(tensor_shape(name, o)) for o in operands[:2])
+    if rank != other:
+        raise FusecError(
+            f"`{name}`: the index has {other} dims, the tensor {rank}",
+            notes=[described(operands)],
+        )
+    return rank
+
+
+def fits_inside(name: str, operands: Operands, axis: int, outer: int, inner: int) -> None:
+    """Raise FusecError where operand `inner` is known to be larger than `outer` beside `axis`."""
+    pairs = zip(operands[inner].shape, operands[outer].shape, strict=True)
+    for position, (small, large) in enumerate(pairs):
+        if position != axis and small.is_const and large.is_const and small.value > large.value:
+            raise FusecError(
+                f"`{name}`: extent {small} of dim {position} of `{_label(operands[inner])}`"
+                f" exceeds {large} of `{_label(operands[outer])}`",
+                notes=[described(operands)],
+            )
+
+
+def _label(operand: Operand) -> str:
+    return getattr(operand, "name", "the literal")
+
+
+def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    name, axis = "index_select", attributes["dim"]
+    shape, index = tensor_shape(name, operands[0]), tensor_shape(name, operands[1])
+    require_index(name, operands[1])
+    if len(index) > 1:
+        raise FusecError(
+            f"the index of `{name}` has {len(index)} dims, expected at most 1",
+            notes=[described(operands)],
+            help="`take_along_axis` and `gather` take an index of the tensor's rank",
+        )
+    count = index[0] if index else dim(1)
+    return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)
+
+
+@operation("indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0)
+def index_select(arg: Array, index: Array, dim: Axis) -> Array:
+    """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index."""
+    array = np.asarray(arg)
+    places = np.reshape(checked("index_select", index, array.shape[dim]), -1)
+    return np.take(array, places, axis=dim)
+
+
+def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
+    """Count a negative literal from the front."""
+    tensor, index = slots[0], slots[1]
+    if tensor is None or index is None or not isinstance(index[0], Const):
+        return
+    require_index("select", index[0])
+    axis, position = given["dim"], int(index[0].value.real)
+    extent = tensor[0].shape[axis]
+    if extent.is_const and not -extent.value <= position < extent.value:
+        raise FusecError(
+            f"`select`: index {position} is out of bounds for dim {axis} of extent {extent}",
+            notes=[described(tensor)],
+        )
+    if position < 0:
+        size = builder.apply("size", tensor[0], dim=axis)
+        index[0] = builder.apply("add", size, position)
+        if extent.is_const:
+            index[0] = Const(extent.value + position, index[0].type.dtype)
+
+
+def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    axis = attributes["dim"]
+    shape, index = tensor_shape("select", operands[0]), operands[1]
+    require_index("select", index)
+    if index.shape:
+        raise FusecError(
+            "the index of `select` must be a scalar or a 0-dim tensor",
+            notes=[described(operands)],
+            help="`index_select` takes a 1-dim index",
+        )
+    return (Type(dtype_of(operands[0]), (*shape[:axis], *shape[axis + 1 :])),)
+
+
+@operation(
+    "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select, accuracy=0.0
+)
+def select(arg: Array, index: Array, dim: Axis) -> Array:
+    """Return one slice of `arg` along `dim`, without that dim; a literal may be negative."""
+    array = np.asarray(arg)
+    return np.take(array, int(checked("select", index, array.shape[dim])), axis=dim)
+
+
+def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    same_rank("gather", operands)
+    require_index("gather", operands[1])
+    fits_inside("gather", operands, attributes["dim"], 0, 1)
+    return (Type(dtype_of(operands[0]), operands[1].shape),)
+
+
+@operation("indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0)
+def gather(arg: Array, index: Array, dim: Axis) -> Array:
+    """Return, in the shape of the index, arg[i, index[i, j], ...] with the index in place of `dim`.
+
+    Beside `dim` the index may be smaller than `arg`, and then reads its first elements.
+    """
+    array, places = np.asarray(arg), checked("gather", index, np.shape(arg)[dim])
+    within = array[tuple(slice(None if k == dim else e) for k, e in enumerate(places.shape))]
+    if within.shape != _with(places.shape, dim, within.shape[dim]):
+        raise FusecError(
+            f"`gather`: an index of shape {list(places.shape)} exceeds {list(array.shape)}"
+            f" beside dim {dim}"
+        )
+    return np.take_along_axis(within, places, axis=dim)
+
+
+def _beside(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    pairs = zip(operands[0].shape, operands[1].shape, strict=False)
+    for axis, (left, right) in enumerate(pairs):
+        if axis != attributes["dim"] and left != 1 and right != 1:
+            yield left, right
+
+
+def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    name, axis = "take_along_axis", attributes["dim"]
+    rank = same_rank(name, operands)
+    require_index(name, operands[1])
+    for left, right in _beside(operands, attributes):
+        if left != right:
+            raise mismatch(name, left, right, f"extents beside dim {axis} must agree", operands)
+    shape, index = operands[0].shape, operands[1].shape
+    extents = (
+        index[k] if k == axis else broadcast_extents(name, [shape[k], index[k]], operands)
+        for k in range(rank)
+    )
+    return (Type(dtype_of(operands[0]), tuple(extents)),)
+
+
+@operation("indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0)
+def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
+    """Return arg[i, index[i, j], ...] with the index in place of `dim`.
+
+    Extents beside `dim` are equal, or 1 and broadcast.
+    """
+    array, places = np.asarray(arg), checked("take_along_axis", index, np.shape(arg)[dim])
+    outer = np.broadcast_shapes(_with(array.shape, dim, 1), _with(places.shape, dim, 1))
+    wide = np.broadcast_to(array, _with(outer, dim, array.shape[dim]))
+    return np.take_along_axis(
+        wide, np.broadcast_to(places, _with(outer, dim, places.shape[dim])), axis=dim
+    )
+
+
+def _with(shape: tuple[int, ...], axis: int, extent: int) -> tuple[int, ...]:
+    return (*shape[:axis], extent, *shape[axis + 1 :])
+
+
+def _canonical_embedding(operands: Operands, attributes: Attributes) -> Attributes:
+    if attributes["max_norm"] is not None:
+        raise Unsupported(
+            "`embedding_fwd` with max_norm: it rescales rows of the weight in place",
+            help="clip the rows' norms before the embedding",
+        )
+    # The others only steer the backward: nodes that differ in nothing else are the same.
+    return dict.fromkeys(("padding_idx", "norm_type", "scale_grad_by_freq", "sparse"))
+
+
+def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    index, weight = (tensor_shape("embedding_fwd", o) for o in operands)
+    require_index("embedding_fwd", operands[0])
+    if len(weight) != 2:
+        raise FusecError(
+            f"the weight of `embedding_fwd` has {len(weight)} dims, expected [rows, columns]",
+            notes=[described(operands)],
+        )
+    return (Type(dtype_of(operands[1]), (*index, weight[1])),)
+
+
+@operation(
+    "indexing", infer=_infer_embedding, compute=computes_in_own, canonical=_canonical_embedding,
+    accuracy=0.0,
+)  # fmt: skip
+def embedding_fwd(
+    input: Array,
+    weight: Array,
+    padding_idx: int | None = None,
+    max_norm: float | None = None,
+    norm_type: float | None = None,
+    scale_grad_by_freq: bool | None = None,
+    sparse: bool | None = None,
+) -> Array:
+    """Return the rows of the weight that the input names; what steers the backward is ignored."""
+    table = np.asarray(weight)
+    return table[checked("embedding_fwd", input, table.shape[0])]
