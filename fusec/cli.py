@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import functools
 import os
 import shlex
@@ -12,13 +14,24 @@ from typing import Any
 import click
 
 from fusec import __version__
-from fusec.diagnostics import FusecError
-from fusec.options import DEFAULT_TARGET, CompileOptions, environment
+from fusec.diagnostics import FusecError, InternalError
+from fusec.options import (
+    DEFAULT_TARGET,
+    DUMP_KINDS,
+    DUMP_STYLES,
+    CompileOptions,
+    environment,
+)
 
-CONTEXT = {
+
+def hyphenated(token: str) -> str:
+    """Return a flag's name with hyphens: underscores are accepted, too."""
+    return token.replace("_", "-")
+
+
+CONTEXT: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
-    # Flags with underscores accept hyphens, and the other way round.
-    "token_normalize_func": lambda token: token.replace("_", "-"),
+    "token_normalize_func": hyphenated,
 }
 
 
@@ -26,19 +39,28 @@ def sizes_of(items: Sequence[str]) -> dict[str, int]:
     """Return `B=4096` options as a dict."""
     sizes: dict[str, int] = {}
     for item in items:
-        name, _, text = item.partition("=")
+        name, _, text = (part.strip() for part in item.partition("="))
         try:
-            sizes[name.strip()] = int(text.replace("_", ""), 0)
+            if not name or len(text) > 40:
+                raise ValueError
+            sizes[name] = int(text, 0)
         except ValueError:
-            raise FusecError(f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096") from None
+            raise FusecError(
+                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096"
+            ) from None
     return sizes
 
 
 def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     """Add the options of every command that compiles; the body gets one CompileOptions."""
 
-    @click.option("--target", help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).")
-    @click.option("--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size.")
+    @click.option(
+        "--target",
+        help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).",
+    )
+    @click.option(
+        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size."
+    )
     @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass.")
     @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
     @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
@@ -57,7 +79,10 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         from fusec import target as targets
 
         named = target or environment("FUSEC_TARGET")
-        archs = tuple(t.strip() for t in (named or DEFAULT_TARGET).split(",") if t.strip())
+        listed = (t.strip() for t in (named or DEFAULT_TARGET).split(","))
+        archs = tuple(dict.fromkeys(t for t in listed if t))
+        if not archs:
+            raise FusecError("--target names no architecture", help="e.g. --target sm_80,sm_90a")
         for arch in archs:
             targets.find(arch)
         options = CompileOptions(
@@ -89,6 +114,8 @@ def compile_command(file: str, output: str | None, times: bool, options: Compile
     """Compile FILE: kernels, cubins, manifest.json and fusion.yaml in a folder."""
     from fusec.commands.build import compile_file
 
+    if output == "":
+        raise FusecError("-o names no folder")
     return compile_file(file, options, output, times=times)
 
 
@@ -105,15 +132,30 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 
 @cli.command("run")
 @click.argument("file")
-@click.option("--seed", default=0, show_default=True, help="Seed of the random inputs.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=0,
+    show_default=True,
+    help="Seed of the random inputs.",
+)
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
 )
-@click.option("--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones.")
+@click.option(
+    "--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones."
+)
 @click.option("--outputs", metavar="FILE", help="Save the outputs (.safetensors or .npz).")
 @click.option("--expect", metavar="FILE", help="Compare with these outputs, too.")
-@click.option("--repeat", default=20, show_default=True, help="Timed runs; 0 for none.")
+@click.option(
+    "--repeat",
+    type=click.IntRange(0, 100_000),
+    default=20,
+    show_default=True,
+    help="Timed runs; 0 for none.",
+)
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @compile_options
 def run_command(
     file: str,
@@ -124,21 +166,22 @@ def run_command(
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    times: bool,
     options: CompileOptions,
 ) -> int:
     """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
     from fusec.commands.run import RunOptions, run
 
-    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect)
+    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times)
     return run(file, options, chosen)
 
 
 def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
     """Add a flag for each kind of dump."""
-    from fusec.commands.dump import KINDS
-
-    for kind, text in reversed(KINDS.items()):
-        function = click.option(f"--{kind}", kind.replace("-", "_"), is_flag=True, help=text)(function)
+    for kind, text in reversed(DUMP_KINDS.items()):
+        function = click.option(f"--{kind}", kind.replace("-", "_"), is_flag=True, help=text)(
+            function
+        )
     return function
 
 
@@ -146,7 +189,7 @@ def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
 @click.argument("file")
 @click.option(
     "--style",
-    type=click.Choice(["2024", "head", "json", "dot"]),
+    type=click.Choice(DUMP_STYLES),
     default="2024",
     show_default=True,
     help="Dialect of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, Graphviz.",
@@ -164,8 +207,15 @@ def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) 
 @cli.command("golden")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")
-@click.option("--dialect", "dialects", multiple=True, type=click.Choice(["2024", "head"]),
-              default=("2024",), show_default=True, help="Dialects of the dump to keep.")  # fmt: skip
+@click.option(
+    "--dialect",
+    "dialects",
+    multiple=True,
+    type=click.Choice(["2024", "head"]),
+    default=("2024",),
+    show_default=True,
+    help="Dialects of the dump to keep.",
+)
 @compile_options
 def golden_command(
     files: tuple[str, ...], update: bool, dialects: tuple[str, ...], options: CompileOptions
@@ -212,6 +262,9 @@ def run_main(arguments: list[str]) -> int:
         code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
+    except InternalError as error:
+        click.echo(f"{error.render()}\n{_reproduction(arguments)}", err=True)
+        return error.exit_code
     except FusecError as error:
         click.echo(error.render(), err=True)
         return error.exit_code
@@ -222,23 +275,39 @@ def run_main(arguments: list[str]) -> int:
         click.echo("interrupted", err=True)
         return 130
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
     except MemoryError:
-        click.echo("error: out of memory", err=True)
+        click.echo("environment: out of memory\n  = help: smaller sizes, with --set", err=True)
         return 4
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            _drop_output()
+            click.echo(f"environment: cannot write the output: {error.strerror}", err=True)
+            return 4
         if environment("FUSEC_TRACEBACK"):
             raise
-        place = _place_of(error)
         click.echo(
             f"internal error: {type(error).__name__}: {error}\n"
-            f"  = this is a bug in fusec ({place}); please report it with the file\n"
-            f"  = to reproduce: fusec {shlex.join(arguments)}\n"
+            f"  = this is a bug in fusec ({_place_of(error)}); please report it with the file\n"
+            f"{_reproduction(arguments)}\n"
             f"  = FUSEC_TRACEBACK=1 shows the traceback",
             err=True,
         )
         return 70
+
+
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+
+
+def _drop_output() -> None:
+    """Send what is still buffered nowhere: the interpreter would complain about it at its end."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _reproduction(arguments: Sequence[str]) -> str:
+    return f"  = to reproduce: fusec {shlex.join(arguments)}"
 
 
 def _place_of(error: BaseException) -> str:

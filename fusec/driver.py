@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.run.build import Artifact, Progress
+    from fusec.run.device import DeviceFacts
     from fusec.schedule.plan import Guard, KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
@@ -58,6 +61,11 @@ class Compiled:
     planned: Planned
     program: HostProgram
     artifacts: Mapping[tuple[str, str], Artifact]
+    targets: tuple[str, ...]
+
+    def cubins(self, arch: str) -> dict[str, bytes]:
+        """Return the machine code for one architecture, by kernel."""
+        return {name: a.cubin for (name, built), a in self.artifacts.items() if built == arch}
 
 
 def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
@@ -65,29 +73,52 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
     fusions = load_all(path, sizes)
     if len(fusions) > 1:
         names = ", ".join(f.name for f in fusions)
-        raise FusecError(f"`{path}` defines {len(fusions)} fusions: {names}", help="use `fusec run`")
+        raise FusecError(
+            f"`{path}` defines {len(fusions)} fusions: {names}", help="use `fusec run`"
+        )
     return fusions[0]
 
 
 def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
-    """Return every fusion of a file: one for YAML, one for each definition of a script."""
+    """Return every fusion of a file, named apart: one for YAML, each definition of a script."""
     if Path(path).suffix == ".py":
         from fusec.parse.script import load_script
 
-        return [with_sizes(f, sizes or {}) for f in load_script(path)]
+        names = Names()
+        return [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
     from fusec.parse import read_file
 
     return [read_file(path, dict(sizes or {}))]
 
 
+class Names:
+    """Fusions by name: a script names all of its definitions after itself, folders must differ."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._taken: dict[str, Fusion] = {}
+
+    def apart(self, fusion: Fusion) -> Fusion:
+        """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
+        name, number = fusion.name, 1
+        while name in self._taken and self._taken[name] != fusion:
+            number += 1
+            name = f"{fusion.name}_{number}"
+        self._taken.setdefault(name, fusion)
+        return fusion if name == fusion.name else replace(fusion, name=name)
+
+
 def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
-    """Return the fusion with other default sizes; FusecError for an unknown dim or a broken fact."""
+    """Return the fusion with other default sizes; FusecError where they cannot be."""
     if not sizes:
         return fusion
+    from fusec.ops.limits import check_sizes
     from fusec.run.inputs import choose_sizes
 
     chosen = choose_sizes(fusion, sizes)
-    return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
+    sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
+    check_sizes(sized)
+    return sized
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
@@ -157,11 +188,92 @@ def build(planned: Planned, options: CompileOptions, progress: Progress | None =
         ),
     )
     program = lower(planned.segmented, planned.plans)
-    return Compiled(planned, program, artifacts)
+    return Compiled(planned, program, artifacts, options.targets)
 
 
 def compile_fusion(
     fusion: Fusion, options: CompileOptions, progress: Progress | None = None
 ) -> Compiled:
-    """Return a fusion compiled for every target of the options."""
+    """Return a fusion compiled for the first target of the options."""
+    options = replace(options, targets=options.targets[:1])
     return build(plan(fusion, options), options, progress)
+
+
+def compile_targets(
+    fusion: Fusion, options: CompileOptions, progress: Progress | None = None
+) -> tuple[Compiled, ...]:
+    """Return a fusion compiled for every target; targets whose plans agree share one.
+
+    A plan is made for a target: what is chosen for one may use instructions that another lacks.
+    """
+    from fusec.hostir.lower import lower
+
+    groups: list[tuple[Planned, object, list[str]]] = []
+    for target in options.targets:
+        planned = plan(fusion, replace(options, targets=(target,)))
+        program = lower(planned.segmented, planned.plans)
+        key = (planned.kernel_sources, program, [s.scheduler for s in planned.segmented.segments])
+        for _, known, targets in groups:
+            if key == known:
+                targets.append(target)
+                break
+        else:
+            groups.append((planned, key, [target]))
+    return tuple(
+        build(planned, replace(options, targets=tuple(targets)), progress)
+        for planned, _, targets in groups
+    )
+
+
+def reference(
+    fusion: Fusion, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the outputs of the fp64 reference, rounded to their types."""
+    import numpy as np
+
+    from fusec.ir.evaluate import evaluate
+
+    values = evaluate(fusion, inputs, sizes)
+    with np.errstate(all="ignore"):
+        return {
+            o.value.name: np.asarray(values[o.value.name]).astype(o.value.dtype.numpy)
+            for o in fusion.outputs
+        }
+
+
+def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    """Return one array per output for a plain Python program that calls `fd.execute`.
+
+    On the GPU where there is one; else the reference, with a note on stderr. Outputs that are
+    written into inputs are among them: the caller stores them.
+    """
+    from fusec.run.device import Device, device_available
+    from fusec.run.inputs import bind_sizes
+
+    inputs = {i.value.name: a for i, a in zip(fusion.inputs, arrays, strict=True)}
+    sizes = bind_sizes(fusion, inputs)
+    reason = device_available()
+    if reason is not None:
+        _note_reference(reason)
+        results = reference(fusion, inputs, sizes)
+    else:
+        from fusec.run.execute import execute as run_program
+
+        with Device() as device:
+            options = for_device(CompileOptions(), device.facts)
+            compiled = compile_fusion(fusion, options)
+            cubins = compiled.cubins(options.target)
+            results = run_program(device, compiled.program, cubins, inputs, sizes)
+    return [results[o.value.name] for o in fusion.outputs]
+
+
+def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
+    """Return the options with the target of the GPU at hand, where none was chosen."""
+    if options.targets_given or facts.target is None:
+        return options
+    return replace(options, targets=(facts.target.arch,))
+
+
+@cache
+def _note_reference(reason: str) -> None:
+    print(f"fusec: results come from the fp64 reference ({reason})", file=sys.stderr)

@@ -9,12 +9,27 @@ from dataclasses import dataclass, field
 DEFAULT_TARGET = "sm_90a"
 
 ENVIRONMENT = {
-    "FUSEC_CACHE_DIR": "folder of the kernel cache (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
-    "FUSEC_TARGET": f"target when --target is not given (default: the GPU at hand, else {DEFAULT_TARGET})",
+    "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
+    "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
     "NVFUSER_DUMP": "comma list of nvFuser's dump names, printed while `fusec run script.py` runs",
 }
 """Environment variables and what they do."""
+
+DUMP_KINDS = {
+    "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
+    "fusion-ir": "the fusion's operations",
+    "preseg": "the graph after each pass that changed something",
+    "scheduler-params": "each segment's scheduler and its parameters",
+    "cuda-kernel": "the CUDA text of every kernel",
+    "ptx": "the PTX of every kernel",
+    "sass": "the machine code of every kernel, disassembled",
+    "python": "a runnable script that defines the same fusion",
+    "host-program": "what happens on the host: allocations, copies, launches",
+}
+"""What can be dumped, by option name."""
+
+DUMP_STYLES = ("2024", "head", "json", "dot")
 
 
 def environment(name: str) -> str | None:
@@ -27,9 +42,9 @@ def environment(name: str) -> str | None:
 class CompileOptions:
     """What a compilation depends on besides the fusion.
 
-    targets: architectures to build for; decisions are made for the first; targets_given: whether the user
-    chose them. without: passes left out;
-    stop_after: last pass to run. pins: whether `segments:` of the file hold. jobs: parallel builds.
+    targets: architectures to build for, each with plans of its own; targets_given: whether the user
+    chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
+    sizes: default sizes that the user replaces.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -42,5 +57,5 @@ class CompileOptions:
 
     @property
     def target(self) -> str:
-        """Return the target that decisions are made for."""
+        """Return the first target: what one plan is made for."""
         return self.targets[0]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec import driver
@@ -13,21 +13,6 @@ from fusec.options import CompileOptions, environment
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
-
-KINDS = {
-    "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
-    "fusion-ir": "the fusion's operations",
-    "preseg": "the graph after each pass that changed something",
-    "scheduler-params": "each segment's scheduler and its parameters",
-    "cuda-kernel": "the CUDA text of every kernel",
-    "ptx": "the PTX of every kernel",
-    "sass": "the machine code of every kernel, disassembled",
-    "python": "a runnable script that defines the same fusion",
-    "host-program": "what happens on the host: allocations, copies, launches",
-}
-"""What can be dumped, by option name."""
-
-STYLES = ("2024", "head", "json", "dot")
 
 _NVFUSER = {
     "segmented_fusion": "segmented-fusion",
@@ -47,32 +32,51 @@ _NVFUSER = {
 """nvFuser's dump names that have a counterpart here."""
 
 
+_TARGET_FREE = frozenset({"fusion-ir", "preseg", "python"})
+"""What does not depend on the target."""
+
+
 @dataclass(frozen=True)
 class DumpOptions:
-    """What to print: names of KINDS, and the style of a segmented fusion."""
+    """What to print: names of DUMP_KINDS, and the style of a segmented fusion."""
 
     kinds: tuple[str, ...]
     style: str = "2024"
 
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
-    """Print the chosen dumps of every fusion of a file."""
-    for fusion in driver.load_all(path, compile_options.sizes):
+    """Print the chosen dumps of every fusion of a file; where there are several, each named."""
+    fusions = driver.load_all(path, compile_options.sizes)
+    for fusion in fusions:
         for kind in options.kinds:
-            sys.stdout.write(text_of(fusion, kind, compile_options, options.style))
+            targets = compile_options.targets[: 1 if kind in _TARGET_FREE else None]
+            for target in targets:
+                chosen = replace(compile_options, targets=(target,))
+                text = text_of(fusion, kind, chosen, options.style)
+                parts = [fusion.name] * (len(fusions) > 1) + [target] * (len(targets) > 1)
+                if parts and options.style != "json":
+                    mark = "#" if kind in ("preseg", "python") else "//"
+                    sys.stdout.write(f"{mark} {', '.join(parts)}\n")
+                sys.stdout.write(text)
     return 0
 
 
-def dump_for_environment(fusion: Fusion, compile_options: CompileOptions) -> None:
-    """Print what NVFUSER_DUMP asks for; FusecError lists the valid names for an unknown one."""
-    wanted = environment("NVFUSER_DUMP")
-    for name in filter(None, (n.strip() for n in (wanted or "").split(","))):
-        base = name.split("(")[0]
-        if base not in _NVFUSER:
+def environment_kinds() -> list[str]:
+    """Return the dumps that NVFUSER_DUMP names; FusecError lists the valid names."""
+    named = (n.strip().split("(")[0] for n in (environment("NVFUSER_DUMP") or "").split(","))
+    names = [n for n in named if n]
+    for name in names:
+        if name not in _NVFUSER:
             raise FusecError(
-                f"NVFUSER_DUMP: unknown name `{base}`", help="one of " + ", ".join(sorted(_NVFUSER))
+                f"NVFUSER_DUMP: unknown name `{name}`", help="one of " + ", ".join(sorted(_NVFUSER))
             )
-        kind = _NVFUSER[base]
+    return names
+
+
+def dump_for_environment(fusion: Fusion, compile_options: CompileOptions) -> None:
+    """Print what NVFUSER_DUMP asks for."""
+    for name in environment_kinds():
+        kind = _NVFUSER[name]
         style = "2024" if kind != "dot" else "dot"
         kind = "segmented-fusion" if kind == "dot" else kind
         sys.stdout.write(text_of(fusion, kind, compile_options, style))
@@ -118,7 +122,7 @@ def _preseg(fusion: Fusion, options: CompileOptions, style: str) -> str:
 
 
 def _parameters(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    from fusec.commands.artifacts import parameters_of
+    from fusec.commands.manifest import parameters_of
 
     segmented = driver.segment(driver.optimise(fusion, options), options)
     lines: list[str] = []

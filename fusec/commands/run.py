@@ -1,29 +1,43 @@
-"""`fusec run`: random inputs or given ones, kernels on the GPU, the verdict and a table of times."""
+"""`fusec run`: random or given inputs, kernels on the GPU, the verdict and a table of times."""
 
 from __future__ import annotations
 
-import sys
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
-from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.commands.dump import dump_for_environment, environment_kinds
+from fusec.commands.job import Job, job_of_folder, job_of_fusion
+from fusec.commands.progress import working
+from fusec.commands.report import (
+    count,
+    differences,
+    load_expected,
+    no_array,
+    print_table,
+    print_times,
+    print_verdict,
+)
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
-    from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.run.measure import Timing
-    from fusec.run.verify import Verdict
+
+SUFFIXES = (".safetensors", ".npz")
 
 
 @dataclass(frozen=True)
 class RunOptions:
     """How a run is done.
 
-    device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files.
+    device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
+    times: print the time of each stage.
     """
 
     device: str = "auto"
@@ -33,179 +47,100 @@ class RunOptions:
     inputs: str | None = None
     outputs: str | None = None
     expect: str | None = None
+    times: bool = False
 
 
 @dataclass(frozen=True)
-class Job:
-    """A fusion with its program and machine code, ready to run."""
+class Place:
+    """Where a run happens: on the GPU, or by the reference alone, with the reason."""
 
-    fusion: Fusion
-    program: HostProgram
-    cubins: Mapping[str, bytes]
-    bytes_of_segment: Mapping[str, int]
-    scheduler_of_segment: Mapping[str, str]
-    timings: Mapping[str, float]
+    on_gpu: bool
+    builds: bool
+    reason: str | None = None
 
 
 def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
+    environment_kinds()  # an unknown name is told before anything runs
+    _check_files(options)
+    place = _place(options.device)
+    if Path(path).is_dir():
+        return _run_folder(Path(path), compile_options, options, place)
+    if Path(path).suffix == ".py":
+        return _run_script(path, compile_options, options, place)
+    fusion = driver.load(path, compile_options.sizes)
+    return _run_fusion(fusion, compile_options, options, place)
+
+
+def _check_files(options: RunOptions) -> None:
+    """Raise FusecError for a file that cannot be, before any work is done."""
+    for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
+        if name is not None and not Path(name).is_file():
+            what = "is a directory" if Path(name).is_dir() else "does not exist"
+            raise FusecError(f"{flag} {name}: the file {what}")
+    given = {"--inputs": options.inputs, "--outputs": options.outputs, "--expect": options.expect}
+    for flag, name in given.items():
+        if name is not None and Path(name).suffix not in SUFFIXES:
+            raise FusecError(f"{flag} {name}: neither a .safetensors nor an .npz file")
+    if options.outputs is not None:
+        folder = Path(options.outputs).absolute().parent
+        if Path(options.outputs).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise FusecError(f"--outputs {options.outputs}: cannot be written there")
+
+
+def _place(device: str) -> Place:
     from fusec.run.device import device_available
 
-    reason = None if options.device == "reference" else device_available()
-    if options.device == "cuda" and reason is not None:
+    if device == "reference":
+        return Place(on_gpu=False, builds=False)
+    reason = device_available()
+    if device == "cuda" and reason is not None:
         raise EnvironmentProblem(
             reason, help="--device auto compiles, evaluates the reference and says so"
         )
-    on_gpu = options.device != "reference" and reason is None
-    if Path(path).is_dir():
-        job = _job_of_folder(Path(path), compile_options)
-        return _run_job(job, options, on_gpu, reason)
-    if Path(path).suffix == ".py":
-        return _run_script(path, compile_options, options, on_gpu, reason)
-    fusion = driver.load(path, compile_options.sizes)
-    return _run_job(_job(fusion, compile_options, on_gpu), options, on_gpu, reason)
+    return Place(on_gpu=reason is None, builds=True, reason=reason)
 
 
-def compile_for_device(options: CompileOptions, on_gpu: bool) -> CompileOptions:
-    """Return the options with the target of the GPU at hand, where none was chosen."""
-    if not on_gpu or options.targets_given:
-        return options
-    from fusec.run.device import Device
-
-    with Device() as device:
-        target = device.facts.target
-    return options if target is None else replace(options, targets=(target.arch,))
+def _run_folder(
+    path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
+) -> int:
+    job = job_of_folder(path, compile_options, on_gpu=place.on_gpu, builds=place.builds)
+    inputs, sizes = _inputs(job.fusion, options)
+    return _run_job(job, inputs, sizes, options, place)[0]
 
 
-def _job(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
-    options = compile_for_device(options, on_gpu)
-    compiled = driver.compile_fusion(fusion, options, progress=_progress())
-    segments = compiled.planned.segmented.segments
-    cubins = {name: a.cubin for (name, arch), a in compiled.artifacts.items() if arch == options.target}
-    return Job(
-        fusion,
-        compiled.program,
-        cubins,
-        {s.name: s.estimate.bytes if s.estimate else 0 for s in segments},
-        {s.name: s.scheduler for s in segments},
-        compiled.planned.timings.seconds,
-    )
+def _run_fusion(
+    fusion: Fusion, compile_options: CompileOptions, options: RunOptions, place: Place
+) -> int:
+    dump_for_environment(fusion, compile_options)
+    inputs, sizes = _inputs(fusion, options)
+    for name, size in compile_options.sizes.items():
+        if sizes.get(name, size) != size:
+            raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
+    fusion = _at(fusion, sizes)
+    job = _job(fusion, compile_options, place)
+    return _run_job(job, inputs, sizes, options, place)[0]
 
 
-def _job_of_folder(folder: Path, options: CompileOptions) -> Job:
-    from fusec.commands.artifacts import read_folder
-    from fusec.run.build import Source, build
-
-    read = read_folder(folder)
-    if options.sizes:
-        raise FusecError("--set has no effect on a compiled folder", help="run the fusion file")
-    for name in read.edited:
-        print(f"note: kernels/{name}.cu was edited since it was compiled", file=sys.stderr)
-    target = options.target if options.targets_given else read.manifest["targets"][0]
-    sources = [Source(name, text) for name, text in read.sources.items()]
-    artifacts = build(sources, [target])
-    segments = read.manifest["segments"]
-    return Job(
-        read.fusion,
-        read.program,
-        {name: a.cubin for (name, _), a in artifacts.items()},
-        {s["name"]: int(s["bytes"]) for s in segments},
-        {s["name"]: str(s["scheduler"]) for s in segments},
-        {},
-    )
+def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return the fusion with the sizes of its inputs as defaults: plans are made for them."""
+    return replace(fusion, dims=tuple(replace(d, default=sizes[d.name]) for d in fusion.dims))
 
 
-def _progress() -> Any:
-    if not sys.stderr.isatty():
-        return None
-
-    def show(artifact: Any, done: int, total: int) -> None:
-        end = "\n" if done == total else "\r"
-        print(f"built {done}/{total} {artifact.name:<60.60}", end=end, file=sys.stderr)
-
-    return show
+def _job(fusion: Fusion, compile_options: CompileOptions, place: Place) -> Job:
+    if place.builds:
+        return job_of_fusion(fusion, compile_options, place.on_gpu)
+    return Job(fusion, None, {}, "", {}, {})
 
 
-def _run_job(job: Job, options: RunOptions, on_gpu: bool, reason: str | None) -> int:
+def _inputs(fusion: Fusion, options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
     from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
 
-    fusion = job.fusion
-    if options.inputs is not None:
-        inputs = _load_inputs(fusion, options.inputs)
-        sizes = bind_sizes(fusion, inputs)
-    else:
+    if options.inputs is None:
         sizes = choose_sizes(fusion)
-        inputs = random_inputs(fusion, sizes, options.seed)
-    if not on_gpu:
-        return _reference_only(job, inputs, sizes, options, reason)
-    outputs, timing, device_text, share = _execute(job, inputs, sizes, options)
-    verdict = _judge(fusion, sizes, inputs, outputs, options)
-    _report(job, timing, verdict, device_text, share)
-    if options.outputs is not None:
-        from fusec.run.arrays import save_arrays
-
-        save_arrays(options.outputs, outputs)
-    return 0 if verdict is None or verdict.ok else 1
-
-
-def _execute(
-    job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
-) -> tuple[dict[str, Any], Timing | None, str, Any]:
-    from fusec.run.device import Device
-    from fusec.run.execute import Executable
-    from fusec.run.measure import measure
-
-    with Device() as device:
-        executable = Executable(device, job.program, job.cubins)
-        with executable.bind(inputs, sizes) as bound:
-            bound.reset()
-            bound.run()
-            outputs = bound.outputs()
-            timing = measure(bound, options.repeats) if options.repeats else None
-        bandwidth = device.facts.bandwidth
-        text = device.facts.text()
-    return outputs, timing, text, bandwidth
-
-
-def _judge(
-    fusion: Fusion,
-    sizes: Mapping[str, int],
-    inputs: Mapping[str, Any],
-    outputs: Mapping[str, Any],
-    options: RunOptions,
-) -> Verdict | None:
-    from fusec.run.verify import compare
-
-    if options.expect is not None:
-        _compare_expected(fusion, outputs, options.expect)
-    if not options.verify:
-        return None
-    return compare(fusion, sizes, inputs, outputs, seed=options.seed)
-
-
-def _compare_expected(fusion: Fusion, outputs: Mapping[str, Any], path: str) -> None:
-    import numpy as np
-
-    from fusec.run.arrays import as_declared, load_arrays
-
-    expected = load_arrays(path)
-    for output in fusion.outputs:
-        value = output.value
-        if value.name not in expected:
-            raise FusecError(f"`{path}` has no array `{value.name}`")
-        wanted = as_declared(value.name, expected[value.name], value.dtype).astype(np.float64)
-        found = outputs[value.name].astype(np.float64)
-        if wanted.shape != found.shape:
-            raise FusecError(f"`{value.name}` has shape {found.shape}, expected {wanted.shape}")
-        roundoff = max(value.dtype.epsilon, 2.0**-24)
-        close = np.isclose(found, wanted, rtol=8 * roundoff, atol=8 * roundoff, equal_nan=True)
-        if not close.all():
-            at = tuple(int(i) for i in np.argwhere(~close)[0])
-            error = FusecError(
-                f"`{value.name}` differs from `{path}` at {list(at)}: {found[at]} against {wanted[at]}"
-            )
-            error.exit_code = 1  # pyright: ignore[reportAttributeAccessIssue]
-            raise error
+        return random_inputs(fusion, sizes, options.seed), sizes
+    inputs = _load_inputs(fusion, options.inputs)
+    return inputs, bind_sizes(fusion, inputs)
 
 
 def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
@@ -216,106 +151,142 @@ def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
     for entry in fusion.inputs:
         name = entry.value.name
         if name in arrays:
-            inputs[name] = as_declared(name, arrays[name], entry.value.dtype)
+            array = as_declared(name, arrays[name], entry.value.dtype)
+            inputs[name] = array.item() if entry.value.is_scalar and not array.shape else array
         elif entry.default is None:
-            raise FusecError(f"`{path}` has no array `{name}`")
+            raise no_array(path, name, arrays)
     return inputs
 
 
-def _reference_only(
-    job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions, reason: str | None
-) -> int:
-    from fusec.ir.evaluate import evaluate
+def _run_job(
+    job: Job,
+    inputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    options: RunOptions,
+    place: Place,
+) -> tuple[int, dict[str, Any]]:
+    """Run, print, compare and save; return the exit code and the outputs."""
+    from fusec.run.arrays import save_arrays
 
-    outputs = evaluate(job.fusion, inputs, sizes)
+    fusion, right = job.fusion, True
+    seconds = dict(job.seconds)
+    start = perf_counter()
+    expected = None if options.expect is None else load_expected(fusion, options.expect)
+    if place.on_gpu:
+        outputs, timing, device, bandwidth = _execute(job, inputs, sizes, options)
+        seconds["run"] = perf_counter() - start
+        if timing is not None:
+            print_table(job, timing, device, bandwidth)
+        if options.verify:
+            start = perf_counter()
+            right = _verify(job, inputs, sizes, outputs, options)
+            seconds["verify"] = perf_counter() - start
+    else:
+        with working("evaluating the reference"):
+            outputs = driver.reference(fusion, inputs, sizes)
+        seconds["reference"] = perf_counter() - start
+        _print_reference(job, place)
     if options.outputs is not None:
-        from fusec.run.arrays import save_arrays
+        save_arrays(options.outputs, outputs)
+    if expected is not None:
+        assert options.expect is not None
+        lines = differences(fusion, outputs, expected, options.expect)
+        print("\n".join(lines) if lines else f"as in {options.expect}")
+        right = right and not lines
+    if options.times:
+        print_times(seconds)
+    return 0 if right else 1, outputs
 
-        typed = {
-            o.value.name: outputs[o.value.name].astype(o.value.dtype.numpy) for o in job.fusion.outputs
-        }
-        save_arrays(options.outputs, typed)
-    print(f"{job.fusion.name}: {len(job.program.launches)} kernels, reference evaluated")
+
+def _print_reference(job: Job, place: Place) -> None:
+    built = "" if job.program is None else (
+        f"{count(len(job.program.launches), 'kernel')} built for {job.target}, "
+    )  # fmt: skip
+    print(f"{job.fusion.name}: {built}reference evaluated")
     for output in job.fusion.outputs:
         print(f"  {output.value.name}: {output.value.type}")
-    print("not verified on a GPU" + (f": {reason}" if reason else ""))
-    return 0
+    print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
 
 
-def _report(
-    job: Job, timing: Timing | None, verdict: Verdict | None, device: str, bandwidth: float
-) -> None:
-    if timing is not None:
-        rows = [("kernel", "scheduler", "time", "bytes", "GB/s", "of bandwidth")]
-        for kernel in timing.kernels:
-            moved = job.bytes_of_segment.get(kernel.segment, 0)
-            rate = moved / kernel.seconds if kernel.seconds else 0.0
-            scheduler = job.scheduler_of_segment.get(kernel.segment, "")
-            rows.append(
-                (kernel.kernel, scheduler, f"{kernel.seconds * 1e6:.1f} us", _size(moved),
-                 f"{rate / 1e9:.0f}", f"{100 * rate / bandwidth:.0f} %")
-            )  # fmt: skip
-        widths = [max(len(r[k]) for r in rows) for k in range(len(rows[0]))]
-        for row in rows:
-            cells = [c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(zip(row, widths, strict=True))]
-            print("  ".join(cells).rstrip())
-        print(f"total {timing.seconds * 1e6:.1f} us, median of {timing.repeats} runs with a cold L2, on {device}")
-    if verdict is not None:
-        print(verdict.text())
-        if not verdict.ok:
-            for output in verdict.outputs:
-                if not output.ok:
-                    print(f"  `{output.name}` is made by {_origin(job, output.name)}")
+def _execute(
+    job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
+) -> tuple[dict[str, Any], Timing | None, str, float]:
+    from fusec.run.device import Device
+    from fusec.run.execute import Executable
+    from fusec.run.measure import measure
+
+    assert job.program is not None
+    try:
+        with Device() as device:
+            executable = Executable(device, job.program, job.cubins)
+            with executable.bind(inputs, sizes) as bound:
+                bound.reset()
+                bound.run()
+                outputs = bound.outputs()
+                timing = measure(bound, options.repeats) if options.repeats else None
+            return outputs, timing, device.facts.text(), device.facts.bandwidth
+    except InternalError as error:
+        if not job.edited:
+            raise
+        raise FusecError(
+            error.diagnostic.message,
+            notes=[*error.diagnostic.notes, f"edited: {', '.join(job.edited)}"],
+            help="undo the edit, or compile the fusion again into another folder",
+        ) from None
 
 
-def _origin(job: Job, name: str) -> str:
-    for launch in reversed(job.program.launches):
-        if name in launch.written:
-            scheduler = job.scheduler_of_segment.get(launch.segment, "?")
-            return f"segment {launch.segment} ({scheduler}), kernel {launch.kernel}"
-    return "no kernel: it is a view"
+def _verify(
+    job: Job,
+    inputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    outputs: Mapping[str, Any],
+    options: RunOptions,
+) -> bool:
+    from fusec.run.verify import compare
 
-
-def _size(count: int) -> str:
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.4g} {unit}"
-        count = count / 1024  # pyright: ignore[reportAssignmentType]
-    return f"{count:.4g} GiB"
+    with working("comparing with the reference"):
+        verdict = compare(job.fusion, sizes, inputs, outputs, seed=options.seed)
+    print_verdict(job, verdict)
+    return verdict.ok
 
 
 def _run_script(
-    path: str, compile_options: CompileOptions, options: RunOptions, on_gpu: bool, reason: str | None
+    path: str, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
-    """Execute a script; every fusion that it executes runs, is verified, and hands its results back."""
-    from fusec.commands.dump import dump_for_environment
-    from fusec.ir.evaluate import evaluate
+    """Execute a script; each fusion that it executes is run and verified, its results go back."""
     from fusec.parse.script import run_script
     from fusec.run.inputs import bind_sizes
 
-    codes = [0]
+    codes: list[int] = []
+    names = driver.Names()
 
     def on_fusion(fusion: Fusion, actuals: Any) -> Any:
-        fusion = driver.with_sizes(fusion, compile_options.sizes)
-        dump_for_environment(fusion, compile_options)
+        fusion = names.apart(fusion)
+        if codes and (options.outputs or options.expect or options.inputs):
+            raise FusecError(
+                f"`{path}` runs several fusions",
+                help="--inputs, --outputs and --expect take one; compile it and run the folders",
+            )
         if actuals is None:
-            codes.append(_run_job(_job(fusion, compile_options, on_gpu), options, on_gpu, reason))
+            sized = driver.with_sizes(fusion, compile_options.sizes)
+            codes.append(_run_fusion(sized, compile_options, options, place))
             return None
-        inputs = {
-            i.value.name: a.array() for i, a in zip(fusion.inputs, actuals, strict=True)
-        }
-        sizes = bind_sizes(fusion, inputs)
-        job = _job(fusion, compile_options, on_gpu)
-        if on_gpu:
-            outputs, timing, text, bandwidth = _execute(job, inputs, sizes, options)
-            verdict = _judge(fusion, sizes, inputs, outputs, options)
-            _report(job, timing, verdict, text, bandwidth)
-            codes.append(0 if verdict is None or verdict.ok else 1)
-        else:
-            outputs = evaluate(fusion, inputs, sizes)
-            print(f"{fusion.name}: {len(job.program.launches)} kernels, reference evaluated")
-            print("not verified on a GPU" + (f": {reason}" if reason else ""))
-        return [outputs[o.value.name].astype(o.value.dtype.numpy) for o in fusion.outputs]
+        if options.inputs or compile_options.sizes:
+            raise FusecError(
+                "--inputs and --set have no effect: the script gives the inputs itself",
+                help="change them in the script, or compile it and run the folder",
+            )
+        dump_for_environment(fusion, compile_options)
+        inputs = {i.value.name: a.array() for i, a in zip(fusion.inputs, actuals, strict=True)}
+        job = _job(fusion, compile_options, place)
+        code, outputs = _run_job(job, inputs, bind_sizes(fusion, inputs), options, place)
+        codes.append(code)
+        return [outputs[o.value.name] for o in fusion.outputs]
 
     run_script(path, on_fusion)
+    if not codes:
+        raise FusecError(
+            f"`{path}` defines no fusion",
+            help="write `with FusionDefinition() as fd: ...` with at least one fd.add_output",
+        )
     return max(codes)

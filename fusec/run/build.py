@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 
@@ -16,10 +16,11 @@ from fusec.run.nvrtc import Compiled, compile_cuda, compiler_version
 
 @dataclass(frozen=True)
 class Source:
-    """The CUDA text of one kernel file."""
+    """The CUDA text of one kernel file; headers: what it may include, by default fusec's own."""
 
     name: str
     text: str
+    headers: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def _result(future: Future[Artifact], futures: dict[tuple[str, str], Future[Arti
 def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache) -> Artifact:
     """Return one artifact, from the cache or from NVRTC."""
     start = time.perf_counter()
-    headers = headers_for(source.text)
+    headers = headers_for(source.text, source.headers)
     compiler = compiler_version()
     key = entry_key(
         source=source.text,

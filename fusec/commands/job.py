@@ -1,0 +1,124 @@
+"""What a run needs: a fusion with its host program and machine code, from a file or folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusec import driver
+from fusec.commands.folder import FolderKernel, FolderPlan, read_folder
+from fusec.commands.progress import build_progress
+from fusec.diagnostics import FusecError, Span
+from fusec.options import CompileOptions
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.graph import Fusion
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fusion with its program and machine code, ready to run; no program for the reference alone.
+
+    segments: scheduler and bytes by name; seconds: the time of each stage so far; edited: the
+    kernels whose text somebody changed after it was compiled.
+    """
+
+    fusion: Fusion
+    program: HostProgram | None
+    cubins: Mapping[str, bytes]
+    target: str
+    segments: Mapping[str, tuple[str, int]]
+    seconds: Mapping[str, float]
+    edited: tuple[str, ...] = ()
+
+
+def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
+    """Return a fusion compiled for the GPU at hand, or for the target of the options."""
+    options = _for_device(options, on_gpu)
+    with build_progress() as progress:
+        compiled = driver.compile_fusion(fusion, options, progress)
+    return Job(
+        fusion,
+        compiled.program,
+        compiled.cubins(options.target),
+        options.target,
+        {
+            s.name: (s.scheduler, s.estimate.bytes if s.estimate else 0)
+            for s in compiled.planned.segmented.segments
+        },
+        compiled.planned.timings.seconds,
+    )
+
+
+def _for_device(options: CompileOptions, on_gpu: bool) -> CompileOptions:
+    if not on_gpu or options.targets_given:
+        return options
+    from fusec.run.device import Device
+
+    with Device() as device:
+        return driver.for_device(options, device.facts)
+
+
+def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: bool) -> Job:
+    """Return a compiled folder's fusion: its machine code, built anew for what was edited."""
+    if options.sizes or options.without or options.stop_after:
+        raise FusecError(
+            "--set, --without and --stop-after have no effect on a compiled folder",
+            help="compile the fusion with them, or run the fusion file",
+        )
+    folder = read_folder(path)
+    for name in folder.edited:
+        print(f"edited since it was compiled: {path / name}")
+    if not builds:
+        return Job(folder.fusion, None, {}, "", {}, {})
+    options = _for_device(options, on_gpu)
+    chosen = on_gpu or options.targets_given
+    target = options.target if chosen else folder.plans[0].targets[0]
+    plan = folder.plan_for(target)
+    cubins = _cubins(plan, target, options)
+    edited = tuple(k.name for k in plan.kernels if k.edited)
+    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited)
+
+
+def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str, bytes]:
+    """Return machine code for `target`: as it lies there, or built from the text there."""
+    from fusec.run.build import Source, build
+    from fusec.run.cache import Cache
+    from fusec.run.nvrtc import CompileError
+
+    stale = {k.name: k for k in plan.kernels if k.edited or target not in k.cubins}
+    sources = [Source(k.name, k.text, k.headers) for k in stale.values()]
+    cache = None if options.use_cache else Cache(None)
+    try:
+        with build_progress() as progress:
+            built = build(sources, [target], options.jobs, cache=cache, progress=progress)
+    except CompileError as error:
+        failed = error.diagnostic.span.file.removesuffix(".cu") if error.diagnostic.span else ""
+        edited = [stale[failed]] if failed in stale else list(stale.values())
+        if not any(k.edited for k in edited):
+            raise
+        raise _broken_edit(edited, error.diagnostic.span, error.log) from None
+    fresh = {name: artifact.cubin for (name, _), artifact in built.items()}
+    for name, cubin in fresh.items():
+        if f".text.{name}\0".encode() not in cubin:
+            raise FusecError(
+                f"`{stale[name].path}` no longer defines the kernel `{name}`",
+                help=f'keep `extern "C" __global__ void {name}(...)`',
+            )
+    return {k.name: fresh[k.name] if k.name in fresh else k.cubins[target] for k in plan.kernels}
+
+
+def _broken_edit(kernels: list[FolderKernel], span: Span | None, log: str) -> FusecError:
+    """Return what NVRTC says about a text that the user edited, at its place in the folder."""
+    path = str(kernels[0].path)
+    if span is not None:
+        span = Span(path, span.line, span.column, span.width, span.text)
+    return FusecError(
+        f"`{path}` does not compile as it was edited",
+        span=span,
+        notes=log.splitlines()[:40],
+        help="mend the text, or compile the fusion again into another folder",
+    )

@@ -1,0 +1,129 @@
+"""What a run prints: the table of kernels, the verdict, differences from expected outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fusec.commands.job import Job
+from fusec.diagnostics import FusecError
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion
+    from fusec.run.measure import Timing
+    from fusec.run.verify import Verdict
+
+HEADINGS = ("kernel", "scheduler", "time", "bytes", "GB/s", "of bandwidth")
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 kernel`, `2 kernels`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def print_times(seconds: Mapping[str, float]) -> None:
+    """Print the time of each stage."""
+    for stage, time in seconds.items():
+        print(f"  {stage:<9} {time * 1e3:8.1f} ms")
+
+
+def print_table(job: Job, timing: Timing, device: str, bandwidth: float) -> None:
+    """Print each kernel's time, the bytes it must move, and its share of the bandwidth."""
+    rows: list[tuple[str, ...]] = [HEADINGS]
+    for kernel in timing.kernels:
+        scheduler, moved = job.segments.get(kernel.segment, ("", 0))
+        rate = moved / kernel.seconds if kernel.seconds else 0.0
+        share = f"{100 * rate / bandwidth:.0f} %"
+        time = f"{kernel.seconds * 1e6:.1f} us"
+        rows.append((kernel.kernel, scheduler, time, size_text(moved), f"{rate / 1e9:.0f}", share))
+    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
+    for row in rows:
+        cells = zip(row, widths, strict=True)
+        aligned = (c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(cells))
+        print("  ".join(aligned).rstrip())
+    print(
+        f"total {timing.seconds * 1e6:.1f} us, median of {timing.repeats} runs with a cold L2, "
+        f"on {device}"
+    )
+
+
+def print_verdict(job: Job, verdict: Verdict) -> None:
+    """Print the verdict, and for each wrong output where it was made."""
+    print(verdict.text())
+    for output in verdict.outputs:
+        if not output.ok:
+            print(f"  `{output.name}` is made by {origin(job, output.name)}")
+
+
+def origin(job: Job, name: str) -> str:
+    """Return the segment and kernel that write an output."""
+    from fusec.hostir.program import Alias
+
+    if job.program is None:
+        return "the reference"
+    # What is a view of another buffer is written under that one's name.
+    of = {i.buffer: i.of for i in job.program.instructions if isinstance(i, Alias)}
+    names = {name}
+    while name in of:
+        name = of[name]
+        names.add(name)
+    for launch in reversed(job.program.launches):
+        if names & {*launch.written}:
+            scheduler, _ = job.segments.get(launch.segment, ("?", 0))
+            return f"segment {launch.segment} ({scheduler}), kernel {launch.kernel}"
+    return "no kernel: it is a view of an input"
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.4g} {unit}"
+        size /= 1024
+    return f"{size:.4g} GiB"
+
+
+def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
+    """Return the outputs in a file by name; FusecError where one is missing or of another type."""
+    from fusec.run.arrays import as_declared, load_arrays
+
+    arrays = load_arrays(path)
+    for output in fusion.outputs:
+        if output.value.name not in arrays:
+            raise no_array(path, output.value.name, arrays)
+    values = (o.value for o in fusion.outputs)
+    return {v.name: as_declared(v.name, arrays[v.name], v.dtype) for v in values}
+
+
+def no_array(path: str, name: str, arrays: Mapping[str, Any]) -> FusecError:
+    """Return the error that says what a file has instead."""
+    return FusecError(
+        f"`{path}` has no array `{name}`", help=f"it has {', '.join(sorted(arrays)) or 'none'}"
+    )
+
+
+def differences(
+    fusion: Fusion, outputs: Mapping[str, Any], expected: Mapping[str, Any], path: str
+) -> list[str]:
+    """Return a line for each output that differs from what was expected, none where all agree."""
+    import numpy as np
+
+    lines: list[str] = []
+    for output in fusion.outputs:
+        name, dtype = output.value.name, output.value.dtype
+        wide = np.complex128 if dtype.kind == "complex" else np.float64
+        found, wanted = outputs[name].astype(wide), expected[name].astype(wide)
+        if found.shape != wanted.shape:
+            shapes = f"{list(found.shape)}, in `{path}` {list(wanted.shape)}"
+            lines.append(f"{name}: has shape {shapes}")
+            continue
+        # Made by other kernels, or on another machine: some units of the type's own precision.
+        slack = 8 * max(dtype.epsilon, 2.0**-24) if dtype.is_float else 0.0
+        close = np.isclose(found, wanted, rtol=slack, atol=slack, equal_nan=True)
+        if not close.all():
+            at = tuple(int(i) for i in np.argwhere(~close)[0])
+            wrong = f"{int((~close).sum())} of {close.size} elements differ from `{path}`"
+            lines.append(
+                f"{name}: {wrong}, first at {list(at)}: {found[at]:g}, there {wanted[at]:g}"
+            )
+    return lines
