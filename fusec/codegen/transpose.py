@@ -112,7 +112,7 @@ def _reader(
     )  # fmt: skip
     step = lane if p.read_width > 1 else chunk
     tiles: list[Tile] = []
-    for load in tiled_loads(crossing, lowering, step):
+    for load in tiled_loads(lowering, step, column):
         text = emitter.load_vector(load, 0)
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
         tiles.append(Tile(name, storage_type(load.dtype), text))
@@ -135,7 +135,7 @@ def _writer(
         aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
-    for tile, load in zip(tiles, tiled_loads(crossing, lowering, line), strict=True):
+    for tile, load in zip(tiles, tiled_loads(lowering, line, chunk), strict=True):
         emitter.cached[load] = f"{tile.name}[tile_line][tile_column + {element}]"
     emitter.count(s.instance for s in plans)
     for store in plans:

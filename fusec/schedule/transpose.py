@@ -180,14 +180,17 @@ def tile_side(fusion: Fusion) -> int:
     return 64 if smallest <= 2 else 32
 
 
-def tiled_loads(crossing: Crossing, lowering: Lowering, step: Var) -> list[Instance]:
+def tiled_loads(lowering: Lowering, step: Var, across: Var) -> list[Instance]:
     """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's
-    variable.
+    variable, and not the same for all columns, over which `across` runs.
     """
     found = {
         i
         for i in lowering.made.values()
-        if i.kind == "load" and i.address is not None and i.address.coefficient(step) == 1
+        if i.kind == "load"
+        and i.address is not None
+        and i.address.coefficient(step) == 1
+        and i.address.coefficient(across) != 0
     }
     return sorted(found, key=lambda i: (i.name, str(i.address)))
 
@@ -229,12 +232,12 @@ def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
 
 
 def _reads(crossing: Crossing, width: int, facts: Facts) -> bool:
-    lowering, (_, _, lane) = read_lowering(crossing, width)
+    lowering, (column, _, lane) = read_lowering(crossing, width)
     if not facts.multiple(crossing.line.extent, width):
         return False
     for output in crossing.fusion.outputs:
         lowering.at_home(output.value)
-    loads = tiled_loads(crossing, lowering, lane)
+    loads = tiled_loads(lowering, lane, column)
     return bool(loads) and all(
         access_class(i.address, (), lane, width, facts) == "vector" for i in loads if i.address
     )
