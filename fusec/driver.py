@@ -88,6 +88,11 @@ def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
         return [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
     from fusec.parse import read_file
 
+    if Path(path).is_dir():
+        raise FusecError(
+            f"`{path}` is a directory, not a fusion file",
+            help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
+        )
     return [read_file(path, dict(sizes or {}))]
 
 
@@ -100,12 +105,19 @@ class Names:
 
     def apart(self, fusion: Fusion) -> Fusion:
         """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
-        name, number = fusion.name, 1
-        while name in self._taken and self._taken[name] != fusion:
+        name, number, plain = fusion.name, 1, _without_defaults(fusion)
+        while name in self._taken and self._taken[name] != plain:
             number += 1
             name = f"{fusion.name}_{number}"
-        self._taken.setdefault(name, fusion)
+        self._taken.setdefault(name, plain)
         return fusion if name == fusion.name else replace(fusion, name=name)
+
+
+def _without_defaults(fusion: Fusion) -> Fusion:
+    """Return the fusion with nothing in it of what one execution binds."""
+    dims = tuple(replace(d, default=1, multiple_of=1) for d in fusion.dims)
+    inputs = tuple(replace(i, default=None) for i in fusion.inputs)
+    return replace(fusion, dims=dims, inputs=inputs)
 
 
 def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:

@@ -115,11 +115,13 @@ def _read_manifest(folder: Path) -> dict[str, Any]:
             help="`fusec compile FILE -o DIR` makes one",
         )
     try:
-        manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        manifest: dict[str, Any] = json.loads(_text(path, path.read_bytes()))
         version = manifest["schema_version"]
     except OSError as error:
         raise FusecError(f"cannot read `{path}`: {error.strerror}") from None
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (KeyError, TypeError):
+        raise _damaged(path, ValueError("it has no schema_version")) from None
+    except (ValueError, RecursionError) as error:
         raise _damaged(path, error) from None
     if version != SCHEMA_VERSION:
         raise FusecError(

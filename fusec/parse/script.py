@@ -40,17 +40,24 @@ def run_script(path: str | Path, on_fusion: OnFusion) -> None:
 def load_script(path: str | Path) -> list[Fusion]:
     """Return the fusions that a script defines, with the sizes of their first execution."""
     with session.recording(lambda fusion, actuals: None) as made:
-        _execute(str(path))
+        stopped = _execute(str(path))
         fusions = [d.executed_as or d.fusion() for d in made.definitions if d.is_complete]
     if not fusions:
         raise FusecError(
             f"`{path}` defines no fusion",
             help="write `with FusionDefinition() as fd: ...` with at least one fd.add_output",
         )
+    if stopped is not None:
+        print(
+            f"note: `{path}` is read up to line {stopped.line}, which uses results; "
+            "`fusec run` executes all of it",
+            file=sys.stderr,
+        )
     return fusions
 
 
-def _execute(name: str) -> None:
+def _execute(name: str) -> Span | None:
+    """Execute a script; return where it asked for results that nobody computed, else None."""
     text = source_of_file(name).text
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     try:
@@ -63,8 +70,8 @@ def _execute(name: str) -> None:
     with _as_main(module, name):
         try:
             exec(code, module.__dict__)
-        except StopRecording:
-            return
+        except StopRecording as stop:
+            return _script_span(stop.__traceback__)
         except SystemExit as error:
             if error.code not in (None, 0):
                 raise FusecError(f"`{name}` exits with {error.code!r}") from None
@@ -73,6 +80,8 @@ def _execute(name: str) -> None:
         except Exception as error:
             if not _is_check_of_nothing(error):
                 raise _script_error(error) from None
+            return _script_span(error.__traceback__)
+    return None
 
 
 def _builtins_with_standin() -> dict[str, Any]:

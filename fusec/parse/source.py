@@ -68,7 +68,8 @@ def source_of_text(text: str, file: str) -> Source:
             raise FusecError(f"`{file}` is a binary file, not a fusion file")
         raise FusecError(f"control character {code}", span=source.span(found.start()))
     if not source.text.strip():
-        raise FusecError(f"`{file}` is empty", help="a fusion file begins with `fusion: name`")
+        begin = "`from fusec import FusionDefinition`" if file.endswith(".py") else "`fusion: name`"
+        raise FusecError(f"`{file}` is empty", help=f"a fusion file begins with {begin}")
     return source
 
 
