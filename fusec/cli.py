@@ -263,6 +263,8 @@ def run_main(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InternalError as error:
+        if environment("FUSEC_TRACEBACK"):
+            raise
         click.echo(f"{error.render()}\n{_reproduction(arguments)}", err=True)
         return error.exit_code
     except FusecError as error:
@@ -274,7 +276,8 @@ def run_main(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("interrupted", err=True)
         return 130
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit):
+        # Whoever read the output has enough of it; click itself exits then.
         _drop_output()
         return 0
     except MemoryError:

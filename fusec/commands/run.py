@@ -261,6 +261,19 @@ def _run_script(
     names = driver.Names()
 
     def on_fusion(fusion: Fusion, actuals: Any) -> Any:
+        try:
+            return run_one(fusion, actuals)
+        except MemoryError:
+            raise EnvironmentProblem("out of memory", help="smaller sizes") from None
+        except FusecError:
+            raise
+        except Exception as error:
+            # Else it would count as an error of the script, through which it passes.
+            raise InternalError(
+                f"{type(error).__name__}: {error}", help="this is a bug in fusec; please report it"
+            ) from error
+
+    def run_one(fusion: Fusion, actuals: Any) -> Any:
         fusion = names.apart(fusion)
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
