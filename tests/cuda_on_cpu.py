@@ -11,7 +11,7 @@ import ctypes
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,13 @@ INSTRUCTIONS = {
     "cvt.f32.f16 %0, %1": "result = cpu::f16_to_float(value.bits);",
     "cvt.rn.f16.f32 %0, %1": "result.bits = cpu::float_to_f16(value);",
     "cvt.rn.bf16.f32 %0, %1": "result.bits = cpu::float_to_bf16(value);",
+    "div.full.f32 %0, %1, %2": "quotient = a / b;",
+    "ld.acquire.gpu.global.u32 %0, [%1]": "value = *flag;",
+    "st.release.gpu.global.u32 [%0], %1": "*flag = value;",
+    "atom.add.acq_rel.gpu.global.u32 %0, [%1], %2": "before = *flag; *flag += amount;",
+    "atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2": (
+        "before = *counter; *counter = before + 1 >= count ? 0 : before + 1;"
+    ),
     "max.NaN.f32 %0, %1, %2": "result = cpu::max_nan(a, b);",
     "min.NaN.f32 %0, %1, %2": "result = cpu::min_nan(a, b);",
 }
@@ -62,14 +69,14 @@ def on_host(text: str) -> str:
         "extern __shared__ __align__(16) char shared_memory[];",
         "char* shared_memory = cpu::shared;",
     )
-    return ASM.sub(lambda m: INSTRUCTIONS.get(m[1], "std::abort();"), text)
+    return ASM.sub(lambda m: INSTRUCTIONS.get(m[1], f'cpu::missing("{m[1]}");'), text)
 
 
 def host_header(name: str, text: str) -> str:
     """Return a device header for the host; fp8 conversions are left out."""
     if name == "async_copy.cuh":
         return ASYNC_COPY
-    return ASM.sub("std::abort();", text) if name == "fp8.cuh" else on_host(text)
+    return ASM.sub('cpu::missing("fp8");', text) if name == "fp8.cuh" else on_host(text)
 
 
 def run_plan(
@@ -79,8 +86,9 @@ def run_plan(
     *,
     backwards: bool = False,
     at_once: bool = False,
+    edit: Callable[[str], str] = str,
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of a plan's kernels; memory starts as 0xFF bytes."""
+    """Return the outputs of a plan's kernels, edited first; memory starts as 0xFF bytes."""
     sizes = dict(plan.fusion.hints)
     memory: dict[str, np.ndarray] = {}
     for entry in plan.fusion.inputs:
@@ -97,7 +105,7 @@ def run_plan(
         if space.init != "none":
             memory[space.name][...] = 0
     for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
-        launch(kernel, source.text, memory, inputs, sizes, folder, backwards, at_once)
+        launch(kernel, edit(source.text), memory, inputs, sizes, folder, backwards, at_once)
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)
@@ -162,15 +170,18 @@ def build(kernel: Kernel, text: str, folder: Path) -> Any:
         r"static_cast<(const )?([\w:]+)\*\*>", r"static_cast<\1\2* const*>", arguments
     )
     source = folder / f"{kernel.name}.cpp"
-    source.write_text(
+    text = (
         f'#include "{HEADER}"\n{on_host(text)}\n'
         'extern "C" void launch(void** a, const unsigned* shape, unsigned shared, int b, int o) {\n'
         f"  cpu::run(shape, shape + 3, shared, b, o, [=] {{ {kernel.name}({arguments}); }});\n}}\n"
     )
     library = source.with_suffix(".so")
-    command = [compiler, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}"]
+    if library.exists() and source.read_text() == text:
+        return ctypes.CDLL(str(library)).launch
+    source.write_text(text)
+    command = [compiler, "-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-fno-gnu-unique"]
     done = subprocess.run(
-        [*command, str(source), "-o", str(library)], capture_output=True, text=True
+        [*command, f"-I{folder}", str(source), "-o", str(library)], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     return ctypes.CDLL(str(library)).launch

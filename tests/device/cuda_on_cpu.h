@@ -92,6 +92,11 @@ static unsigned short float_to_f16(float value) {
 static float max_nan(float a, float b) { return a != a || b != b ? NAN : std::max(a, b); }
 static float min_nan(float a, float b) { return a != a || b != b ? NAN : std::min(a, b); }
 
+[[noreturn]] static void missing(const char* instruction) {
+  std::fprintf(stderr, "no stand-in for %s\n", instruction);
+  std::abort();
+}
+
 struct Copy {
   void* to;
   const void* from;
@@ -205,7 +210,6 @@ static void run_block(bool backwards) {
       swapcontext(&scheduler, &fibers[current].context);
     }
   }
-  if (block_barrier.arrived) std::abort();  // a thread left while others wait
 }
 
 static void run(const unsigned* grid, const unsigned* block, unsigned shared_bytes, bool backwards,
@@ -251,5 +255,36 @@ T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
   return same_bits<T>(
       cpu::exchange(same_bits<unsigned>(value), own - distance >= low ? own - distance : own));
 }
+static unsigned __ballot_sync(unsigned, int predicate) {
+  const unsigned warp = cpu::current / 32;
+  const unsigned count = std::min(32u, cpu::threads() - warp * 32);
+  cpu::warp_words[cpu::current] = predicate != 0;
+  cpu::wait(cpu::warp_barriers[warp], count);
+  unsigned result = 0;
+  for (unsigned i = 0; i < count; ++i) result |= cpu::warp_words[warp * 32 + i] << i;
+  cpu::wait(cpu::warp_barriers[warp], count);
+  return result;
+}
+static void __syncwarp(unsigned = 0) { __ballot_sync(0, 0); }
+static int __popc(unsigned v) { return __builtin_popcount(v); }
+static int __ffs(int v) { return __builtin_ffs(v); }
+static int __clz(int v) { return v ? __builtin_clz(v) : 32; }
+static void __nanosleep(unsigned) {
+  const unsigned own = cpu::current;
+  swapcontext(&cpu::fibers[own].context, &cpu::scheduler);
+}
+template <class T, class V>
+T atomicAdd(T* p, V v) {
+  const T before = *p;
+  *p = static_cast<T>(before + v);
+  return before;
+}
+static unsigned atomicCAS(unsigned* p, unsigned expected, unsigned v) {
+  const unsigned before = *p;
+  if (before == expected) *p = v;
+  return before;
+}
+static long long __double_as_longlong(double v) { return same_bits<long long>(v); }
+static double __longlong_as_double(long long v) { return same_bits<double>(v); }
 #undef INFINITY
 #undef NAN
