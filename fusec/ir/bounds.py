@@ -248,7 +248,7 @@ def _pointwise(
             change, doubt = _variation(node, operands, index, raw, attributes)
         bounds.append(change)
         doubts.append(doubt)
-    ulps = 0.0 if node.op.name in _EXACT else node.op.accuracy
+    ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
     terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
     bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
@@ -359,3 +359,9 @@ _RULES = {
     "factory": _exact,
     "scalar": _exact,
 }
+
+
+def _accuracy(node: Node) -> float:
+    """Return the declared error of an operation in the type that it computes in."""
+    wide = node.op.accuracy_f64 is not None and "f64" in {d.name for d in node.compute_dtypes}
+    return node.op.accuracy_f64 if wide and node.op.accuracy_f64 else node.op.accuracy

@@ -22,6 +22,8 @@ from fusec.ir.op import OpDef
 Array = NDArray[Any]
 Sizes = Mapping[str, int]
 
+LARGEST_FP8 = {"f8e4m3": 448.0, "f8e5m2": 57344.0}
+"""The largest finite values of the fp8 types (OCP 8-bit floating point specification)."""
 F32_OVERFLOW = float(2.0**128 - 2.0**103)
 """The least double that rounds to infinity in f32."""
 
@@ -47,6 +49,9 @@ def round_to(array: Array, dtype: DType) -> Array:
     """Return doubles rounded to the nearest values of a float type (to even)."""
     if dtype.name == "f64":
         return array
+    if dtype.name in LARGEST_FP8:
+        # Casts to fp8 saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
+        array = np.clip(array, -LARGEST_FP8[dtype.name], LARGEST_FP8[dtype.name])
     with np.errstate(all="ignore"):
         return widen(np.asarray(array).astype(dtype.numpy), dtype)
 

@@ -132,6 +132,7 @@ def pointwise(
     cost: Cost | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     accuracy: float = 1.0,
+    accuracy_f64: float | None = None,
     discontinuous: bool = False,
     commutative: bool = False,
     sizes: SizeRule | None = None,
@@ -151,7 +152,8 @@ def pointwise(
 
         return declare(
             body, "pointwise", infer=infer, compute=compute, cuda=_expressions(cuda),
-            cost=cost or Cost(), domain=domain, accuracy=accuracy, discontinuous=discontinuous,
+            cost=cost or Cost(), domain=domain, accuracy=accuracy, accuracy_f64=accuracy_f64,
+            discontinuous=discontinuous,
             commutative=commutative, promoted=dtype.promoted,
         )  # fmt: skip
 

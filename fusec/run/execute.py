@@ -31,7 +31,6 @@ ZONE = 512
 """Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""
 ZONE_BYTE = 0xA5
 POISON = 0xFF
-DEFAULT_SHARED = 48 << 10
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,8 @@ class Executable:
                 raise FusecError(f"no machine code is given for kernel `{launch.kernel}`")
             function = device.load(cubins[launch.kernel], launch.kernel)
             attributes: dict[str, int] = {}
-            if launch.shared_bytes > DEFAULT_SHARED:
+            if launch.shared_bytes:
+                # Also below 48 KiB: the kernel's static shared memory counts, too.
                 attributes["MAX_DYNAMIC_SHARED_SIZE_BYTES"] = launch.shared_bytes
             if np.prod(launch.cluster) > 8:
                 attributes["NON_PORTABLE_CLUSTER_SIZE_ALLOWED"] = 1

@@ -171,7 +171,8 @@ def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> f
     per_cta = work / (rate / target.sms) + fixed
     waves = -(-ctas // resident)
     # About half of the SMs saturate the memory.
-    moved = bytes_ / (target.bandwidth * min(1.0, 2 * min(ctas, resident) / target.sms))
+    filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
+    moved = bytes_ / (target.bandwidth * filled)
     return max(waves * per_cta, moved + fixed) + (p.splits - 1) * TURN_SECONDS
 
 
