@@ -6,14 +6,21 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, literal, storage_type
 from fusec.codegen.emit import Emitter
+from fusec.index.expression import Index, contiguous_strides, linearize, of_var
 from fusec.index.instances import Lowering
+from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
 from fusec.ir.graph import Node
 
-COMBINERS = {"sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All"}
+COMBINERS = {
+    "sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All",
+    "argmax": "ArgMax", "argmin": "ArgMin",
+}  # fmt: skip
 """Reductions that a combiner of device/combine.cuh computes."""
 VARIANCES = ("var", "var_mean", "welford")
 """Reductions that a Welford state computes."""
+POSITIONS = ("argmax", "argmin")
+"""Reductions whose state is a value and where it was found."""
 
 
 @dataclass(frozen=True)
@@ -54,23 +61,60 @@ def accumulate(
     part = emitter.names.fresh(f"{node.output.name}_part", "part")
     value = emitter.convert(tensor, dtype, phase)
     lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
-    emitter.add(phase, scope, update(node.op.name, part + lane, value, dtype))
+    if node.op.name in POSITIONS:
+        at = emitter.index(_position(lowering, node), phase)
+        kind = combiner(node.op.name, dtype)
+        line = f"{kind}::take({part}{lane}, {value}, {at});"
+        if not _in_order(lowering, node):
+            line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
+        emitter.add(phase, scope, line)
+        emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
+    else:
+        emitter.add(phase, scope, update(node.op.name, part + lane, value, dtype))
     if node.op.name in VARIANCES:
         for number, text in enumerate(_variances(node, name + lane, dtype)):
             emitter.reduced[(node, number)] = Text(text)
-    else:
+    elif node.op.name not in POSITIONS:
         emitter.reduced[(node, 0)] = Text(name + lane)
     kind = combiner(node.op.name, dtype)
-    state = f"fusec::Welford<{compute_type(dtype)}>" if node.op.name in VARIANCES else None
-    return Accumulator(
-        name, part, state or compute_type(dtype), kind, f"{kind}::identity()", _finish(node), array
-    )
+    state = _state(node.op.name, compute_type(dtype))
+    return Accumulator(name, part, state, kind, f"{kind}::identity()", _finish(node), array)
+
+
+def _position(lowering: Lowering, node: Node) -> Index:
+    """Return the row-major position of an element among those that are reduced with it."""
+    coordinates, _ = lowering.home(node.inputs[0])
+    dims: tuple[int, ...] = node.attributes["dims"]
+    extents = [node.inputs[0].shape[d] for d in dims]
+    return linearize((coordinates[d] for d in dims), contiguous_strides(extents))
+
+
+def _in_order(lowering: Lowering, node: Node) -> bool:
+    """Return whether loops over the domain's axes, in order, meet the positions in order."""
+    axes = lowering.domain.axes
+    met: list[int] = []
+    for d in node.attributes["dims"]:
+        at = lowering.domain.homes[node.inputs[0]].coordinates[d]
+        found = [k for k, axis in enumerate(axes) if at == of_var(axis) and at.variables]
+        if not found and not at.is_const:
+            return False
+        met += found
+    return met == sorted(met)
+
+
+def _state(op: str, kind: str) -> str:
+    """Return the C type of one part."""
+    if op in VARIANCES:
+        return f"fusec::Welford<{kind}>"
+    return f"fusec::Indexed<{kind}>" if op in POSITIONS else kind
 
 
 def accumulator_type(node: Node) -> DType:
     """Return the type that a reduction accumulates in: f32 for half types, f64 for f64."""
     if node.op.name in VARIANCES:
         return F64 if node.inputs[0].dtype == F64 else F32
+    if node.op.name in POSITIONS:
+        return node.inputs[0].dtype.compute
     return node.output.dtype.compute
 
 
@@ -106,6 +150,8 @@ def _variances(node: Node, state: str, dtype: DType) -> list[str]:
     else:
         correction = literal(float(node.attributes["correction"]), dtype)
         texts = [f"{state}.variance({correction})", f"{state}.mean"]
+    if product(node.inputs[0].shape[d] for d in node.attributes["dims"]) == 0:
+        texts[0 if node.op.name == "welford" else 1] = "NAN"  # the mean of nothing
     results: list[str] = []
     for text, output in zip(texts, node.outputs, strict=False):
         if output.dtype.is_half:

@@ -24,9 +24,6 @@ MEMORY_BOUND = frozenset(
 )
 """Families of operations that run on an iteration domain."""
 
-WITHOUT_KERNEL = frozenset({"argmax", "argmin"})
-"""Operations of such a family that no template computes."""
-
 INT32_MAX = 2**31 - 1
 
 
@@ -174,7 +171,7 @@ def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None
     """Return a refusal naming the first operation outside `families`, if any."""
     allowed = set(families)
     for node in fusion.nodes:
-        if node.op.family not in allowed or node.op.name in WITHOUT_KERNEL:
+        if node.op.family not in allowed:
             return Refusal("operation", f"`{node.op.name}` ({node.op.family}) is not this family's")
         for value in node.outputs:
             if (

@@ -234,7 +234,11 @@ def _blocks(oriented: Orientation, parameters: ReductionParameters) -> Dim:
 
 
 def partial_words(node: Node) -> int:
-    """Return how many numbers one partial result of a reduction holds: three for a variance."""
+    """Return how many numbers one partial result of a reduction holds: three for a variance, a
+    value and its position for argmax.
+    """
+    if node.op.name in ("argmax", "argmin"):
+        return 2
     return 3 if node.op.name in VARIANCES else 1
 
 

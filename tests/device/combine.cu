@@ -9,8 +9,19 @@ __device__ void fold(void* data) {
   values[0] = Op::combine(Op::identity(), Op::combine(values[1], values[2]));
 }
 
+template <class Op, class T>
+__device__ void find(void* data) {
+  T* values = static_cast<T*>(data);
+  auto part = Op::identity();
+  Op::take(part, values[0], 0);
+  Op::take(part, values[1], 1);
+  values[part.position()] = T(0);
+}
+
 template <class T>
 __device__ void each(void* data) {
+  find<fusec::ArgMax<T>, T>(data);
+  find<fusec::ArgMin<T>, T>(data);
   fold<fusec::Sum<T>>(data);
   fold<fusec::Prod<T>>(data);
   fold<fusec::Max<T>>(data);

@@ -81,6 +81,11 @@ template <class T>
 struct Indexed {
   T value;
   i64 index;
+  // The index; 0 where nothing beat the identity, as then all values are the same (or there are
+  // none).
+  __device__ __forceinline__ i64 position() const {
+    return index == Limits<i64>::highest() ? 0 : index;
+  }
 };
 
 template <class T>
@@ -88,6 +93,10 @@ struct ArgMax {
   using type = Indexed<T>;
   __device__ __forceinline__ static type identity() {
     return {Limits<T>::lowest(), Limits<i64>::highest()};
+  }
+  // Takes the next value of a thread, whose indices grow: only what beats the part so far.
+  __device__ __forceinline__ static void take(type& part, T value, i64 index) {
+    if (!(value <= part.value) && part.value == part.value) part = {value, index};
   }
   __device__ __forceinline__ static type combine(type a, type b) {
     const bool a_nan = a.value != a.value;
@@ -103,6 +112,10 @@ struct ArgMin {
   using type = Indexed<T>;
   __device__ __forceinline__ static type identity() {
     return {Limits<T>::highest(), Limits<i64>::highest()};
+  }
+  // Takes the next value of a thread, whose indices grow: only what beats the part so far.
+  __device__ __forceinline__ static void take(type& part, T value, i64 index) {
+    if (!(value >= part.value) && part.value == part.value) part = {value, index};
   }
   __device__ __forceinline__ static type combine(type a, type b) {
     const bool a_nan = a.value != a.value;
