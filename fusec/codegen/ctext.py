@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -61,7 +62,7 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
         if int(value) == -(2**63):
             return Text("(-9223372036854775807ll - 1)")
         return Text(f"{int(value)}{suffix}", UNARY if int(value) < 0 else PRIMARY)
-    number = float(value)
+    number = float(value) if kind.name != "f32" else _to_f32(float(value))
     if math.isnan(number):
         return Text("NAN")
     if math.isinf(number):
@@ -78,9 +79,19 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
 def _shortest(number: float, kind: DType) -> str:
     if kind.name != "f32":
         return repr(number)
-    import numpy as np
+    for digits in range(1, 10):
+        text = f"{number:.{digits}g}"
+        if _to_f32(float(text)) == number:
+            return repr(float(text))
+    raise AssertionError(f"nine digits tell {number} from its neighbours")
 
-    return str(np.float32(number))
+
+def _to_f32(number: float) -> float:
+    """Return the nearest f32; NumPy would be a third of a second to load."""
+    try:
+        return struct.unpack("f", struct.pack("f", number))[0]
+    except OverflowError:
+        return math.copysign(math.inf, number)
 
 
 def apply(template: str, arguments: Mapping[str, Text]) -> Text:
