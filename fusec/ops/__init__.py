@@ -23,6 +23,7 @@ from fusec.ops import pointwise_special as pointwise_special
 from fusec.ops import pointwise_ternary as pointwise_ternary
 from fusec.ops import pointwise_trigonometric as pointwise_trigonometric
 from fusec.ops import pointwise_unary as pointwise_unary
+from fusec.ops import random as random
 from fusec.ops import rearrange as rearrange
 from fusec.ops import reductions as reductions
 from fusec.ops import reshapes as reshapes

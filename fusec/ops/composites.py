@@ -14,6 +14,7 @@ from fusec.ops import special
 from fusec.ops.declare import Array, Axis, Dims, Shape, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
+from fusec.ops.precision import narrow, widen
 from fusec.ops.shapes import described, tensor_shape, text
 
 if TYPE_CHECKING:
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
-
-
-def _wide(builder: GraphBuilder, x: Operand) -> Operand:
-    """Return x in the type in which it is computed: half types are rounded once, at the end."""
-    dtype = dtype_of(x)
-    target = dtype.compute if dtype.is_float else F32
-    return x if dtype == target else builder.apply("cast", x, dtype=target)
-
-
-def _narrow(builder: GraphBuilder, value: Operand, like: Operand) -> Operand:
-    dtype = dtype_of(like)
-    wide = dtype_of(value) == dtype or not dtype.is_float
-    return value if wide else builder.apply("cast", value, dtype=dtype)
 
 
 def _count(builder: GraphBuilder, x: Operand, dims: Sequence[int]) -> Operand | int:
@@ -70,11 +58,11 @@ def mean(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | No
 
 
 def _expand_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:
-    wide = _wide(builder, x)
+    wide = widen(builder, x)
     shifted = builder.apply("sub", wide, builder.apply("max", wide, dims=[dim], keepdim=True))
     powers = builder.apply("exp", shifted)
     total = builder.apply("sum", powers, dims=[dim], keepdim=True)
-    return _narrow(builder, builder.apply("div", powers, total), x)
+    return narrow(builder, builder.apply("div", powers, total), x)
 
 
 @composite(expand=_expand_softmax)
@@ -85,10 +73,10 @@ def softmax(x: Array, dim: Axis) -> Array:
 
 
 def _expand_log_softmax(builder: GraphBuilder, x: Operand, dim: int) -> Operand:
-    wide = _wide(builder, x)
+    wide = widen(builder, x)
     shifted = builder.apply("sub", wide, builder.apply("max", wide, dims=[dim], keepdim=True))
     total = builder.apply("sum", builder.apply("exp", shifted), dims=[dim], keepdim=True)
-    return _narrow(builder, builder.apply("sub", shifted, builder.apply("log", total)), x)
+    return narrow(builder, builder.apply("sub", shifted, builder.apply("log", total)), x)
 
 
 @composite(expand=_expand_log_softmax)
@@ -124,7 +112,7 @@ def _expand_layer_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("layer_norm", x, norm_shape)
-    wide = _wide(builder, x)
+    wide = widen(builder, x)
     attributes = {"dims": dims, "correction": 0, "keepdim": True}
     var, mean = builder.call("var_mean", [wide], attributes)
     rstd = builder.apply("rsqrt", builder.apply("add", var, eps))
@@ -133,7 +121,7 @@ def _expand_layer_norm(
         y = builder.apply("mul", y, weight)
     if bias is not None:
         y = builder.apply("add", y, bias)
-    return _narrow(builder, y, x)
+    return narrow(builder, y, x)
 
 
 @composite(expand=_expand_layer_norm, equal=_normalized)
@@ -160,13 +148,13 @@ def _expand_rms_norm(
     norm_shape: Sequence[Dim],
 ) -> Operand:
     dims = _check_norm("rms_norm", x, norm_shape)
-    wide = _wide(builder, x)
+    wide = widen(builder, x)
     square = builder.apply("mul", wide, wide)
     mean = builder.apply("mean", square, dims=dims, keepdim=True)
     y = builder.apply("mul", wide, builder.apply("rsqrt", builder.apply("add", mean, eps)))
     if weight is not None:
         y = builder.apply("mul", y, weight)
-    return _narrow(builder, y, x)
+    return narrow(builder, y, x)
 
 
 @composite(expand=_expand_rms_norm, equal=_normalized)
@@ -184,7 +172,7 @@ _TANH_CUBE = 0.044715
 def _expand_gelu(builder: GraphBuilder, x: Operand, approximate: str) -> Operand:
     if approximate not in ("none", "tanh"):
         raise FusecError(f"`gelu`: approximate is 'none' or 'tanh', not {approximate!r}")
-    wide = _wide(builder, x)
+    wide = widen(builder, x)
     if approximate == "none":
         inner = builder.apply("erf", builder.apply("mul", wide, math.sqrt(0.5)))
     else:
@@ -192,7 +180,7 @@ def _expand_gelu(builder: GraphBuilder, x: Operand, approximate: str) -> Operand
         sum = builder.apply("add", wide, builder.apply("mul", cube, _TANH_CUBE))
         inner = builder.apply("tanh", builder.apply("mul", sum, _TANH_SCALE))
     half = builder.apply("mul", wide, 0.5)
-    return _narrow(builder, builder.apply("mul", half, builder.apply("add", inner, 1.0)), x)
+    return narrow(builder, builder.apply("mul", half, builder.apply("add", inner, 1.0)), x)
 
 
 @composite(expand=_expand_gelu)

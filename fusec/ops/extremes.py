@@ -28,10 +28,8 @@ def _found(function: Any, arg: Array, dims: Dims, keepdim: bool) -> Array:
     kept = [axis for axis in range(array.ndim) if axis not in axes]
     moved = np.transpose(array, (*kept, *axes))
     rows = moved.reshape((*moved.shape[: len(kept)], int(np.prod(moved.shape[len(kept) :]))))
-    if rows.shape[-1]:
-        positions = function(rows, axis=-1)
-    else:
-        positions = np.zeros(rows.shape[:-1], np.int64)
+    found = rows.shape[-1] > 0
+    positions = function(rows, axis=-1) if found else np.zeros(rows.shape[:-1], np.int64)
     return np.expand_dims(positions, axes) if keepdim else positions
 
 

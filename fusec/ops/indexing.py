@@ -33,9 +33,9 @@ def checked(name: str, index: Array, extent: int) -> Array:
     outside = (array < 0) | (array >= extent)
     if np.any(outside):
         place = tuple(int(i) for i in np.argwhere(outside)[0])
-        where = f" at {list(place)}" if place else ""
+        what = f"index {int(array[place])}" + (f" at {list(place)}" if place else "")
         raise FusecError(
-            f"`{name}`: index {int(array[place])}{where} is out of bounds for an extent of {extent}",
+            f"`{name}`: {what} is out of bounds for an extent of {extent}",
             help=f"expected 0 to {extent - 1}" if extent else "the tensor has no elements",
         )
     return array.astype(np.int64)

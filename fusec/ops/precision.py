@@ -1,0 +1,26 @@
+"""The types in which composites compute: half types are widened, and rounded once at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Operand
+from fusec.ops.dtypes import dtype_of
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
+
+
+def widen(builder: GraphBuilder, x: Operand) -> Operand:
+    """Return x in the type in which it is computed; integers become f32."""
+    dtype = dtype_of(x)
+    target = dtype.compute if dtype.is_float else F32
+    return x if dtype == target else builder.apply("cast", x, dtype=target)
+
+
+def narrow(builder: GraphBuilder, value: Operand, like: Operand) -> Operand:
+    """Return a result in the type of the operand `like`, if that is a float."""
+    dtype = dtype_of(like)
+    same = dtype_of(value) == dtype or not dtype.is_float
+    return value if same else builder.apply("cast", value, dtype=dtype)

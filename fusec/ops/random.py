@@ -1,0 +1,195 @@
+"""Random tensors: every element is a function of seed, offset and its own position.
+
+A call without a seed gets seed 0 and an offset of its own, counted over the calls of the fusion.
+Whatever is run, fused or computed twice, the numbers are the same.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dtype import F32, F64, I64, U64, DType
+from fusec.ir.graph import Const, Operand, Type
+from fusec.ir.op import Cost, Infer
+from fusec.ops import philox
+from fusec.ops.declare import Array, Shape, composite, operation
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.inputs import check_dtype
+from fusec.ops.lazy import np
+from fusec.ops.precision import narrow, widen
+from fusec.ops.shapes import described, tensor_shape, text
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+
+
+def _seeded(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
+    """Give a call without a seed one that no other call of the fusion has."""
+    if (slots[2] is None) != (slots[3] is None):
+        raise FusecError("rng_seed and rng_offset belong together", help="give both or neither")
+    if slots[2] is None:
+        slots[2], slots[3] = [Const(0, I64)], [Const(builder.draws, I64)]
+        builder.draws += 1
+
+
+def _canonical(operands: Operands, attributes: Attributes) -> Attributes:
+    return {"dtype": attributes["dtype"] or F32}
+
+
+def _computes(operands: Operands, result: DType) -> tuple[DType, ...]:
+    return (result.compute, result.compute, U64, U64)
+
+
+def _drawn(name: str) -> Infer:
+    def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+        shape, dtype = attributes["shape"], attributes["dtype"]
+        check_dtype(dtype)
+        if not dtype.is_float:
+            raise FusecError(f"`{name}` of {dtype}: random numbers are floats")
+        if any(e.is_const and e.value < 0 for e in shape):
+            raise FusecError(f"`{name}` of shape {text(shape)}: extents are at least 0")
+        for operand in operands[:2]:
+            if operand.type.shape is not None or not (
+                dtype_of(operand).is_float or dtype_of(operand).is_integer
+            ):
+                raise FusecError(f"`{name}` needs scalars", notes=[described([operand])])
+        for operand in operands[2:]:
+            if operand.shape or not dtype_of(operand).is_integer:
+                raise FusecError(
+                    f"seed and offset of `{name}` must be integer scalars",
+                    notes=[described([operand])],
+                )
+        return (Type(dtype, shape),)
+
+    return infer
+
+
+def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType | None) -> Array:
+    count = math.prod(shape)
+    flat = draw(int(seed), int(offset), count, double=dtype == F64)
+    return np.reshape(flat, tuple(shape))
+
+
+_CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
+_UNIFORM = _CALL.format("{minval}", "{maxval}")
+_NORMAL = _CALL.format("{mean}", "{std}")
+
+
+@operation(
+    "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
+    cuda={"f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM},
+    cost=Cost(40), accuracy=2.0,
+)  # fmt: skip
+def uniform(
+    minval: Array,
+    maxval: Array,
+    shape: Shape,
+    rng_seed: Array | None = None,
+    rng_offset: Array | None = None,
+    dtype: DType | None = None,
+) -> Array:
+    """Return numbers spread evenly from minval to before maxval; f32 without `dtype`."""
+    assert rng_seed is not None
+    assert rng_offset is not None
+    drawn = _numbers(philox.uniforms, shape, rng_seed, rng_offset, dtype)
+    return minval + drawn * (maxval - minval)
+
+
+@operation(
+    "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
+    cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
+    cost=Cost(60, 4), accuracy=8.0,
+)  # fmt: skip
+def normal(
+    mean: Array,
+    std: Array,
+    shape: Shape,
+    rng_seed: Array | None = None,
+    rng_offset: Array | None = None,
+    dtype: DType | None = None,
+) -> Array:
+    """Return numbers of a normal distribution; f32 without `dtype`."""
+    assert rng_seed is not None
+    assert rng_offset is not None
+    drawn = _numbers(philox.normals, shape, rng_seed, rng_offset, dtype)
+    return mean + drawn * std
+
+
+def _like(name: str, draw: str) -> Any:
+    def expand(
+        builder: GraphBuilder, arg: Operand, seed: Operand | None, offset: Operand | None
+    ) -> Operand:
+        shape, dtype = tensor_shape(name, arg), dtype_of(arg)
+        if not dtype.is_float:
+            raise FusecError(f"`{name}` of {dtype}: random numbers are floats")
+        return builder.apply(draw, 0.0, 1.0, shape, seed, offset, dtype=dtype)
+
+    return expand
+
+
+@composite(expand=_like("rand_like", "uniform"))
+def rand_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
+    """Return numbers from 0 to before 1 in the shape and type of `arg`."""
+    return _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
+
+
+@composite(expand=_like("randn_like", "normal"))
+def randn_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
+    """Return numbers of the standard normal distribution in the shape and type of `arg`."""
+    return _numbers(philox.normals, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
+
+
+def _keep(builder: GraphBuilder, p: Operand) -> Operand | float:
+    """Return the probability that an element stays."""
+    if not isinstance(p, Const):
+        return builder.apply("sub", 1.0, p)
+    if not 0 <= p.value.real <= 1:
+        raise FusecError(f"`dropout`: the probability {p.value} is not between 0 and 1")
+    return 1.0 - float(p.value.real)
+
+
+def kept_elements(
+    builder: GraphBuilder, x: Operand, p: Operand, seed: Operand | None, offset: Operand | None
+) -> tuple[Operand, Operand | float]:
+    """Return (which elements a dropout keeps, 1 / the probability that one stays)."""
+    keep = _keep(builder, p)
+    dtype = F64 if dtype_of(x) == F64 else F32
+    shape = tensor_shape("dropout", x)
+    drawn = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=dtype)
+    if isinstance(keep, float):
+        scale: Operand | float = 1.0 / keep if keep else 0.0
+    else:
+        scale = builder.apply("reciprocal", keep)
+    return builder.apply("lt", drawn, keep), scale
+
+
+def _expand_dropout(
+    builder: GraphBuilder, arg: Operand, p: Operand, scale: Operand | None,
+    seed: Operand | None, offset: Operand | None,
+) -> tuple[Operand, Operand]:  # fmt: skip
+    mask, usual = kept_elements(builder, arg, p, seed, offset)
+    scaled = builder.apply("mul", widen(builder, arg), usual if scale is None else scale)
+    return narrow(builder, builder.apply("where", mask, scaled, 0.0), arg), mask
+
+
+@composite(expand=_expand_dropout, results=("out", "mask"))
+def dropout(
+    arg: Array,
+    p: Array,
+    scale: Array | None = None,
+    rng_seed: Array | None = None,
+    rng_offset: Array | None = None,
+) -> Array:
+    """Return (arg with a share p of its elements set to 0 and the others scaled, the mask).
+
+    The scale is 1 / (1 - p) if it is left out.
+    """
+    drawn = _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
+    mask = drawn < 1 - p
+    return np.where(mask, arg * (1 / (1 - p) if scale is None else scale), 0.0), mask

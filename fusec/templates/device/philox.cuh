@@ -1,0 +1,93 @@
+// Philox 4x32-10: random bits as a function of (seed, offset, element), the same numbers as the
+// reference in fusec/ops/philox.py, whose comment gives the layout. An element's number is
+// uniform_f32(low, high, seed, offset, element), and so on; neighbouring elements share a block of
+// four words, which a kernel that computes several at once takes through philox() and the unit_
+// and turn_ functions.
+#pragma once
+
+#include "storage.cuh"
+
+namespace fusec {
+
+struct PhiloxWords {
+  u32 word[4];
+};
+
+// The four words of a block.
+__device__ __forceinline__ PhiloxWords philox(u64 seed, u64 offset, u64 block) {
+  u32 a = static_cast<u32>(block), b = static_cast<u32>(block >> 32);
+  u32 c = static_cast<u32>(offset), d = static_cast<u32>(offset >> 32);
+  u32 low = static_cast<u32>(seed), high = static_cast<u32>(seed >> 32);
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u64 first = static_cast<u64>(0xD2511F53u) * a;
+    const u64 second = static_cast<u64>(0xCD9E8D57u) * c;
+    a = static_cast<u32>(second >> 32) ^ b ^ low;
+    b = static_cast<u32>(second);
+    c = static_cast<u32>(first >> 32) ^ d ^ high;
+    d = static_cast<u32>(first);
+    low += 0x9E3779B9u;
+    high += 0xBB67AE85u;
+  }
+  return {a, b, c, d};
+}
+
+// The upper 24 bits of a word, or 53 of two, plus `step` steps, as a part of 1. Exact.
+__device__ __forceinline__ float unit_f32(u32 word, u32 step = 0) {
+  return static_cast<float>((word >> 8) + step) * 5.9604644775390625e-8f;
+}
+__device__ __forceinline__ double unit_f64(u32 low, u32 high, u64 step = 0) {
+  const u64 joined = static_cast<u64>(high) << 32 | low;
+  return static_cast<double>((joined >> 11) + step) * 1.1102230246251565e-16;
+}
+
+// The normal number of the even (`odd` false) or odd element of a pair from its two uniforms: the
+// first in (0, 1], the second in [0, 1).
+__device__ __forceinline__ float turn_f32(float first, float second, bool odd) {
+  const float radius = sqrtf(-2.0f * logf(first));
+  return radius * (odd ? sinpif(2.0f * second) : cospif(2.0f * second));
+}
+__device__ __forceinline__ double turn_f64(double first, double second, bool odd) {
+  const double radius = sqrt(-2.0 * log(first));
+  return radius * (odd ? sinpi(2.0 * second) : cospi(2.0 * second));
+}
+
+// A word of a block by a number known at run time, without an array in local memory.
+__device__ __forceinline__ u32 pick_word(PhiloxWords words, u32 which) {
+  const u32 left = which & 1 ? words.word[1] : words.word[0];
+  const u32 right = which & 1 ? words.word[3] : words.word[2];
+  return which & 2 ? right : left;
+}
+
+// The number of an element between low and high.
+__device__ __forceinline__ float uniform_f32(float low, float high, u64 seed, u64 offset,
+                                             u64 element) {
+  const PhiloxWords words = philox(seed, offset, element / 4);
+  return low + unit_f32(pick_word(words, element % 4)) * (high - low);
+}
+__device__ __forceinline__ double uniform_f64(double low, double high, u64 seed, u64 offset,
+                                              u64 element) {
+  const PhiloxWords words = philox(seed, offset, element / 2);
+  const u32 first = element % 2 * 2;
+  const double unit = unit_f64(pick_word(words, first), pick_word(words, first + 1));
+  return low + unit * (high - low);
+}
+
+// The number of an element of the normal distribution with this mean and standard deviation.
+__device__ __forceinline__ float normal_f32(float mean, float deviation, u64 seed, u64 offset,
+                                            u64 element) {
+  const PhiloxWords words = philox(seed, offset, element / 4);
+  const u32 first = element & 2;
+  const float unit = unit_f32(pick_word(words, first), 1);
+  const float turned = turn_f32(unit, unit_f32(pick_word(words, first + 1)), element & 1);
+  return mean + turned * deviation;
+}
+__device__ __forceinline__ double normal_f64(double mean, double deviation, u64 seed, u64 offset,
+                                             u64 element) {
+  const PhiloxWords words = philox(seed, offset, element / 2);
+  const double unit = unit_f64(words.word[0], words.word[1], 1);
+  const double turned = turn_f64(unit, unit_f64(words.word[2], words.word[3]), element & 1);
+  return mean + turned * deviation;
+}
+
+}  // namespace fusec
