@@ -159,7 +159,7 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
         return None
     blocks = min(blocks, target.threads // shape.threads)
     memory, latency = _memory_cycles(work, split), _latency(split, work, width, shape)
-    blocks = max(1, min(blocks, math.ceil(2 * latency / (memory * shape.threads_y))))
+    blocks = max(1, min(blocks, math.ceil(3 * latency / (memory * shape.threads_y))))
     slot = sum(width * i.dtype.size for i in work.ring) * shape.threads * shape.chunks
     stages, blocks = _stages(slot, blocks, target)
     if shape.row == "ring" and not stages:
