@@ -27,6 +27,9 @@ from fusec.ops import random as random
 from fusec.ops import rearrange as rearrange
 from fusec.ops import reductions as reductions
 from fusec.ops import reshapes as reshapes
+from fusec.ops import scans as scans
+from fusec.ops import scatters as scatters
+from fusec.ops import sorts as sorts
 from fusec.ops import statistics as statistics
 from fusec.ops import windows as windows
 from fusec.ops.find import find as find

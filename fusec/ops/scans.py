@@ -1,0 +1,78 @@
+"""Running sums, products and extrema along a dim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Operand, Type
+from fusec.ir.op import Cost, Infer
+from fusec.ops.declare import Array, Axis, computes_in_result, operation
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.reductions import DefaultType, widened
+from fusec.ops.shapes import described, tensor_shape
+
+
+def _own(dtype: DType) -> DType:
+    return dtype
+
+
+def _running(name: str, default: DefaultType) -> Infer:
+    def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+        shape, own = tensor_shape(name, operands[0]), dtype_of(operands[0])
+        for initial in operands[1:]:
+            if initial.shape:
+                raise FusecError(f"init of `{name}` must be a scalar", notes=[described([initial])])
+            if dtype_of(initial).is_float and not default(own).is_float:
+                raise FusecError(
+                    f"init of `{name}` is a float, its result {default(own)}",
+                    help="cast the operand, or give an integer",
+                )
+        return (Type(default(own), shape),)
+
+    return infer
+
+
+def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
+    """Return running results; `init` takes part in each of them."""
+    running = function.accumulate(arg, axis=dim)
+    return running if init is None else function(running, init)
+
+
+@operation(
+    "scan", infer=_running("cumsum", widened), compute=computes_in_result, cuda={"default": "Sum"},
+    cost=Cost(2),
+)  # fmt: skip
+def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
+    """Return init plus the sum of the elements up to each one; integers and bools in i64."""
+    return _begun(np.add, arg, dim, init)
+
+
+@operation(
+    "scan", infer=_running("cumprod", widened), compute=computes_in_result,
+    cuda={"default": "Prod"}, cost=Cost(2), domain=(0.5, 1.5),
+)  # fmt: skip
+def cumprod(arg: Array, dim: Axis, init: Array | None = None) -> Array:
+    """Return init times the product of the elements up to each one; integers and bools in i64."""
+    return _begun(np.multiply, arg, dim, init)
+
+
+@operation(
+    "scan", infer=_running("cummax", _own), compute=computes_in_result, cuda={"default": "Max"},
+    cost=Cost(2), accuracy=0.0,
+)  # fmt: skip
+def cummax(arg: Array, dim: Axis, init: Array | None = None) -> Array:
+    """Return the largest of init and the elements up to each one; NaN wins."""
+    return _begun(np.maximum, arg, dim, init)
+
+
+@operation(
+    "scan", infer=_running("cummin", _own), compute=computes_in_result, cuda={"default": "Min"},
+    cost=Cost(2), accuracy=0.0,
+)  # fmt: skip
+def cummin(arg: Array, dim: Axis, init: Array | None = None) -> Array:
+    """Return the smallest of init and the elements up to each one; NaN wins."""
+    return _begun(np.minimum, arg, dim, init)
