@@ -159,7 +159,7 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
         return None
     blocks = min(blocks, target.threads // shape.threads)
     memory, latency = _memory_cycles(work, split), _latency(split, work, width, shape)
-    blocks = max(1, min(blocks, math.ceil(3 * latency / (memory * shape.threads_y))))
+    blocks = max(1, min(blocks, math.ceil(3 * latency * shape.tiles / (memory * shape.threads_y))))
     slot = sum(width * i.dtype.size for i in work.ring) * shape.threads * shape.chunks
     stages, blocks = _stages(slot, blocks, target)
     if shape.row == "ring" and not stages:
@@ -205,7 +205,7 @@ def _memory_cycles(work: Work, split: Split) -> float:
 
 def _row_cycles(split: Split, work: Work, width: int, shape: _Shape) -> float:
     """Return roughly the cycles of an SM per row: waiting in turn, or issuing instructions."""
-    waiting = _latency(split, work, width, shape) / (shape.blocks * shape.threads_y)
+    waiting = _latency(split, work, width, shape) * shape.tiles / (shape.blocks * shape.threads_y)
     warps = shape.threads_x * shape.tiles / 32
     issuing = warps * _instructions(split, work, shape.chunks * width) / 4
     idle = max(0.0, WARPS - shape.threads * shape.blocks / 32) / (2 * WARPS)
