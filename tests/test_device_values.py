@@ -51,11 +51,11 @@ def operands(dtype: np.dtype[np.generic]) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize(("name", "dtype"), [("i32", "i4"), ("i64", "i8"), ("u8", "u1")])
 def test_integers(library: ctypes.CDLL, name: str, dtype: str) -> None:
     a, b = operands(np.dtype(dtype))
-    out = np.zeros((8, CASES), dtype)
+    out = np.zeros((10, CASES), dtype)
     call(library[f"integers_{name}"], CASES, a, b, out)
     unsigned = np.dtype(dtype.replace("i", "u"))
     exponent = (b.astype(np.uint32) % 5).astype(dtype)
-    shift = (b.astype(np.uint32) % 7).astype(unsigned)
+    shift = (b.astype(np.uint32) % 70).astype(unsigned)
     expected = [
         np.floor_divide(a, b),
         np.remainder(a, b),
@@ -65,6 +65,8 @@ def test_integers(library: ctypes.CDLL, name: str, dtype: str) -> None:
         np.sign(a),
         np.power(a, exponent),
         np.right_shift(a.view(unsigned), shift).view(dtype),
+        np.right_shift(a, shift.view(dtype)),
+        np.left_shift(a, shift.view(dtype)),
     ]
     for row, want in zip(out, expected, strict=True):
         np.testing.assert_array_equal(row, want)

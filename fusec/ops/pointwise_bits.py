@@ -25,13 +25,13 @@ def bitwise_xor(a: Array, b: Array) -> Array:
     return np.bitwise_xor(a, b)
 
 
-@pointwise(cuda="{a} << {b}", dtype=INTEGER, domain=(0, 7))
+@pointwise(cuda="fusec::left_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
 def bitwise_left_shift(a: Array, b: Array) -> Array:
-    """Shift a left by b bits, b below the width of the type."""
+    """Shift a left by b bits; from the width of the type on, nothing is left."""
     return np.left_shift(a, b)
 
 
-@pointwise(cuda="{a} >> {b}", dtype=INTEGER, domain=(0, 7))
+@pointwise(cuda="fusec::right_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
 def bitwise_right_shift(a: Array, b: Array) -> Array:
     """Shift a right by b bits, keeping its sign."""
     return np.right_shift(a, b)

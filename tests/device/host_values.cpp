@@ -51,8 +51,10 @@ static double erfcinv(double x) { return x; }
       out[5 * count + i] = fusec::sign(a[i]);                                           \
       out[6 * count + i] =                                                              \
           fusec::pow(a[i], static_cast<fusec::TYPE>(static_cast<unsigned>(b[i]) % 5u)); \
-      out[7 * count + i] = fusec::logical_right_shift(                                  \
-          a[i], static_cast<fusec::TYPE>(static_cast<unsigned>(b[i]) % 7u));            \
+      const fusec::TYPE distance = static_cast<unsigned>(b[i]) % 70u;                   \
+      out[7 * count + i] = fusec::logical_right_shift(a[i], distance);                  \
+      out[8 * count + i] = fusec::right_shift(a[i], distance);                          \
+      out[9 * count + i] = fusec::left_shift(a[i], distance);                           \
     }                                                                                   \
   }
 

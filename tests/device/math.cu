@@ -13,7 +13,8 @@ template <class T>
 __device__ void integers(void* data) {
   T* values = static_cast<T*>(data);
   values[0] = common(values[1], values[2], values[3]) + fusec::gcd(values[4], values[5]) +
-              fusec::logical_right_shift(values[6], values[7]);
+              fusec::logical_right_shift(values[6], values[7]) +
+              fusec::right_shift(values[8], values[9]) + fusec::left_shift(values[8], values[9]);
 }
 
 template <class T>

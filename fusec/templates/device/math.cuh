@@ -187,11 +187,31 @@ struct UnsignedOf<i64> {
   using type = u64;
 };
 
+// Shifts by any distance; C++ leaves those that are negative or reach the width undefined, here they
+// move out every bit.
+template <class T>
+__device__ __forceinline__ bool within_width(T distance) {
+  return static_cast<typename UnsignedOf<T>::type>(distance) < 8 * sizeof(T);
+}
+
+template <class T>
+__device__ __forceinline__ T left_shift(T value, T distance) {
+  using U = typename UnsignedOf<T>::type;
+  return within_width(distance) ? static_cast<T>(static_cast<U>(value) << distance) : T(0);
+}
+
+// Shifts in copies of the sign.
+template <class T>
+__device__ __forceinline__ T right_shift(T value, T distance) {
+  constexpr int kMost = 8 * sizeof(T) - 1;
+  return static_cast<T>(within_width(distance) ? value >> distance : value >> kMost >> 1);
+}
+
 // Shifts in zeros, whatever the sign.
 template <class T>
 __device__ __forceinline__ T logical_right_shift(T value, T distance) {
   using U = typename UnsignedOf<T>::type;
-  return static_cast<T>(static_cast<U>(value) >> distance);
+  return within_width(distance) ? static_cast<T>(static_cast<U>(value) >> distance) : T(0);
 }
 
 }  // namespace fusec
