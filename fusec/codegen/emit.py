@@ -22,7 +22,7 @@ from fusec.index.expression import Atom, Index, Loaded, Quotient, Var, index
 from fusec.index.instances import Instance
 from fusec.index.movement import Condition, Conditions
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import I32, I64, DType
+from fusec.ir.dtype import I32, I64, U64, DType
 
 _INLINE_WIDTH = 56
 
@@ -191,6 +191,8 @@ class Emitter:
                 names, instance.operands, node.compute_dtypes, strict=False
             )
         }
+        if node.op.family == "random":
+            arguments["index"] = self.convert(instance.operands[-1], U64, phase)
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
         template = _template(node.op.cuda, kind)
         text = apply(template, arguments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Loaded, Var, index, linearize
+from fusec.index.expression import Index, Loaded, Var, contiguous_strides, index, linearize
 from fusec.index.movement import (
     PULL,
     Condition,
@@ -18,7 +18,7 @@ from fusec.index.movement import (
     pull_elementwise,
 )
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import I64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 
 
@@ -110,7 +110,7 @@ class Lowering:
         node = self.fusion.producer.get(value)
         if node is None:
             return self._input(value, at, where)
-        if node.op.family == "pointwise":
+        if node.op.family in ("pointwise", "random"):
             return self._op(node, value, at, where)
         if node.op.name in PULL:
             return self._moved(node, value, at, where)
@@ -149,6 +149,8 @@ class Lowering:
 
     def _op(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         operands = tuple(self.operand(o, pull_elementwise(o, at), where) for o in node.operands)
+        if node.op.family == "random":
+            operands = (*operands, self._position(value, at))
         return Instance(
             "op",
             value.dtype,
@@ -205,6 +207,13 @@ class Lowering:
             result=node.outputs.index(value),
             variables=frozenset[Var]().union(*(c.variables for c in at)),
             depth=tensor.depth + 1,
+        )
+
+    def _position(self, value: Value, at: Coordinates) -> Instance:
+        """Return the row-major position of an element, by which its random number is drawn."""
+        position = linearize(at, contiguous_strides(value.shape))
+        return Instance(
+            "index", I64, f"{value.name}_index", address=position, variables=position.variables
         )
 
     def _iota(self, node: Node, value: Value, at: Coordinates) -> Instance:

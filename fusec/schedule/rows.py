@@ -126,7 +126,7 @@ def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[I
     again: dict[Instance, int] = {}
     for phase, each in enumerate(roots):
         for instance in _elements(each, columns, set()):
-            if instance.node is None or instance.node.op.cost.sfu == 0 or instance.kind != "op":
+            if instance.kind != "op" or not _is_dear(instance):
                 continue
             if instance in first:
                 again[instance] = first[instance]
@@ -211,3 +211,10 @@ def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
                     f"`{output.alias}` is written in place but also read at another index",
                 )
     return None
+
+
+def _is_dear(instance: Instance) -> bool:
+    """Return whether computing a value again costs more than keeping it in a register."""
+    assert instance.node is not None
+    cost = instance.node.op.cost
+    return cost.sfu > 0 or cost.flops >= 20
