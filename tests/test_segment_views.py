@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fake_schedulers import H200, everything, usual
+from fake_schedulers import H200, FakeScheduler, everything, usual
 from numpy.lib.stride_tricks import as_strided
 from segment_runs import check_structure
 
@@ -151,3 +151,12 @@ def test_reshape_strides_of_runs() -> None:
     assert reshape_strides(sizes(4, 6), sizes(12, 2), sizes(24)) == (2,)
     assert reshape_strides(sizes(4, 6), sizes(13, 2), sizes(24)) is None
     assert reshape_strides(sizes(4, 6), sizes(12, 2), sizes(3, 8)) == (16, 2)
+
+
+def test_a_view_that_nobody_takes_along_is_read_as_a_tensor() -> None:
+    fusion = fusion_of("t = reshape(x, [A, 80])", "y = sin(t)", outputs="[t, y]")
+    alone = FakeScheduler("alone", lambda s: None if len(s.nodes) == 1 else "too many nodes")
+    segmented = segment(fusion, [NoOp(), alone], H200)
+    check_structure(segmented)
+    assert [s.scheduler for s in segmented.segments] == ["no_op", "alone"]
+    assert [e.value.name for e in segmented.edges] == ["t"]

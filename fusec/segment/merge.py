@@ -13,6 +13,9 @@ from fusec.segment.segmented import Decision
 
 MayMerge = Callable[[Fusion], bool]
 Chosen = frozenset[Group]
+MARGIN = 1e-12
+"""Seconds below which prices count as equal."""
+
 Entry = tuple[float, tuple[int, ...], int, Chosen]
 
 
@@ -54,13 +57,13 @@ class Merges:
                 return "the caller forbids it"
         return None
 
-    def gain(self, chosen: Chosen) -> float:
-        """Return the seconds that a merge saves; 0 where it may not be."""
+    def gain(self, chosen: Chosen) -> float | None:
+        """Return the seconds that a merge saves; None where it may not be."""
         if len(chosen) < 2 or self.forbidden(chosen) is not None:
-            return 0.0
+            return None
         offer = self.offer(chosen)
         if not offer.accepted:
-            return 0.0
+            return None
         apart = (self.offer(frozenset({g})).seconds for g in self._ranked(chosen))
         return sum(apart) - offer.seconds
 
@@ -115,7 +118,10 @@ class Merges:
         tried.add(chosen)
         gain = self.gain(chosen)
         rank = tuple(self.partition.graph.first(g) for g in self._ranked(chosen))
-        return (-gain, rank, len(tried), chosen) if gain > 0 else None
+        # At equal price fewer segments are better; the margin is for the rounding of the sum.
+        if gain is None or gain < -MARGIN:
+            return None
+        return (-gain, rank, len(tried), chosen)
 
     def _ranked(self, chosen: Chosen) -> list[Group]:
         return sorted(chosen, key=self.partition.graph.first)

@@ -74,7 +74,7 @@ def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset
     pins = dict(pinned.groups)
     views = view_nodes(fusion, frozenset(n for g in pins for n in g))
     if views.last:
-        graph = Graph(fusion, copied | views.chain)
+        graph = Graph(fusion, copied | (views.chain - apart))
         partition = Partition(graph, singles(graph, (*pins, views.last)))
         segment = partition.fusion_of([views.last], "views")
         estimate = offers.of(segment, surroundings(partition, [views.last])).estimate

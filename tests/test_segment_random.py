@@ -1,0 +1,102 @@
+"""Segmentation of random fusions: same numbers, same rules, same result in any order."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+from dump_parser import check, parse
+from fake_schedulers import H200, FakeScheduler, everything, usual
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from segment_runs import check_structure, run_segments
+from strategies import fusions, random_inputs
+
+from fusec.ir.evaluate import evaluate
+from fusec.ir.graph import Fusion, Node
+from fusec.schedule.no_op import NoOp
+from fusec.segment.dump import segmented_fusion_text
+from fusec.segment.search import segment
+from fusec.segment.segmented import SegmentedFusion
+
+QUICK = settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
+)
+COPIED = ("cast", "broadcast", "broadcast_in_dim", "expand")
+
+
+def assert_same_numbers(fusion: Fusion, segmented: SegmentedFusion) -> None:
+    given_inputs = random_inputs(fusion)
+    expected = evaluate(fusion, given_inputs, fusion.hints)
+    found = run_segments(segmented, given_inputs)
+    for before, after in zip(fusion.outputs, segmented.fusion.outputs, strict=True):
+        np.testing.assert_array_equal(found[after.value.name], expected[before.value.name])
+
+
+def shuffled(fusion: Fusion, seed: int) -> Fusion:
+    """Return the fusion with its nodes in another order that is legal."""
+    rng = random.Random(seed)
+    waiting, done = list(fusion.nodes), {i.value for i in fusion.inputs}
+    ordered: list[Node] = []
+    while waiting:
+        node = rng.choice([n for n in waiting if all(v in done for v in n.inputs)])
+        waiting.remove(node)
+        ordered.append(node)
+        done |= set(node.outputs)
+    return fusion.with_nodes(ordered)
+
+
+def up_to(limit: int) -> list[Any]:
+    """Return schedulers that take a few nodes at a time, so that every rule of order is met."""
+
+    def because(segment: Fusion) -> str | None:
+        own = [n for n in segment.nodes if n.op.name not in COPIED]
+        return None if len(segment.nodes) <= limit or len(own) <= 1 else "too many nodes"
+
+    return [NoOp(), FakeScheduler("small", because)]
+
+
+def summary(segmented: SegmentedFusion) -> list[Any]:
+    return [
+        (s.scheduler, [repr(n) for n in s.nodes], [i.value.name for i in s.fusion.inputs])
+        for s in segmented.segments
+    ]
+
+
+@QUICK
+@given(fusions(aliases=True))
+def test_segments_compute_what_the_fusion_computes(fusion: Fusion) -> None:
+    segmented = segment(fusion, usual(), H200)
+    check_structure(segmented)
+    assert_same_numbers(fusion, segmented)
+    for style in ("2024", "head"):
+        check(parse(segmented_fusion_text(segmented, style)))
+
+
+@QUICK
+@given(fusions(aliases=True, max_steps=14), st.integers(1, 4))
+def test_small_segments_compute_what_the_fusion_computes(fusion: Fusion, limit: int) -> None:
+    segmented = segment(fusion, up_to(limit), H200)
+    check_structure(segmented)
+    assert_same_numbers(fusion, segmented)
+
+
+@QUICK
+@given(fusions(aliases=True, max_steps=14), st.integers(0, 1000), st.integers(1, 4))
+def test_the_order_of_definition_has_no_influence(fusion: Fusion, seed: int, limit: int) -> None:
+    other = shuffled(fusion, seed)
+    for schedulers in (up_to(limit), usual()):
+        first, second = (segment(f, schedulers, H200) for f in (fusion, other))
+        assert summary(first) == summary(second)
+        assert first.decisions == second.decisions
+
+
+@QUICK
+@given(fusions(aliases=True, pins=True, max_steps=14), st.booleans())
+def test_segments_around_pins(fusion: Fusion, merges: bool) -> None:
+    segmented = segment(fusion, [NoOp(), everything()], H200, may_merge=lambda _: merges)
+    check_structure(segmented)
+    assert_same_numbers(fusion, segmented)
+    for style in ("2024", "head"):
+        check(parse(segmented_fusion_text(segmented, style)))
