@@ -1,0 +1,110 @@
+"""Matrix products on a GPU: every kernel, layout and epilogue against the fp64 reference."""
+
+from __future__ import annotations
+
+import pytest
+from gpu_check import check_on_gpu
+
+from fusec.ir.dtype import BF16, F16, F32, F64, I32, DType
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.run.sass import sass
+from fusec.schedule.matmul import MatmulParameters
+
+pytestmark = pytest.mark.gpu
+
+
+def product(
+    m: int, n: int, k: int, dtype: DType = BF16, *, a_columns: bool = False, b_columns: bool = True
+) -> Fusion:
+    """Return a matrix product; `a_columns` (`b_columns`): the operand is stored transposed."""
+    builder = GraphBuilder("product")
+    rows, columns, depth = (builder.declare_dim(d, s) for d, s in zip("MNK", (m, n, k), strict=True))
+    a = builder.input("a", dtype, (depth, rows) if a_columns else (rows, depth))
+    b = builder.input("b", dtype, (columns, depth) if b_columns else (depth, columns))
+    if a_columns:
+        (a,) = builder.call("permute", [a], {"dims": (1, 0)})
+    if b_columns:
+        (b,) = builder.call("permute", [b], {"dims": (1, 0)})
+    (c,) = builder.call("matmul", [a, b], names=["c"])
+    builder.output(c)
+    return builder.finish()
+
+
+def kernel_of(checked: object) -> str:
+    """Return the kernel that the product runs in."""
+    plans = checked.compiled.planned.plans  # type: ignore[attr-defined]
+    (parameters,) = [p.parameters for p in plans if isinstance(p.parameters, MatmulParameters)]
+    return parameters.kernel
+
+
+@pytest.mark.parametrize(("a_columns", "b_columns"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+@pytest.mark.parametrize("dtype", [BF16, F16], ids=str)
+@pytest.mark.parametrize("shape", [(128, 256, 64), (1, 8, 16), (200, 136, 520), (1000, 512, 328)])
+def test_half_products(
+    shape: tuple[int, int, int], dtype: DType, a_columns: int, b_columns: int
+) -> None:
+    fusion = product(*shape, dtype, a_columns=bool(a_columns), b_columns=bool(b_columns))
+    check_on_gpu(fusion, scheduler="matmul")
+
+
+@pytest.mark.parametrize("dtype", [F32, F64, I32, BF16], ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1), (7, 13, 5), (65, 33, 129), (257, 127, 67)])
+def test_ragged_products(shape: tuple[int, int, int], dtype: DType) -> None:
+    for columns in (False, True):
+        check_on_gpu(product(*shape, dtype, b_columns=columns))
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 16), (8, 0, 16), (8, 8, 0)])
+def test_empty_products(shape: tuple[int, int, int]) -> None:
+    check_on_gpu(product(*shape))
+
+
+def test_long_k_is_summed_by_bulk_reductions_and_bitwise_the_same_in_100_runs() -> None:
+    checked = check_on_gpu(product(256, 256, 65536), repeats=100)
+    assert kernel_of(checked) == "split_k"
+    (artifact,) = checked.compiled.artifacts.values()
+    assert "UBLKRED" in sass(artifact.cubin)  # cp.reduce.async.bulk
+
+
+@pytest.mark.parametrize("shape", [(128, 128, 131072), (512, 512, 32768), (100, 72, 40000)])
+def test_split_products(shape: tuple[int, int, int]) -> None:
+    check_on_gpu(product(*shape), repeats=3)
+
+
+def linear(dtype: DType, m: int, n: int, k: int) -> Fusion:
+    builder = GraphBuilder("linear_silu")
+    x = builder.input("x", dtype, (m, k))
+    w = builder.input("w", dtype, (n, k))
+    bias = builder.input("bias", dtype, (n,))
+    residual = builder.input("residual", dtype, (m, n))
+    (y,) = builder.call("linear", [x, w, bias])
+    (y,) = builder.call("silu", [y])
+    (y,) = builder.call("add", [y, residual], names=["y"])
+    builder.output(y)
+    return builder.finish()
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
+@pytest.mark.parametrize("shape", [(256, 512, 128), (33, 72, 200)])
+def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> None:
+    check_on_gpu(linear(dtype, *shape), scheduler="matmul")
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
+@pytest.mark.parametrize(
+    ("a_shape", "b_shape"),
+    [
+        ((3, 64, 32), (3, 32, 48)),
+        ((2, 3, 40, 24), (2, 3, 24, 16)),
+        ((5, 16, 32), (32, 64)),
+        ((32,), (32, 64)),
+        ((16, 32), (32,)),
+        ((2, 1, 16, 32), (1, 3, 32, 8)),
+    ],
+)
+def test_batches_and_vectors(a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: DType) -> None:
+    builder = GraphBuilder("batched")
+    (c,) = builder.call("matmul", [builder.input("a", dtype, a_shape), builder.input("b", dtype, b_shape)])
+    builder.output(c)
+    check_on_gpu(builder.finish())
