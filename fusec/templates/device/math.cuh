@@ -187,8 +187,8 @@ struct UnsignedOf<i64> {
   using type = u64;
 };
 
-// Shifts by any distance; C++ leaves those that are negative or reach the width undefined, here they
-// move out every bit.
+// Shifts by any distance; C++ leaves those that are negative or reach the width undefined, here
+// they move out every bit.
 template <class T>
 __device__ __forceinline__ bool within_width(T distance) {
   return static_cast<typename UnsignedOf<T>::type>(distance) < 8 * sizeof(T);

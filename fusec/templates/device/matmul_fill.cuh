@@ -1,7 +1,7 @@
-// Copies one kRows x kColumns tile of a 16-bit matrix into shared memory, zeros beyond its ends. Every
-// thread of the CTA calls it, then commits the cp.async group and synchronises before reading.
-// Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps them 16-byte aligned
-// and spreads the eight rows of an ldmatrix over all banks.
+// Copies one kRows x kColumns tile of a 16-bit matrix into shared memory, zeros beyond its ends.
+// Every thread of the CTA calls it, then commits the cp.async group and synchronises before
+// reading. Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps them
+// 16-byte aligned and spreads the eight rows of an ldmatrix over all banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -19,8 +19,8 @@ __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* gl
                : "memory");
 }
 
-// `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync the
-// columns are contiguous and every row begins at a multiple of 16 bytes.
+// `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync
+// the columns are contiguous and every row begins at a multiple of 16 bytes.
 template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class Index>
 __device__ __forceinline__ void matmul_fill(T* tile, const T* matrix, Index row, Index column,
                                             Index rows, Index columns, Index row_stride,

@@ -1,7 +1,8 @@
 // The steps of a TMA + wgmma matrix product on 16-bit operands, stages of 64 elements along K.
-// An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is 128-byte
-// swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64 rows of the tile,
-// each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024 bytes.
+// An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is
+// 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
+// rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
+// bytes.
 #pragma once
 
 #include "storage.cuh"
@@ -12,8 +13,9 @@ namespace fusec {
 
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
 
-// One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth` on.
-// Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no other code.
+// One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
+// on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
+// other code.
 template <int kExtent, bool kKMajor>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
                                              Barrier* barrier, int position, int depth, int batch) {
@@ -27,8 +29,8 @@ __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMa
   }
 }
 
-// The shared-memory descriptor of the 16 elements of K from 16 * step on. Along K a K-major tile advances
-// inside its swizzled rows, any other tile by two atoms of eight rows.
+// The shared-memory descriptor of the 16 elements of K from 16 * step on. Along K a K-major tile
+// advances inside its swizzled rows, any other tile by two atoms of eight rows.
 template <bool kKMajor>
 __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int step) {
   if constexpr (kKMajor) {
@@ -38,8 +40,8 @@ __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int
   }
 }
 
-// One warpgroup: sums += A B for 64 rows of A, kTileN columns of B and the 64 elements of K of a stage.
-// Asynchronous: between wgmma_fence and wgmma_commit.
+// One warpgroup: sums += A B for 64 rows of A, kTileN columns of B and the 64 elements of K of a
+// stage. Asynchronous: between wgmma_fence and wgmma_commit.
 template <class T, int kTileN, bool kAKMajor, bool kBKMajor>
 __device__ __forceinline__ void multiply_stage(float (&sums)[kTileN / 2],
                                                const unsigned char* a_tile,

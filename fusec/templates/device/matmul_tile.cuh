@@ -1,6 +1,6 @@
-// Which output tile of a batched matrix product a CTA works on. Tiles are walked in bands of kBand tile
-// rows, column after column, so that CTAs that run together share rows of A and columns of B in the L2.
-// Every thread of a CTA may call it; `index` counts over all tiles of all batches.
+// Which output tile of a batched matrix product a CTA works on. Tiles are walked in bands of kBand
+// tile rows, column after column, so that CTAs that run together share rows of A and columns of B
+// in the L2. Every thread of a CTA may call it; `index` counts over all tiles of all batches.
 #pragma once
 
 namespace fusec {

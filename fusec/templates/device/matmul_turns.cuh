@@ -1,6 +1,6 @@
-// What a split-K product needs of its cluster: rank, barrier, and reads of a peer's shared memory (sm_90).
-// A peer's shared memory is there between two cluster_sync: one after every block has started, one
-// before any of them ends.
+// What a split-K product needs of its cluster: rank, barrier, and reads of a peer's shared memory
+// (sm_90). A peer's shared memory is there between two cluster_sync: one after every block has
+// started, one before any of them ends.
 #pragma once
 
 #include "bulk_reduce.cuh"
@@ -27,7 +27,9 @@ __device__ __forceinline__ void cluster_sync() {
 // Where `pointer` of the own block lies in block `rank`.
 __device__ __forceinline__ u32 cluster_address(const void* pointer, u32 rank) {
   u32 address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(address) : "r"(shared_address(pointer)), "r"(rank));
+  asm("mapa.shared::cluster.u32 %0, %1, %2;"
+      : "=r"(address)
+      : "r"(shared_address(pointer)), "r"(rank));
   return address;
 }
 
@@ -55,7 +57,8 @@ __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
 }
 
-// Adds sums in shared memory to those in a work buffer; complete after commit_group and wait_group<0>.
+// Adds sums in shared memory to those in a work buffer; complete after commit_group and
+// wait_group<0>.
 __device__ __forceinline__ void add_sums(float4* work, const float4* sums, u32 bytes) {
   bulk_reduce_add(&work->x, &sums->x, bytes);
 }
