@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +89,7 @@ def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
         return [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
     from fusec.parse import read_file
 
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         raise FusecError(
             f"`{path}` is a directory, not a fusion file",
             help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",

@@ -11,7 +11,7 @@ from fusec.ir.op import REQUIRED, OpDef
 
 def list_ops(name: str | None) -> int:
     """Print all operations by family, or all that is known of one."""
-    from fusec.ops import TABLE, find
+    from fusec.ops import REFUSED, TABLE, find
 
     if name is not None:
         sys.stdout.write(describe(find(name)))
@@ -23,6 +23,9 @@ def list_ops(name: str | None) -> int:
         print(f"{family}:")
         for op in ops:
             print(f"  {signature(op):<60} {op.doc.splitlines()[0]}")
+    print("refused:")
+    for refused, reason in REFUSED.items():
+        print(f"  {refused:<60} {reason}")
     return 0
 
 

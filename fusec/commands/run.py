@@ -64,7 +64,7 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
     environment_kinds()  # an unknown name is told before anything runs
     _check_files(options)
     place = _place(options.device)
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place)

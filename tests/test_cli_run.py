@@ -1,0 +1,301 @@
+"""`fusec run`: files of arrays, scripts, dumps on the way, verdicts and exit codes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from cli_tools import EXECUTED, SCRIPT, SMALL, Result, fusec, small
+from safetensors.numpy import save_file
+
+from fusec import driver
+from fusec.commands import run as run_command
+from fusec.commands.report import HEADINGS, size_text
+from fusec.diagnostics import InternalError
+from fusec.run.arrays import load_arrays
+from fusec.run.measure import KernelTime, Timing
+
+Capture = pytest.CaptureFixture[str]
+BF16 = ml_dtypes.bfloat16
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run alike with a GPU and without; `on_gpu` plays one."""
+    monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
+    monkeypatch.delenv("NVFUSER_DUMP", raising=False)
+
+
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Play a GPU that runs the reference; `wrong` is added to each output's first element."""
+    state: dict[str, Any] = {"wrong": 0.0, "runs": 0}
+
+    def execute(job: Any, inputs: Any, sizes: Any, options: Any) -> Any:
+        assert set(job.cubins) == {launch.kernel for launch in job.program.launches}
+        outputs = driver.reference(job.fusion, inputs, sizes)
+        for array in outputs.values():
+            array.reshape(-1)[0] += array.dtype.type(state["wrong"])
+        state["runs"] += 1
+        launches = job.program.launches
+        times = tuple(KernelTime(k.kernel, k.segment, 2e-6) for k in launches)
+        return outputs, Timing(3e-6, times, options.repeats), "a played GPU", 1e12
+
+    monkeypatch.setattr("fusec.run.device.device_available", lambda: None)
+    monkeypatch.setattr(run_command, "_execute", execute)
+    return state
+
+
+def run(capsys: Capture, path: Path, *options: object) -> Result:
+    return fusec(capsys, "run", path, "--target", "sm_90a", *options)
+
+
+def test_without_a_gpu_it_builds_and_says_so(tmp_path: Path, capsys: Capture) -> None:
+    done = run(capsys, small(tmp_path))
+    assert (done.code, done.err) == (0, "")
+    assert done.out == (
+        "small: 1 kernel built for sm_90a, reference evaluated\n"
+        "  y: bf16[B, H]\n"
+        "not verified on a GPU: none today\n"
+    )
+
+
+def test_the_reference_needs_no_compiler(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fusec.run.build.compile_cuda", None)
+    monkeypatch.setattr("fusec.driver.plan", None)
+    done = run(capsys, small(tmp_path), "--device", "reference")
+    assert done.code == 0
+    assert "small: reference evaluated" in done.out
+
+
+def test_the_table_and_the_verdict(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
+    done = run(capsys, small(tmp_path), "--repeat", 7)
+    assert (done.code, done.err) == (0, "")
+    heading, row, total, *verdict = done.out.splitlines()
+    assert heading.split("  ")[0] == HEADINGS[0]
+    assert "of bandwidth" in heading
+    # 2 reads and writes of bf16[8, 16] and one of f32[16] are 576 bytes, in 2 us.
+    assert row.split() == ["small_pointwise", "pointwise", "2.0", "us", "576", "B", "0", "0", "%"]
+    assert total == "total 3.0 us, median of 7 runs with a cold L2, on a played GPU"
+    assert verdict[0].startswith("verified (checked: ")
+    assert verdict[1].startswith("y: ok, max error ")
+
+
+def test_wrong_results_are_shown_with_their_origin(
+    tmp_path: Path, capsys: Capture, on_gpu: Any
+) -> None:
+    on_gpu["wrong"] = 1.0
+    done = run(capsys, small(tmp_path))
+    assert (done.code, done.err) == (1, "")
+    assert "results differ" in done.out
+    assert "y: 1 of 128 elements differ" in done.out
+    assert "\n  [0, 0]: " in done.out
+    assert "`y` is made by segment s0 (pointwise), kernel small_pointwise" in done.out
+    unchecked = run(capsys, small(tmp_path), "--no-verify")
+    assert unchecked.code == 0
+    assert "verified" not in unchecked.out
+
+
+def test_time_covers_the_run(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
+    done = run(capsys, small(tmp_path), "--time")
+    stages = [line.split()[0] for line in done.out.splitlines() if line.endswith(" ms")]
+    assert stages == ["passes", "segment", "schedule", "codegen", "build", "run", "verify"]
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+@pytest.mark.parametrize("gpu", [False, True])
+def test_outputs_are_expected_again(
+    suffix: str, gpu: bool, tmp_path: Path, capsys: Capture, request: pytest.FixtureRequest
+) -> None:
+    if gpu:
+        request.getfixturevalue("on_gpu")
+    path, saved = small(tmp_path), tmp_path / f"out.{suffix}"
+    assert run(capsys, path, "--outputs", saved).code == 0
+    kept = load_arrays(saved)
+    assert list(kept) == ["y"]
+    assert kept["y"].dtype == (np.uint16 if suffix == "npz" else BF16)
+    again = run(capsys, path, "--expect", saved)
+    assert again.code == 0
+    assert f"as in {saved}" in again.out
+    other = run(capsys, path, "--expect", saved, "--seed", 1)
+    assert (other.code, other.err) == (1, "")
+    assert f"elements differ from `{saved}`, first at [0, 0]: " in other.out
+    shape = run(capsys, path, "--expect", saved, "--set", "B=4")
+    assert shape.code == 1
+    assert f"y: has shape [4, 16], in `{saved}` [8, 16]" in shape.out
+
+
+def save_inputs(folder: Path, suffix: str, **changes: Any) -> tuple[Path, dict[str, Any]]:
+    arrays: dict[str, Any] = {
+        "x": np.linspace(-1, 1, 60).reshape(3, 20).astype(BF16),
+        "w": np.linspace(0, 1, 20, dtype=np.float32),
+        "s": np.asarray(0.5, np.float32),
+        **changes,
+    }
+    arrays = {k: v for k, v in arrays.items() if v is not None}
+    path = folder / f"in.{suffix}"
+    if suffix == "npz":
+        plain = {k: v.view(np.uint16) if v.dtype == BF16 else v for k, v in arrays.items()}
+        np.savez(path, **plain)
+    else:
+        save_file(arrays, path)
+    return path, arrays
+
+
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_inputs_bring_their_sizes(suffix: str, tmp_path: Path, capsys: Capture) -> None:
+    path, arrays = save_inputs(tmp_path, suffix)
+    saved = tmp_path / "out.npz"
+    done = run(capsys, small(tmp_path), "--inputs", path, "--outputs", saved)
+    assert (done.code, done.err) == (0, "")
+    wide = {k: v.astype(np.float64) for k, v in arrays.items()}
+    expected = (np.exp(wide["x"] + wide["w"]) * wide["s"]).astype(BF16)
+    assert load_arrays(saved)["y"].view(BF16).tolist() == expected.tolist()
+    assert run(capsys, small(tmp_path), "--inputs", path, "--set", "B=3").code == 0
+
+
+def test_plans_are_made_for_the_inputs(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
+    path, _ = save_inputs(tmp_path, "npz", s=None)
+    seen: list[dict[str, int]] = []
+    compiled = driver.compile_fusion
+
+    def compile_fusion(fusion: Any, options: Any, progress: Any = None) -> Any:
+        seen.append(dict(fusion.hints))
+        return compiled(fusion, options, progress)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "compile_fusion", compile_fusion)
+        assert run(capsys, small(tmp_path), "--inputs", path).code == 0
+    assert seen == [{"B": 3, "H": 20}]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"w": None}, "has no array `w`"),
+        ({"w": np.ones(19, np.float32)}, "dim 0 of input `w` (`H`) is 19, expected 20"),
+        ({"w": np.ones(20, np.float64)}, "`w` has dtype float64, declared f32"),
+        ({"w": np.ones((20, 1), np.float32)}, "input `w` has 2 dims [20, 1], expected 1"),
+        ({"s": np.ones(2, np.float32)}, "input `s` is a scalar, got shape [2]"),
+        (
+            {"x": np.ones((3, 18), BF16), "w": np.ones(18, np.float32)},
+            "dim `H` is 18, declared a multiple of 4",
+        ),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_inputs_that_do_not_fit(
+    changes: dict[str, Any], message: str, tmp_path: Path, capsys: Capture
+) -> None:
+    path, _ = save_inputs(tmp_path, "safetensors", **changes)
+    run(capsys, small(tmp_path), "--inputs", path).says(2, message)
+
+
+def test_inputs_against_set_and_expect(tmp_path: Path, capsys: Capture) -> None:
+    path, _ = save_inputs(tmp_path, "npz")
+    options = ["--inputs", path, "--set", "B=4"]
+    run(capsys, small(tmp_path), *options).says(2, "--set B=4, but the inputs have B=3")
+    message = "has no array `y`"
+    run(capsys, small(tmp_path), "--expect", path).says(2, message, "it has s, w, x")
+
+
+def test_a_script_gets_results_back(tmp_path: Path, capsys: Capture) -> None:
+    done = run(capsys, small(tmp_path, EXECUTED, "two.py"))
+    assert (done.code, done.err) == (0, "")
+    heads = [line for line in done.out.splitlines() if "built for" in line]
+    assert heads == [
+        "two: 1 kernel built for sm_90a, reference evaluated",
+        "two_2: 1 kernel built for sm_90a, reference evaluated",
+    ]
+    assert done.out.endswith("the script is done\n")
+
+
+def test_a_script_on_a_gpu_is_verified(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
+    done = run(capsys, small(tmp_path, EXECUTED, "two.py"))
+    assert done.code == 0
+    assert done.out.count("verified (checked") == 2 == on_gpu["runs"]
+    text = EXECUTED.replace("assert np.allclose(y, np.exp(a)), y", "")
+    on_gpu["wrong"] = 1.0
+    done = run(capsys, small(tmp_path, text, "two.py"))
+    assert done.code == 1
+    assert done.out.endswith("the script is done\n")
+
+
+def test_definitions_that_are_not_executed_run_on_random_inputs(
+    tmp_path: Path, capsys: Capture, on_gpu: Any
+) -> None:
+    done = run(capsys, small(tmp_path, SCRIPT, "two.py"))
+    assert done.code == 0
+    assert on_gpu["runs"] == 2
+
+
+def test_one_fusion_at_several_sizes_keeps_its_name(tmp_path: Path, capsys: Capture) -> None:
+    text = SCRIPT + "for n in (2, 3):\n    first.execute([np.ones((n, 4), 'f4')])\n"
+    done = run(capsys, small(tmp_path, text, "two.py"))
+    assert [line.split(":")[0] for line in done.out.splitlines() if "built for" in line] == [
+        "two",
+        "two",
+        "two_2",
+    ]
+
+
+def test_options_that_a_script_leaves_without_effect(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path, EXECUTED, "two.py")
+    run(capsys, path, "--set", "x_size0=4").says(2, "the script gives the inputs itself")
+    done = run(capsys, path, "--outputs", tmp_path / "o.npz")
+    done.says(2, "runs several fusions", f"{path}:16:")
+
+
+def test_dumps_on_the_way(tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = small(tmp_path, EXECUTED, "two.py")
+    monkeypatch.setenv("NVFUSER_DUMP", "segmented_fusion")
+    done = run(capsys, path)
+    assert done.code == 0
+    assert done.out.count("Segmented_Fusion{") == 2
+    # The dump comes before its fusion runs, as nvFuser prints it.
+    assert done.out.index("Segmented_Fusion{") < done.out.index("two: 1 kernel")
+    monkeypatch.setenv("NVFUSER_DUMP", " scheduler_params(all), cuda_kernel ")
+    done = run(capsys, small(tmp_path))
+    assert "s0: pointwise" in done.out
+    assert "__global__" in done.out
+    assert "Segmented_Fusion{" not in done.out
+
+
+def test_a_fault_of_the_gpu_names_the_way_to_reproduce_it(
+    tmp_path: Path, capsys: Capture, on_gpu: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise InternalError("the GPU reports CUDA_ERROR_ILLEGAL_ADDRESS (kernel `k`)")
+
+    monkeypatch.setattr(run_command, "_execute", fail)
+    path = small(tmp_path)
+    done = run(capsys, path)
+    done.says(70, "CUDA_ERROR_ILLEGAL_ADDRESS", f"to reproduce: fusec run {path}")
+
+
+def test_views_are_traced_to_their_kernel() -> None:
+    from fusec.commands.job import Job
+    from fusec.commands.report import origin
+    from fusec.options import CompileOptions
+    from fusec.parse import read_text
+
+    compiled = driver.compile_fusion(read_text(SMALL, "s.yaml"), CompileOptions())
+    segments = {"s0": ("pointwise", 1)}
+    job = Job(compiled.planned.original, compiled.program, {}, "sm_90a", segments, {})
+    assert origin(job, "y") == "segment s0 (pointwise), kernel small_pointwise"
+    assert origin(job, "x") == "no kernel: it is a view of an input"
+    assert origin(replace(job, program=None), "y") == "the reference"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (3 << 20, "3 MiB"), (5 << 30, "5 GiB")],
+)
+def test_sizes_of_memory(size: int, text: str) -> None:
+    assert size_text(size) == text
