@@ -17,6 +17,8 @@ VIEWS = {
     "inner_persistent": "fusec.codegen.inner_persistent",
     "outer_persistent": "fusec.codegen.outer_persistent",
     "inner_outer_persistent": "fusec.codegen.inner_outer_persistent",
+    "scan_rows": "fusec.codegen.scan",
+    "scan_columns": "fusec.codegen.scan",
     "column_finish": "fusec.codegen.inner_outer_persistent",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",

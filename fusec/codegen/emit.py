@@ -246,6 +246,7 @@ class Emitter:
             source = source.operands[0]
         if (
             source.kind == "op"
+            and source not in self.given
             and source.dtype == dtype
             and dtype.is_half
             and self.uses[source] <= 1

@@ -42,6 +42,9 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
         ("reduction", "Reduction"),  # reductions without a second reading of their input
         ("inner_persistent", "InnerPersistent"),  # rows that are read again
         ("outer_persistent", "OuterPersistent"),  # columns that are read again
+        ("scan", "Scans"),  # prefixes along one axis
+        ("sort", "Sorts"),  # order along one axis
+        ("scatter", "Scatters"),  # writing at positions that are data
         ("inner_outer_persistent", "InnerOuterPersistent"),  # rows and columns in one reading
     )
     return tuple(

@@ -1,0 +1,145 @@
+"""The views of the scan templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
+from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.views import (
+    Body,
+    KernelView,
+    emit_store,
+    head,
+    parameter_names,
+    store_plans,
+)
+from fusec.index.access import Facts
+from fusec.index.expression import Var
+from fusec.index.instances import Lowering
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.scan import Scan, ScanParameters, prepare
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScanView(KernelView):
+    """Tiles of rows (or of columns): read, combined, and finished where they were read.
+
+    rows, columns: extents as C text; exact: whether tiles are just the scanned axis; row_bound:
+    whether rows may run out; initial: the first
+    carry; row: statements before the tiles; before: fills the tile; after: what
+    follows from the prefixes, and the stores.
+    """
+
+    index_type: str
+    combiner: str
+    type: str
+    threads_x: int
+    threads_y: int
+    vector_width: int
+    chunks: int
+    rows: str
+    columns: str
+    exact: bool
+    row_bound: bool
+    initial: str
+    row: tuple[str, ...]
+    before: Body
+    after: Body
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
+    """Return the view of a scan kernel."""
+    p = kernel.parameters
+    assert isinstance(p, ScanParameters)
+    scan = prepare(plan.fusion)
+    assert isinstance(scan, Scan)
+    initial, row, before, after = _bodies(scan, kernel)
+    dtype = scan.node.output.dtype.compute
+    tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
+    rows, columns = scan.rows.rows, scan.rows.columns
+    return ScanView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(p),
+        index_type="fusec::i64" if p.wide_index else "int",
+        combiner=f"fusec::{scan.node.op.cuda['default']}<{compute_type(dtype)}>",
+        type=compute_type(dtype),
+        threads_x=p.threads_x,
+        threads_y=p.threads_y,
+        vector_width=p.vector_width,
+        chunks=p.chunks,
+        rows=dim_text(rows if p.inner else columns).text,
+        columns=dim_text(columns if p.inner else rows).text,
+        exact=columns.value % tile == 0,
+        row_bound=p.threads_y > 1,
+        initial=initial,
+        row=row,
+        before=before,
+        after=after,
+    )
+
+
+def _sentence(p: ScanParameters) -> str:
+    if p.inner:
+        return (
+            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
+            f"{p.chunks} x {p.vector_width} elements per thread at a time; the carry goes from "
+            "tile to tile."
+        )
+    return (
+        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns, {p.threads_y} spans of "
+        f"{p.chunks} rows at a time; the carry goes from tile to tile."
+    )
+
+
+def _bodies(scan: Scan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Body]:
+    """Return the first carry, the statements of a row, those that fill a tile, those after it."""
+    p: ScanParameters = kernel.parameters
+    binding, (row, chunk, lane) = scan.bind(p.vector_width)
+    lowering = Lowering(scan.fusion, scan.domain, binding)
+    emitter = Emitter(
+        _scopes(p, row, chunk, lane),
+        parameter_names(kernel),
+        Facts(scan.fusion.hints),
+        lane=lane if p.vector_width > 1 else None,
+        width=p.vector_width,
+        aliases={chunk: Alias("column", p.vector_width)},
+        written=frozenset(o.alias for o in scan.fusion.outputs if o.alias is not None),
+        wide=p.wide_index,
+    )
+    scanned = scan.scanned(lowering)
+    plans = store_plans(lowering, scan.fusion.outputs)
+    name = emitter.names.fresh(scan.node.output.name)
+    emitter.given[scanned] = Text(name)
+    emitter.count([*scanned.operands, *(s.instance for s in plans)])
+    element = "v" if emitter.lane is not None else "0"
+    dtype = scan.node.output.dtype.compute
+    value = emitter.convert(scanned.operands[0], dtype, 0)
+    emitter.add(0, "lane", f"part[c][{element}] = {value};")
+    before = "before" if p.inner else f"before[{element}]"
+    prefix = f"Op::combine({before}, part[c][{element}])"
+    if scan.node.output.dtype.is_half:
+        prefix = f"fusec::round_to<{storage_type(scan.node.output.dtype)}>({prefix})"
+    emitter.add(1, "lane", f"const {compute_type(dtype)} {name} = {prefix};")
+    initial = "Op::identity()"
+    if len(scanned.operands) > 1:
+        initial = emitter.convert(scanned.operands[1], dtype, 0).text
+    for each in plans:
+        emit_store(emitter, each, 1)
+    outer = (line for s in emitter.scopes[:-2] for line in emitter.take(0, s.name))
+    inner = emitter.scopes[-2].name
+    bodies = [
+        Body((), (), *(emitter.take(k, s) for s in (inner, "lane", "after"))) for k in (0, 1)
+    ]
+    return initial, tuple(outer), bodies[0], bodies[1]
+
+
+def _scopes(p: ScanParameters, row: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:
+    """Return the loop nest: of rows with vectors along them, or of columns with rows along them."""
+    outer, inner = (("row", row), ("vector", chunk)) if p.inner else (("column", chunk), ("row", row))
+    return (
+        Scope("kernel", frozenset(), per_phase=False),
+        Scope(outer[0], frozenset({outer[1]}), per_phase=False),
+        Scope(inner[0], frozenset({inner[1]})),
+        Scope("lane", frozenset({lane})),
+    )

@@ -1,0 +1,236 @@
+"""Prefix sums, products and extrema along one axis: through the threads of a row, or of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fusec.index.access import Facts
+from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Index, Var, linearize, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.graph import Fusion, Node
+from fusec.schedule.common import (
+    dynamic_symbols,
+    is_empty,
+    needs_wide_index,
+    specialise,
+    tensor_arguments,
+    traffic,
+    unsupported_nodes,
+    work,
+)
+from fusec.schedule.layout import output_strides_in
+from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.reduction import bind_outer
+from fusec.schedule.rows import Rows, in_place_hazard, vector_width
+from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.target import Target
+
+FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "scan"})
+VALUES = 16
+"""Values of a tile that a thread holds, in 32-bit registers."""
+MAX_THREADS = 512
+
+
+@dataclass(frozen=True)
+class ScanParameters:
+    """The choices of a scan kernel.
+
+    inner: whether the scanned axis runs along memory (threads_x side by side on it, threads_y rows
+    per block) or the other axes do (threads_x vectors of columns, threads_y spans of rows at a
+    time). chunks: vectors that a thread holds at a time.
+    """
+
+    inner: bool
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    wide_index: bool
+
+
+@dataclass(frozen=True)
+class Scan:
+    """A segment around one scan; `fusion` has it as an elementwise operation.
+
+    rows: the scanned axis as the columns of rows.
+    """
+
+    fusion: Fusion
+    domain: Domain
+    node: Node
+    rows: Rows
+    inner: bool
+
+    def bind(self, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
+        """Return the axes in loop variables, and those: row, chunk and lane."""
+        if self.inner:
+            return self.rows.bind(width), self.rows.variables(width)
+        return bind_outer(self.rows, width)
+
+    def scanned(self, lowering: Lowering) -> Instance:
+        """Return the result of the scan where it is made."""
+        return lowering.at_home(self.node.output)
+
+
+class Scans:
+    """Accepts one scan with elementwise and movement operations before and after it."""
+
+    name = "scan"
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return a price: the inputs and the outputs once."""
+        refusal = unsupported_nodes(segment, FAMILIES)
+        if refusal is not None:
+            return refusal
+        scan = prepare(segment)
+        if isinstance(scan, Refusal):
+            return scan
+        fusion = scan.fusion
+        parameters = choose(scan, target)
+        flops, sfu = work(fusion)
+        return Estimate(
+            bytes=traffic(segment),
+            flops=4 * flops,
+            sfu=sfu,
+            efficiency=0.8 if parameters.vector_width > 1 else 0.4,
+            ctas=max(1, blocks_of(scan, parameters).evaluate(fusion.hints)),
+            live_registers=40 + 2 * VALUES,
+        )
+
+    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+        """Return a plan of one kernel."""
+        scan = prepare(segment)
+        assert isinstance(scan, Scan)
+        parameters = choose(scan, target)
+        facts = Facts(scan.fusion.hints)
+        width_of(scan, facts)
+        _, guards = needs_wide_index(scan.fusion)
+        kernel = Kernel(
+            name=f"{segment.name}_scan",
+            template="scan_rows" if scan.inner else "scan_columns",
+            parameters=parameters,
+            grid=(blocks_of(scan, parameters), dim(1), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(scan.fusion),
+        )
+        known = {d.name: d.default for d in segment.dims if d.name not in scan.fusion.hints}
+        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+        fusion, _ = specialise(segment, (d.name for d in scan.fusion.dims))
+        return KernelPlan(
+            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+        )
+
+
+def prepare(segment: Fusion) -> Scan | Refusal:
+    """Return a segment around its scan, or why it has no kernel."""
+    scans = [n for n in segment.nodes if n.op.family == "scan"]
+    if len(scans) != 1:
+        return Refusal("scans", f"{len(scans)} scans instead of one")
+    if is_empty(segment):
+        return Refusal("empty", "a tensor has no elements")
+    axis: int = scans[0].attributes["dim"]
+    length = scans[0].inputs[0].shape[axis]
+    fusion, _ = specialise(segment, dynamic_symbols(segment) - length.symbols)
+    fusion, node = as_elementwise(fusion)
+    domain = find_domain(fusion, node.inputs[0])
+    if isinstance(domain, Refusal):
+        return domain
+    axes = [a for a in domain.axes if a.extent != 1]
+    along = domain.axes[axis]
+    rows = Rows(tuple(a for a in axes if a != along), tuple(a for a in axes if a == along))
+    scan = Scan(fusion, domain, node, rows, _is_inner(fusion, domain, along))
+    binding, _ = scan.bind(1)
+    lowering = Lowering(fusion, domain, binding)
+    return _trouble(scan, lowering) or scan
+
+
+def as_elementwise(fusion: Fusion) -> tuple[Fusion, Node]:
+    """Return the fusion with its scan as an elementwise operation, as which its index maps are."""
+    at = next(k for k, n in enumerate(fusion.nodes) if n.op.family == "scan")
+    old = fusion.nodes[at]
+    node = replace(old, op=replace(old.op, family="pointwise"))
+    return fusion.with_nodes([*fusion.nodes[:at], node, *fusion.nodes[at + 1 :]]), node
+
+
+def _trouble(scan: Scan, lowering: Lowering) -> Refusal | None:
+    """Return why the prefixes cannot be made and read at one point of the loops, or None."""
+    made = scan.scanned(lowering)
+    for output in scan.fusion.outputs:
+        lowering.at_home(output.value)
+    for instance in lowering.made.values():
+        if instance.node is scan.node and instance is not made:
+            name = scan.node.output.name
+            return Refusal("store_map", f"`{name}` is read at an index map other than its own")
+    return in_place_hazard(scan.fusion, lowering)
+
+
+def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
+    """Return whether most bytes run along the scanned axis, or along no axis."""
+    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    found: list[tuple[int, bool]] = []
+    for output in fusion.outputs:
+        lowering.at_home(output.value)
+        address = linearize(lowering.home(output.value)[0], output_strides_in(fusion, output))
+        size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
+        found += _directions(address, domain, along, size)
+    for load in lowering.made.values():
+        if load.kind == "load" and load.address is not None and load.value is not None:
+            size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
+            found += _directions(load.address, domain, along, size)
+    inner = sum(size for size, is_inner in found if is_inner)
+    return inner >= sum(size for size, is_inner in found if not is_inner)
+
+
+def _directions(
+    address: Index, domain: Domain, along: Var, size: int
+) -> list[tuple[int, bool]]:
+    unit = (a for a in reversed(domain.axes) if a.extent != 1 and address.coefficient(a) == 1)
+    return [(size, axis == along) for axis in unit][:1]
+
+
+def width_of(scan: Scan, facts: Facts) -> int:
+    """Return the vector width, along the scanned axis or the others."""
+    rows = scan.rows
+    if not scan.inner:
+        rows = Rows(kept=rows.reduced, reduced=rows.kept)
+    return vector_width(scan.fusion, scan.domain, rows, facts)
+
+
+def choose(scan: Scan, target: Target) -> ScanParameters:
+    """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
+    fusion, rows = scan.fusion, scan.rows
+    width = width_of(scan, Facts(fusion.hints))
+    wide, _ = needs_wide_index(fusion)
+    others = max(1, rows.rows.evaluate(fusion.hints))
+    length = rows.columns.value
+    values = VALUES * 4 // max(4, scan.node.output.dtype.compute.size)
+    if scan.inner:
+        vectors = -(-length // width)
+        chunks = max(1, values // width) if vectors > 32 else 1
+        threads = min(MAX_THREADS, _power_above(-(-vectors // chunks)))
+        chunks = min(chunks, -(-vectors // threads))
+        at_once = min(max(1, 128 // threads), max(32 // threads, _power_above(others)))
+        return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
+    vectors = -(-others // width)
+    threads_x = min(32, _power_above(vectors))
+    while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
+        threads_x //= 2
+    chunks = max(2, values // width)
+    threads_y = min(256 // threads_x, _power_above(-(-length // chunks)))
+    threads_y = max(threads_y, 32 // threads_x)
+    return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
+
+
+def _power_above(value: int) -> int:
+    return 1 << max(0, value - 1).bit_length()
+
+
+def blocks_of(scan: Scan, parameters: ScanParameters) -> Dim:
+    """Return the number of blocks."""
+    if parameters.inner:
+        return ceildiv(scan.rows.rows, parameters.threads_y)
+    vectors = ceildiv(scan.rows.rows, parameters.vector_width)
+    return ceildiv(vectors, parameters.threads_x)
