@@ -149,6 +149,10 @@ def check(dump: Dump) -> None:
     assert len(by_numbers) == len(dump.groups)
     ids: dict[str, tuple[str, ...]] = {}
     maker: dict[str, tuple[int, str]] = {}
+    # Extents are symbols that no group makes or lists.
+    listed_scalars = {n for g in dump.groups for n in g.inputs} | {
+        e.scalar for g in dump.groups for e in g.expressions
+    }
     for group in dump.groups:
         listed = sorted(e.number for e in group.expressions)
         assert listed == list(group.numbers), f"{group.numbers}: {listed} are listed"
@@ -156,7 +160,7 @@ def check(dump: Dump) -> None:
         for expression in group.expressions:
             for tensor in expression.operands:
                 assert tensor.name in known, f"({expression.number}) reads {tensor.name} too early"
-            for scalar in expression.scalar_operands:
+            for scalar in listed_scalars.intersection(expression.scalar_operands):
                 assert scalar in known, f"({expression.number}) reads {scalar} too early"
             known |= {t.name for t in expression.results}
             if expression.scalar is not None:
@@ -174,6 +178,8 @@ def check(dump: Dump) -> None:
         read = {t.name for e in group.expressions for t in e.operands}
         scalars = {s for e in group.expressions for s in e.scalar_operands}
         assert set(group.inputs) <= read | scalars, "an input is not read"
+    for edge in dump.edges:
+        assert ids[edge.value.name] == edge.value.ids, edge.value
     crossing = {(e.producer, e.consumer, e.value.name) for e in dump.edges}
     assert len(crossing) == len(dump.edges), "an edge is listed twice"
     for producer, consumer, name in crossing:

@@ -14,7 +14,17 @@ from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.price import elements
 
 MOVEMENTS = frozenset(
-    {"set", "broadcast", "broadcast_in_dim", "expand", "squeeze", "reshape", "permute", "slice"}
+    {
+        "set",
+        "broadcast",
+        "broadcast_in_dim",
+        "expand",
+        "squeeze",
+        "reshape",
+        "permute",
+        "slice",
+        "flip",
+    }
 )
 MAX_FLOPS = 2
 """Operations per element up to which a pointwise node is cheaper to repeat than to read."""
@@ -47,8 +57,8 @@ def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]
 
 
 def is_tissue(node: Node) -> bool:
-    """Return whether a node can run on any iteration domain: elementwise, movement or a factory."""
-    return node.op.family in ("pointwise", "movement", "factory", "scalar")
+    """Return whether a node can run on any iteration domain: a value per point."""
+    return node.op.family in ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
 def _repeatable(node: Node) -> bool:

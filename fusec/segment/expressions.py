@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Node, Operand, Value
+from fusec.segment.index_expressions import index_text
 from fusec.segment.numbering import Axis, Numbering, Tensor, constant, steps_of
 
 STYLES = ("2024", "head")
@@ -199,8 +201,17 @@ class Printer:
                 gap = ",\n" + " " * (len(name) + 6)
                 return f"{result}\n   = {name}({gap.join(operands)})\n"
             case _:
-                known = [*operands, *(f"{k} = {self._plain(v)}" for k, v in attributes.items())]
-                return f"{result}\n   = {name}( {', '.join(known)} )\n"
+                return self._further(node, operands)
+
+    def _further(self, node: Node, operands: list[str]) -> str:
+        values = [self.value(v) for v in node.outputs]
+        results = values[0] if len(values) == 1 else f"( {', '.join(values)} )"
+        text = index_text(node, results, operands, self._sizes(node.output.shape))
+        if text is not None:
+            return text
+        given = {k: v for k, v in node.attributes.items() if v is not None}
+        known = [*operands, *(f"{k} = {self._plain(v)}" for k, v in given.items())]
+        return f"{results}\n   = {node.op.name}( {', '.join(known)} )\n"
 
     def _sizes(self, sizes: Collection[Any]) -> str:
         return "{" + ", ".join(self.names.size(s) for s in sizes) + "}"
@@ -211,6 +222,8 @@ class Printer:
         return " ".join(map(self._sizes, zip(starts, ends, steps, strict=True)))
 
     def _plain(self, value: Any) -> str:
+        if isinstance(value, (DType, Dim)):
+            return value.printed if isinstance(value, DType) else self.names.size(value)
         if not isinstance(value, tuple):
             return str(value)
         items: tuple[Any, ...] = value  # pyright: ignore[reportUnknownVariableType]

@@ -49,6 +49,9 @@ def _input_bytes(fusion: Fusion, entry: Input) -> int:
     strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
     boxes = _touched(fusion, value, {})
     if boxes is None:
+        picked = _picked(fusion, value)
+        if picked is not None:
+            return min(picked, _union({_whole(shape)})) * value.dtype.size
         boxes = frozenset({_whole(shape)})
     size = value.dtype.size
     flat = {
@@ -56,6 +59,18 @@ def _input_bytes(fusion: Fusion, entry: Input) -> int:
         for box in boxes
     }
     return _union(flat) * size
+
+
+def _picked(fusion: Fusion, value: Value) -> int | None:
+    """Return how many elements are looked up in a table; None if it is also read otherwise."""
+    count = 0
+    for user in fusion.users.get(value, ()):
+        table = user.operands[1 if user.op.name == "embedding_fwd" else 0]
+        others = [o for o in user.operands if o is not table]
+        if user.op.family != "indexing" or table is not value or value in others:
+            return None
+        count += elements(user.output, fusion.hints)
+    return None if any(o.value is value for o in fusion.outputs) else count
 
 
 def _whole(shape: Iterable[int]) -> Box:
