@@ -20,6 +20,7 @@ from fusec.ir.bounds import (
     SMALLEST,
     Bounded,
     add_bounds,
+    contraction_growth,
     convert_bounded,
     either,
     rounding,
@@ -242,7 +243,30 @@ def _random(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> 
     return (settle_bounded(node, node.output, raw, bound, None),)
 
 
+def _grouped(
+    node: Node, operands: Sequence[Bounded], attributes: Attributes
+) -> tuple[Bounded, ...]:
+    a, b, ends = operands
+
+    def product(left: Array | None, right: Array | None) -> Array | None:
+        if left is None or right is None:
+            return None
+        wide = [np.broadcast_to(x, o.value.shape) for x, o in ((left, a), (right, b))]
+        return apply_reference(node.op, [*wide, ends.value], attributes)[0]
+
+    dtype, raw = node.output.dtype, product(a.value, b.value)
+    left, right = np.abs(a.value), np.abs(b.value)
+    magnitude = product(left, right)
+    assert raw is not None
+    assert magnitude is not None
+    random, steady = contraction_growth(a.value.shape[-1])
+    own = unit(dtype) * (random * magnitude + steady * np.abs(raw))
+    bound = add_bounds(own, product(a.bound, right), product(left, b.bound))
+    return (settle_bounded(node, node.output, raw, bound, None),)
+
+
 _RULES: Mapping[str, Rule] = {
+    "grouped_mm": _grouped,
     "indexing": _indexing,
     "scatter": _scatter,
     "scan": _scan,

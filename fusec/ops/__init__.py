@@ -5,15 +5,19 @@ from __future__ import annotations
 from types import MappingProxyType
 
 from fusec.ir.op import OpTable
+from fusec.ops import attention as attention
 from fusec.ops import composites as composites
 from fusec.ops import contractions as contractions
 from fusec.ops import convert as convert
 from fusec.ops import declare as declare
 from fusec.ops import extremes as extremes
 from fusec.ops import factories as factories
+from fusec.ops import grouped as grouped
 from fusec.ops import indexing as indexing
+from fusec.ops import losses as losses
 from fusec.ops import masks as masks
 from fusec.ops import movements as movements
+from fusec.ops import norms as norms
 from fusec.ops import pointwise_binary as pointwise_binary
 from fusec.ops import pointwise_bits as pointwise_bits
 from fusec.ops import pointwise_classify as pointwise_classify
@@ -33,6 +37,7 @@ from fusec.ops import sorts as sorts
 from fusec.ops import statistics as statistics
 from fusec.ops import windows as windows
 from fusec.ops.find import find as find
+from fusec.ops.refused import REFUSED as REFUSED
 
 TABLE: OpTable = MappingProxyType(declare.TABLE)
 """All operations by name."""

@@ -14,7 +14,7 @@ from fusec.ops import special
 from fusec.ops.declare import Array, Axis, Dims, Shape, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
-from fusec.ops.precision import narrow, widen
+from fusec.ops.precision import element_count, narrow, widen
 from fusec.ops.shapes import described, tensor_shape, text
 
 if TYPE_CHECKING:
@@ -22,21 +22,6 @@ if TYPE_CHECKING:
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
-
-
-def _count(builder: GraphBuilder, x: Operand, dims: Sequence[int]) -> Operand | int:
-    """Return the number of elements over dims: a number if it is known now."""
-    constant, total = 1, None
-    for axis in dims:
-        extent = tensor_shape("mean", x)[axis]
-        if extent.is_const:
-            constant *= extent.value
-        else:
-            size = builder.apply("size", x, dim=axis)
-            total = size if total is None else builder.apply("mul", total, size)
-    if total is None:
-        return constant
-    return total if constant == 1 else builder.apply("mul", total, constant)
 
 
 def _expand_mean(
@@ -47,7 +32,7 @@ def _expand_mean(
     if not result.is_float:
         raise FusecError(f"`mean` cannot be {result}: it is a float")
     total = builder.apply("sum", arg, dims=dims, keepdim=keepdim, dtype=result.compute)
-    mean = builder.apply("div", total, _count(builder, arg, dims))
+    mean = builder.apply("div", total, element_count(builder, arg, dims))
     return mean if dtype_of(mean) == result else builder.apply("cast", mean, dtype=result)
 
 

@@ -24,6 +24,7 @@ Arguments = tuple[list[Any], dict[str, Any]]
 
 OLD_NAMES: Mapping[str, str] = {
     "view": "reshape", "tensor_sizes": "shape", "torch_gather": "gather",
+    "embedding": "embedding_fwd",
 }  # fmt: skip
 """Operations by names of older versions."""
 
@@ -157,7 +158,7 @@ def handle_of(definition: FusionDefinition, operand: Operand) -> Tensor | Scalar
 
 
 def guessed_handles(
-    definition: FusionDefinition, op: OpDef, arguments: Arguments
+    definition: FusionDefinition, op: OpDef, arguments: Arguments, count: int | None = None
 ) -> list[Tensor | Scalar]:
     """Return handles for the results of a call that could not be made yet."""
     positional, named = arguments
@@ -169,10 +170,10 @@ def guessed_handles(
     ranks = [v.ndim for v in flat if isinstance(v, Tensor)]
     if op.name == "shape":
         return [Scalar(definition) for _ in range(max(ranks, default=0))]
-    if op.name == "size" or not (ranks or op.family == "factory"):
+    if op.name == "size" or not (ranks or op.family in ("factory", "random")):
         return [Scalar(definition)]
     rank = guess_rank(op.name, given, ranks)
-    return [Tensor(definition, rank=rank) for _ in op.results]
+    return [Tensor(definition, rank=rank) for _ in op.results[:count]]
 
 
 def scalar_const(value: Any, dtype: DType | None) -> Const:

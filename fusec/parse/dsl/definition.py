@@ -230,8 +230,10 @@ class FusionDefinition:
             ]
             return Vector(self, elements)
 
-    def call(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """Add one operation; `fd.ops.name(...)` comes here."""
+    def call(
+        self, name: str, args: Sequence[Any], options: Mapping[str, Any], count: int | None = None
+    ) -> Any:
+        """Add one operation, of `count` results; `fd.ops.name(...)` comes here."""
         handles: list[Tensor | Scalar] = []
         with placed() as place:
             op = find_op(name)
@@ -241,8 +243,8 @@ class FusionDefinition:
 
             def apply(read: tuple[list[Any], dict[str, Any]]) -> None:
                 # A shape has as many results as its operand has dims.
-                count = -1 if op.name == "shape" else len(op.results)
-                names = result_names(self._builder, place, own, count)
+                named = -1 if op.name == "shape" else count or len(op.results)
+                names = result_names(self._builder, place, own, named)
                 results = self._builder.call(op.name, *read, names=names, span=_span(place))
                 if not handles:
                     handles.extend(calls.handle_of(self, r) for r in results)
@@ -251,7 +253,7 @@ class FusionDefinition:
             self._steps.perform(
                 lambda: calls.read_call(self, op, *arguments),
                 apply,
-                lambda: handles.extend(calls.guessed_handles(self, op, arguments)),
+                lambda: handles.extend(calls.guessed_handles(self, op, arguments, count)),
                 symbolic=self._unknown,
             )
         if op.name == "shape":

@@ -9,6 +9,7 @@ from fusec.ops import TABLE
 from fusec.parse.dsl import calls
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import find_op
+from fusec.parse.dsl.running import UPDATING, call_updating
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
@@ -28,6 +29,8 @@ class Operations:
             op = find_op(calls.OLD_NAMES.get(name, name.rstrip("_")))
 
         def method(*args: Any, **options: Any) -> Any:
+            if op.name in UPDATING:
+                return call_updating(self._definition, op, args, options)
             return self._definition.call(op.name, args, options)
 
         method.__name__, method.__doc__ = name, op.doc

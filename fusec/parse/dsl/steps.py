@@ -122,6 +122,8 @@ def guess_rank(name: str, given: Mapping[str, Any], ranks: Sequence[int]) -> int
         if parameter in given:
             return len(given[parameter])
     rank = max(ranks, default=0)
+    if name in ("select", "embedding_fwd"):
+        return rank - 1 if name == "select" else ranks[0] + 1
     reduces = name == "squeeze" or ("keepdim" in given and not given["keepdim"])
     dims = given.get("dims")
     if name == "permute" or not (reduces or name in _REDUCTIONS) or given.get("keepdim"):
@@ -131,4 +133,6 @@ def guess_rank(name: str, given: Mapping[str, Any], ranks: Sequence[int]) -> int
     return rank - (1 if isinstance(dims, int) else len(dims))
 
 
-_REDUCTIONS = frozenset(["sum", "prod", "max", "min", "mean", "var", "var_mean", "any", "all"])
+_REDUCTIONS = frozenset(
+    ["sum", "prod", "max", "min", "mean", "var", "var_mean", "any", "all", "argmax", "argmin"]
+)

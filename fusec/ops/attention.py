@@ -1,0 +1,252 @@
+"""Attention, forward and backward, made of matrix products and softmax.
+
+Scores are products of half operands, rounded to their type like any other product; scale, mask and
+softmax are computed in f32, and the probabilities rounded once before the second product.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import F32, I32, I64, U64
+from fusec.ir.graph import Const, Operand
+from fusec.ops import philox
+from fusec.ops.declare import Array, composite
+from fusec.ops.dtypes import dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.precision import narrow, widen
+from fusec.ops.random import kept_elements
+from fusec.ops.shapes import described, mismatch, tensor_shape
+
+if TYPE_CHECKING:
+    from fusec.ops.build import GraphBuilder
+
+Operands = tuple[Operand, ...]
+Attributes = Mapping[str, Any]
+FORWARD = ("out", "logsumexp", "philox_seed", "philox_offset")
+BACKWARD = ("grad_query", "grad_key", "grad_value")
+LOWEST = -math.inf
+
+
+def _agreeing(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    """Return pairs of query, key and value: batches and heads, features, and rows of key, value."""
+    query, key, value = (o.shape for o in operands[:3])
+    for other in (key, value):
+        yield from zip(query[:-2], other[:-2], strict=False)
+    if query and key:
+        yield query[-1], key[-1]
+    if len(key) > 1 and len(value) > 1:
+        yield key[-2], value[-2]
+
+
+def _agreeing_backward(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
+    grad, query, _, value, output, lse = (o.shape for o in operands[:6])
+    yield from _agreeing(operands[1:4], attributes)
+    for other in (grad, output):
+        yield from zip(query[:-1], other[:-1], strict=False)
+        if value and other:
+            yield value[-1], other[-1]
+    yield from zip(query[:-1], lse, strict=False)
+
+
+def _check(name: str, operands: Operands, pairs: Iterable[tuple[Dim, Dim]]) -> None:
+    ranks = {len(tensor_shape(name, o)) for o in operands}
+    if len(ranks) != 1 or min(ranks) < 3:
+        raise FusecError(
+            f"`{name}` needs query, key and value [..., heads, rows, features] of one rank",
+            notes=[described(operands)],
+        )
+    if len({dtype_of(o) for o in operands}) != 1 or not dtype_of(operands[0]).is_float:
+        raise FusecError(
+            f"`{name}` needs query, key and value of one float type", notes=[described(operands)]
+        )
+    for left, right in pairs:
+        if left != right:
+            raise mismatch(name, left, right, "extents of its operands must agree", operands)
+
+
+def _turned(builder: GraphBuilder, x: Operand) -> Operand:
+    rank = len(x.shape)
+    return builder.apply("permute", x, dims=[*range(rank - 2), rank - 1, rank - 2])
+
+
+def _scores(
+    builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None, is_causal: bool
+) -> Operand:
+    """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
+    product = widen(builder, builder.apply("matmul", query, _turned(builder, key)))
+    scores = builder.apply("mul", product, _scale(builder, query, scale))
+    if not is_causal:
+        return scores
+    rows, columns = scores.shape[-2], scores.shape[-1]
+    small = rows.is_const and columns.is_const and rows.value + columns.value < 2**30
+    dtype = I32 if small else I64
+    row = builder.apply("iota", rows, dtype=dtype)
+    row = builder.apply("broadcast", row, is_broadcast_dim=[False, True])
+    column = builder.apply("iota", columns, dtype=dtype)
+    column = builder.apply("broadcast", column, is_broadcast_dim=[True, False])
+    return builder.apply("where", builder.apply("le", column, row), scores, LOWEST)
+
+
+def _scale(builder: GraphBuilder, query: Operand, scale: Operand | None) -> Operand | float:
+    if scale is not None:
+        return scale
+    features = query.shape[-1]
+    if features.is_const:
+        return 1.0 / math.sqrt(max(features.value, 1))
+    return builder.apply("rsqrt", builder.apply("size", query, dim=len(query.shape) - 1))
+
+
+def _drops(p: Operand | None) -> bool:
+    """Return whether a dropout does anything: a literal 0 does not."""
+    return p is not None and not (isinstance(p, Const) and p.value == 0)
+
+
+def _expand_forward(
+    builder: GraphBuilder, query: Operand, key: Operand, value: Operand, bias: Operand | None,
+    mask: Operand | None, dropout_p: Operand | None, scale: Operand | None,
+    is_causal: bool | None,
+) -> tuple[Operand, ...]:  # fmt: skip
+    operands = (query, key, value)
+    _check("sdpfa_fwd", operands, _agreeing(operands, {}))
+    scores = _scores(builder, query, key, scale, bool(is_causal))
+    if mask is not None and dtype_of(mask).kind == "bool":
+        scores = builder.apply("where", mask, scores, LOWEST)
+    elif mask is not None:
+        scores = builder.apply("add", scores, mask)
+    if bias is not None:
+        scores = builder.apply("add", scores, bias)
+    last = len(scores.shape) - 1
+    largest = builder.apply("max", scores, dims=[last], keepdim=True)
+    nothing: Operand | None = None
+    if mask is not None or bias is not None:
+        # A row that sees nothing is 0, not NaN.
+        nothing = builder.apply("eq", largest, LOWEST)
+        largest = builder.apply("where", nothing, 0.0, largest)
+    powers = builder.apply("exp", builder.apply("sub", scores, largest))
+    total = builder.apply("sum", powers, dims=[last], keepdim=True)
+    divisor = total if nothing is None else builder.apply("where", nothing, 1.0, total)
+    shares = builder.apply("div", powers, divisor)
+    logsumexp = builder.apply("add", largest, builder.apply("log", total))
+    logsumexp = builder.apply("squeeze", logsumexp, dims=[last])
+    if dtype_of(logsumexp) != F32:
+        logsumexp = builder.apply("cast", logsumexp, dtype=F32)
+    draw = 0
+    if dropout_p is not None and _drops(dropout_p):
+        draw = builder.draws
+        builder.draws += 1
+        seed, offset = Const(0, I64), Const(draw, I64)
+        kept, factor = kept_elements(builder, shares, dropout_p, seed, offset)
+        scaled = builder.apply("mul", shares, factor)
+        shares = builder.apply("where", kept, scaled, 0.0)
+    out = builder.apply("matmul", narrow(builder, shares, query), value)
+    seeds = builder.apply("full", [2], 0, dtype=U64)
+    return out, logsumexp, seeds, builder.apply("full", [], draw, dtype=U64)
+
+
+@composite(expand=_expand_forward, equal=_agreeing, results=FORWARD)
+def sdpfa_fwd(
+    query: Array,
+    key: Array,
+    value: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
+    dropout_p: Array | None = None,
+    is_causal: bool | None = None,
+    scale: Array | None = None,
+) -> Array:
+    """Return (softmax(scale * query @ key^T + bias, masked) @ value, log of the softmax's sums).
+
+    A bool mask lets through where it is true, any other one is added; a causal row i sees the keys
+    up to i. Two more results are the seed [2] and the offset [] of the dropout, for the backward.
+    """
+    p = 0.0 if dropout_p is None else float(dropout_p)
+    scores = np.matmul(query, np.swapaxes(key, -1, -2))
+    scores = scores * (1 / np.sqrt(np.shape(query)[-1]) if scale is None else scale)
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    if mask is not None:
+        masked = np.asarray(mask).dtype.kind == "b"
+        scores = np.where(mask, scores, -np.inf) if masked else scores + mask
+    scores = scores if bias is None else scores + bias
+    largest = np.max(scores, axis=-1, keepdims=True)
+    largest = np.where(np.isneginf(largest), 0.0, largest)
+    powers = np.exp(scores - largest)
+    total = np.sum(powers, axis=-1, keepdims=True)
+    shares = powers / np.where(total == 0, 1.0, total)
+    if p:
+        drawn = philox.uniforms(0, 0, shares.size, double=False).reshape(shares.shape)
+        shares = np.where(drawn < 1 - p, shares / (1 - p), 0.0)
+    seeds = np.zeros(2, np.uint64), np.zeros((), np.uint64)
+    return np.matmul(shares, value), (largest + np.log(total))[..., 0], *seeds
+
+
+def _expand_backward(
+    builder: GraphBuilder, grad: Operand, query: Operand, key: Operand, value: Operand,
+    output: Operand, logsumexp: Operand, dropout_p: Operand | None, philox_seed: Operand | None,
+    philox_offset: Operand | None, scale: Operand | None, is_causal: bool | None,
+) -> tuple[Operand, ...]:  # fmt: skip
+    operands = (grad, query, key, value, output)
+    _check("sdpfa_bwd", operands, _agreeing_backward((*operands, logsumexp), {}))
+    last = len(query.shape) - 1
+    scores = _scores(builder, query, key, scale, bool(is_causal))
+    column = [axis == last for axis in range(last + 1)]
+    sums = builder.apply("broadcast", logsumexp, is_broadcast_dim=column)
+    shares = builder.apply("exp", builder.apply("sub", scores, sums))
+    dropped = shares
+    moved = widen(builder, builder.apply("matmul", grad, _turned(builder, value)))
+    if dropout_p is not None and _drops(dropout_p):
+        if philox_seed is None or philox_offset is None:
+            raise FusecError("`sdpfa_bwd` with a dropout needs philox_seed and philox_offset")
+        seed = philox_seed
+        if seed.shape:
+            seed = builder.apply("select", seed, 0, dim=0)
+        kept, factor = kept_elements(builder, shares, dropout_p, seed, philox_offset)
+        dropped = builder.apply("where", kept, builder.apply("mul", shares, factor), 0.0)
+        moved = builder.apply("where", kept, builder.apply("mul", moved, factor), 0.0)
+    product = builder.apply("mul", widen(builder, grad), widen(builder, output))
+    share = builder.apply("sum", product, dims=[last], keepdim=True)
+    centred = builder.apply("mul", shares, builder.apply("sub", moved, share))
+    pull = narrow(builder, builder.apply("mul", centred, _scale(builder, query, scale)), query)
+    kept_shares = narrow(builder, dropped, query)
+    return (
+        builder.apply("matmul", pull, key),
+        builder.apply("matmul", _turned(builder, pull), query),
+        builder.apply("matmul", _turned(builder, kept_shares), grad),
+    )
+
+
+@composite(expand=_expand_backward, equal=_agreeing_backward, results=BACKWARD)
+def sdpfa_bwd(
+    grad_output: Array,
+    query: Array,
+    key: Array,
+    value: Array,
+    output: Array,
+    logsumexp: Array,
+    dropout_p: Array | None = None,
+    is_causal: bool | None = None,
+    philox_seed: Array | None = None,
+    philox_offset: Array | None = None,
+    scale: Array | None = None,
+) -> Array:
+    """Return the gradients of query, key and value from what `sdpfa_fwd` took and gave."""
+    factor = 1 / np.sqrt(np.shape(query)[-1]) if scale is None else scale
+    p = 0.0 if dropout_p is None else float(dropout_p)
+    scores = np.matmul(query, np.swapaxes(key, -1, -2)) * factor
+    if is_causal:
+        scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
+    shares = np.exp(scores - np.asarray(logsumexp)[..., None])
+    moved, dropped = np.matmul(grad_output, np.swapaxes(value, -1, -2)), shares
+    if p:
+        seed, offset = int(np.ravel(philox_seed)[0]), int(np.ravel(philox_offset)[0])
+        drawn = philox.uniforms(seed, offset, shares.size, double=False).reshape(shares.shape)
+        dropped, moved = (np.where(drawn < 1 - p, x / (1 - p), 0.0) for x in (shares, moved))
+    share = np.sum(np.multiply(grad_output, output), axis=-1, keepdims=True)
+    pull = shares * (moved - share) * factor
+    turned = np.swapaxes(pull, -1, -2), np.swapaxes(dropped, -1, -2)
+    return np.matmul(pull, key), np.matmul(turned[0], query), np.matmul(turned[1], grad_output)
