@@ -138,7 +138,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
         part, pin = partition.fusion_of([group], name), start.pins.get(group)
         only = None if pin is None else pin.scheduler
-        offer = merges.offers.ask(part, surroundings(partition, [group]), only)
+        offer = merges.offers.of(part, surroundings(partition, [group]), only)
         assert offer.scheduler is not None
         segments.append(
             Segment(
