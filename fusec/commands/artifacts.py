@@ -20,7 +20,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def files_of(builds: Sequence[Compiled]) -> dict[str, bytes]:
+def files_of(builds: Sequence[Compiled], targets: Sequence[str]) -> dict[str, bytes]:
     """Return every file of a compiled folder by its path."""
     from fusec.ir.text import to_text
 
@@ -35,7 +35,7 @@ def files_of(builds: Sequence[Compiled]) -> dict[str, bytes]:
             files[cubin_path(name, target)] = artifact.cubin
     files["fusion.yaml"] = to_text(builds[0].planned.original).encode()
     digests = {path: digest(content) for path, content in files.items()}
-    files[MANIFEST] = as_text(manifest_of(builds, digests)).encode()
+    files[MANIFEST] = as_text(manifest_of(builds, targets, digests)).encode()
     return files
 
 

@@ -65,7 +65,7 @@ def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) ->
                 made[f"{folder}segmented_fusion.{dialect}{mark}.txt"] = text
             for source in built.planned.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
-        manifest = manifest_of(builds, {})
+        manifest = manifest_of(builds, options.targets, {})
         made[f"{folder}{REGISTERS}"] = as_text(_take_builds(manifest))
         made[f"{folder}manifest.json"] = as_text(manifest)
     return made

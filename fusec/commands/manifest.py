@@ -18,14 +18,16 @@ SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
 
 
-def manifest_of(builds: Sequence[Compiled], files: Mapping[str, str]) -> dict[str, Any]:
+def manifest_of(
+    builds: Sequence[Compiled], targets: Sequence[str], files: Mapping[str, str]
+) -> dict[str, Any]:
     """Return the manifest of a fusion's builds; `files` holds the digest of each file by path."""
     fusion = builds[0].planned.original
     return {
         "schema_version": SCHEMA_VERSION,
         "fusec": __version__,
         "fusion": fusion.name,
-        "targets": [target for built in builds for target in built.targets],
+        "targets": list(targets),
         "dims": [
             {"name": d.name, "default": d.default, "multiple_of": d.multiple_of}
             for d in fusion.dims
