@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 DRY = "FUSEC_GPU_DRY"
-"""Set to 1 to run the GPU tests without a GPU: kernels are built, results come from the stand-in."""
+"""Set to run the GPU tests without a GPU; see gpu_check.DRY."""
 RECORD = "FUSEC_GPU_RECORD"
 """Path of the record to write, e.g. tests/gpu_record.json."""
 TREES = "FUSEC_TREES"

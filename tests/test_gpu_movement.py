@@ -310,8 +310,8 @@ def test_an_output_in_place_of_a_strided_input() -> None:
     check_on_gpu(builder.finish(), repeats=2)
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-def test_a_rolled_row_in_place(shift: int) -> None:
+def test_a_rolled_row_in_place() -> None:
+    shift = 1
     builder, x = begin("rolled", F32, (8, 40), fixed=True)
     last = builder.apply("slice", x, start_indices=[0, 40 - shift], end_indices=[8, 40])
     first = builder.apply("slice", x, start_indices=[0, 0], end_indices=[8, 40 - shift])

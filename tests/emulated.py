@@ -1,0 +1,56 @@
+"""A device in host memory that runs the kernels' own text, compiled for the host."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import cuda_on_cpu
+from fake_device import FakeDevice
+
+from fusec.codegen.dispatch import plan_sources
+from fusec.driver import Compiled
+
+NOT_ON_HOST = ("fp8.cuh", "mma.cuh", "wgmma.cuh", "tma.cuh", "bulk_reduce.cuh")
+MOST_THREADS = 1 << 19
+
+
+class EmulatedDevice(FakeDevice):
+    """Runs a launch with its own grid and block; `kernels` are the compiled launch functions."""
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Launch."""
+        assert function == "cuLaunchKernelEx"
+        config, entry, pointers, _ = arguments
+        grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
+        block = (config.blockDimX, config.blockDimY, config.blockDimZ)
+        shape = (ctypes.c_uint * 6)(*grid, *block)
+        given = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))
+        self.kernels[entry](given, shape, config.sharedMemBytes, 0, 0)
+
+
+def can_run(compiled: Compiled, sizes: Mapping[str, int]) -> bool:
+    """Return whether the host can run all kernels, soon."""
+    for plan, sources in zip(compiled.planned.plans, compiled.planned.sources, strict=True):
+        for kernel, source in zip(plan.kernels, sources, strict=True):
+            if any(f'"{name}"' in source.text for name in NOT_ON_HOST):
+                return False
+            threads = 1
+            for extent in kernel.grid:
+                threads *= extent.evaluate(sizes)
+            for count in kernel.block:
+                threads *= count
+            if threads > MOST_THREADS:
+                return False
+    return True
+
+
+def emulated(compiled: Compiled, folder: Path) -> EmulatedDevice:
+    """Return a device with the kernels of a compiled fusion."""
+    functions: dict[str, Any] = {}
+    for plan in compiled.planned.plans:
+        for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
+            functions[kernel.name] = cuda_on_cpu.build(kernel, source.text, folder)
+    return EmulatedDevice(functions)
