@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from fusec.codegen.accumulators import accumulator_type, combiner, update
 from fusec.codegen.ctext import Text, compute_type, identifier
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import (
     KernelView,
     emit_store,

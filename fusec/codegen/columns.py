@@ -65,7 +65,7 @@ def emit_column_values(
         declarations.append(f"fusec::Vec<{kind}, {emitter.width_name}> {name};")
         index = lane.name if emitter.lane is not None else "0"
         emitter.add(sweep, "lane", f"{name}[{index}] = {text};")
-        emitter.bound[instance] = Text(f"{name}[{index}]")
+        emitter.given[instance] = Text(f"{name}[{index}]")
     inner = emitter.scopes[-2].name
     return ColumnValues(
         tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane")

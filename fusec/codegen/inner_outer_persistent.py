@@ -13,7 +13,7 @@ from fusec.codegen.accumulators import (
 )
 from fusec.codegen.column_finish import FinishView, finish_view
 from fusec.codegen.ctext import Text, compute_type, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (
     ColumnPart,
     Constant,
@@ -26,6 +26,7 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     in_vector,
 )
 from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import emit_outputs
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts

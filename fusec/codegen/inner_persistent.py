@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
@@ -177,7 +178,7 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
         if first == number:
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
-            emitter.bound_after[instance] = (number, Text(f"{name}[c][{lane}]"))
+            emitter.given_after[instance] = (number, Text(f"{name}[c][{lane}]"))
             kept.append(Stay(name, compute_type(instance.dtype), 0))
     return kept
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from fusec.codegen.ctext import compute_type, dim_text, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
 from fusec.codegen.matmul_view import (
     EpilogueView,
@@ -18,6 +18,7 @@ from fusec.codegen.matmul_view import (
     WgmmaView,
 )
 from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.render import parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts

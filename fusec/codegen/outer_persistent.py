@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.columns import ColumnValues, column_values, emit_column_values
 from fusec.codegen.ctext import dim_text, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_persistent import FILL
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, store_plans
 from fusec.index.access import Facts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.ctext import dim_text
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import dim_text
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts

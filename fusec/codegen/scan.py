@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import (
     Body,
     KernelView,
@@ -128,15 +129,15 @@ def _bodies(scan: Scan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Bod
         emit_store(emitter, each, 1)
     outer = (line for s in emitter.scopes[:-2] for line in emitter.take(0, s.name))
     inner = emitter.scopes[-2].name
-    bodies = [
-        Body((), (), *(emitter.take(k, s) for s in (inner, "lane", "after"))) for k in (0, 1)
-    ]
+    bodies = [Body((), (), *(emitter.take(k, s) for s in (inner, "lane", "after"))) for k in (0, 1)]
     return initial, tuple(outer), bodies[0], bodies[1]
 
 
 def _scopes(p: ScanParameters, row: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:
-    """Return the loop nest: of rows with vectors along them, or of columns with rows along them."""
-    outer, inner = (("row", row), ("vector", chunk)) if p.inner else (("column", chunk), ("row", row))
+    """Return the loop nest: rows with vectors along them, or columns with rows along them."""
+    outer, inner = (
+        (("row", row), ("vector", chunk)) if p.inner else (("column", chunk), ("row", row))
+    )
     return (
         Scope("kernel", frozenset(), per_phase=False),
         Scope(outer[0], frozenset({outer[1]}), per_phase=False),

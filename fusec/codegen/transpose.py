@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.ctext import dim_text, identifier, storage_type
-from fusec.codegen.emit import Alias, Emitter, Scope
+from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.expression import Var

@@ -52,7 +52,9 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
             continue
         for attribute in node.attributes.values():
             single = (attribute,)
-            items = cast("tuple[object, ...]", attribute if isinstance(attribute, tuple) else single)
+            items = cast(
+                "tuple[object, ...]", attribute if isinstance(attribute, tuple) else single
+            )
             for item in items:
                 if isinstance(item, Dim) and item not in [
                     v.shape[0] for v in node.outputs if v.shape
@@ -140,20 +142,6 @@ def _span(fusion: Fusion, value: Value) -> Dim:
         reach = reach + (extent - 1) * stride
     total = product(value.shape)
     return total if reach == total else reach
-
-
-def traffic(fusion: Fusion) -> int:
-    """Return the bytes that must move at hint sizes: each input and each output once."""
-    total = 0
-    for given in fusion.inputs:
-        if not given.value.is_scalar:
-            distinct = product(
-                e for e, s in zip(given.value.shape, given.strides, strict=True) if s != 0
-            )
-            total += distinct.evaluate(fusion.hints) * given.value.dtype.size
-    for output in fusion.outputs:
-        total += product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
-    return total
 
 
 def work(fusion: Fusion) -> tuple[float, float]:

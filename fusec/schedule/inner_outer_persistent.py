@@ -13,7 +13,6 @@ from fusec.schedule.common import (
     is_empty,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
@@ -26,6 +25,7 @@ from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import work_of
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
 from fusec.schedule.two_pass import two_pass
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -17,7 +17,6 @@ from fusec.schedule.common import (
     needs_wide_index,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
@@ -27,6 +26,7 @@ from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Problem, bind, find_problem
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.pointwise_choice import accesses
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -17,7 +17,6 @@ from fusec.schedule.common import (
     needs_wide_index,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
@@ -25,6 +24,7 @@ from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer, is_inner, width_of
 from fusec.schedule.rows import in_place_hazard, phases_of, rows_of
 from fusec.schedule.two_pass import two_pass
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

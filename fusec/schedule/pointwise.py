@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.index.domain import Domain, find_domain
+from fusec.index.domain import Domain, find_domain, repeated
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -13,12 +13,12 @@ from fusec.schedule.common import (
     needs_wide_index,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.strides import strided_loads
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -76,6 +76,7 @@ class Pointwise:
         domain = find_domain(fusion)
         assert isinstance(domain, Domain)
         wide, guards = needs_wide_index(fusion)
+        guards = (*guards, *_not_empty(fusion, domain))
         parameters, facts = choose(fusion, domain, wide)
         rows = product(a.extent for a in domain.axes[: parameters.break_point])
         columns = product(a.extent for a in domain.axes[parameters.break_point :])
@@ -99,6 +100,15 @@ class Pointwise:
         return KernelPlan(
             self.name, fusion, (kernel,), parameters, guards=(*guards, *facts), specialised=sizes
         )
+
+
+def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
+    """Return guards on the extents along which an output is stored once."""
+    found = {e: v for v, e in repeated(fusion, domain) if not e.is_const}
+    return tuple(
+        Guard(e * -1, "<=", -1, f"`{v.name}` is written by the first of {e}")
+        for e, v in found.items()
+    )
 
 
 def _efficiency(fusion: Fusion, domain: Domain) -> float:

@@ -17,7 +17,6 @@ from fusec.schedule.common import (
     needs_wide_index,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
@@ -25,6 +24,7 @@ from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import bind_outer
 from fusec.schedule.rows import Rows, in_place_hazard, vector_width
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -184,9 +184,7 @@ def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
     return inner >= sum(size for size, is_inner in found if not is_inner)
 
 
-def _directions(
-    address: Index, domain: Domain, along: Var, size: int
-) -> list[tuple[int, bool]]:
+def _directions(address: Index, domain: Domain, along: Var, size: int) -> list[tuple[int, bool]]:
     unit = (a for a in reversed(domain.axes) if a.extent != 1 and address.coefficient(a) == 1)
     return [(size, axis == along) for axis in unit][:1]
 

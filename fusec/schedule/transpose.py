@@ -19,7 +19,6 @@ from fusec.schedule.common import (
     needs_wide_index,
     specialise,
     tensor_arguments,
-    traffic,
     unsupported_nodes,
     work,
 )
@@ -27,6 +26,7 @@ from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.pointwise import FAMILIES
 from fusec.schedule.strides import innermost, strided_loads
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -1,0 +1,178 @@
+"""Scopes and index expressions of a loop nest, as C text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusec.codegen.ctext import Text, dim_text, identifier
+from fusec.codegen.names import Names
+from fusec.diagnostics import FusecError, InternalError
+from fusec.index.access import Facts, vector_base
+from fusec.index.expression import Atom, Index, Loaded, Quotient, Var, index
+from fusec.index.movement import Condition, Conditions
+from fusec.ir.dim import Dim
+
+
+@dataclass(frozen=True)
+class Scope:
+    """A level of a loop nest: the loop variables that it binds.
+
+    per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the
+    kernel).
+    """
+
+    name: str
+    variables: frozenset[Var]
+    per_phase: bool = True
+
+
+@dataclass(frozen=True)
+class Alias:
+    """How a loop variable is written: variable = text / scale, where `text` is a C variable."""
+
+    text: str
+    scale: int = 1
+
+
+@dataclass
+class Nest:
+    """The lines of each (phase, scope) of a loop nest, and what indices are called there.
+
+    scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope;
+    aliases: how loop variables are written; wide: whether indices have 64 bits.
+    """
+
+    scopes: tuple[Scope, ...]
+    names: Names
+    facts: Facts
+    lane: Var | None = None
+    width: int = 1
+    aliases: Mapping[Var, Alias] = field(default_factory=dict[Var, Alias])
+    wide: bool = False
+    lines: dict[tuple[int, str], list[str]] = field(
+        default_factory=dict[tuple[int, str], list[str]]
+    )
+    _atoms: dict[tuple[int, Atom], Text] = field(default_factory=dict[tuple[int, Atom], Text])
+
+    def loaded(self, atom: Loaded, phase: int) -> Text:
+        """Return the text of a loaded integer; a nest without values has none."""
+        raise InternalError(f"no value is emitted for the index {atom} in phase {phase}")
+
+    def take(self, phase: int, scope: str) -> tuple[str, ...]:
+        """Return the lines of a phase's scope."""
+        return tuple(self.lines.get((phase, scope), ()))
+
+    def add(self, phase: int, scope: str, line: str) -> None:
+        """Append a line."""
+        self.lines.setdefault((phase, scope), []).append(line)
+
+    def scope_of(self, variables: frozenset[Var]) -> int:
+        """Return the number of the outermost scope in which all variables are bound."""
+        bound: frozenset[Var] = frozenset()
+        for number, scope in enumerate(self.scopes):
+            bound |= scope.variables
+            if variables <= bound:
+                return number
+        raise AssertionError(f"no scope binds {sorted(v.name for v in variables - bound)}")
+
+    def _phase_of(self, phase: int, number: int, depth: int) -> int:
+        return phase if self.scopes[number].per_phase else depth
+
+    def vector_base(self, address: Index, conditions: Conditions) -> Index | None:
+        """Return lane 0's address if the access is one vector, conditions included; else None."""
+        if self.lane is None:
+            return None
+        return vector_base(address, conditions, self.lane, self.width, self.facts)
+
+    def at_lane_zero(self, conditions: Conditions) -> Conditions:
+        """Return the conditions of a vector's first element."""
+        if self.lane is None:
+            return conditions
+        zero = {self.lane: index(0)}
+        return tuple(Condition(c.position.substitute(zero), c.low, c.end) for c in conditions)
+
+    def pointer(self, buffer: str, address: Index, phase: int) -> str:
+        """Return `buffer + address`."""
+        text = self.index(address, phase)
+        return (
+            identifier(buffer)
+            if text.text == "0"
+            else f"{identifier(buffer)} + {text.at_least(12)}"
+        )
+
+    def index(self, value: Index, phase: int) -> Text:
+        """Return an index as C; quotients and remainders become named constants."""
+        parts: list[str] = []
+        for atom, coefficient in sorted(value.terms, key=self._outer_first):
+            if isinstance(atom, Var):
+                parts.append(self._scaled(atom, coefficient))
+                continue
+            text = self._atom(atom, phase)
+            scale = dim_text(coefficient, wide=self.wide)
+            parts.append(text.text if coefficient == 1 else f"{text} * {scale.at_least(14)}")
+        if value.constant != 0 or not parts:
+            parts.append(dim_text(value.constant, wide=self.wide).at_least(12))
+        text = " + ".join(parts).replace("+ -", "- ")
+        return Text(
+            text, 12 if len(parts) > 1 else 13 if "*" in text or "/" in text else _precedence(text)
+        )
+
+    def _outer_first(self, term: tuple[Atom, Dim]) -> int:
+        try:
+            return -abs(term[1].evaluate(self.facts.hints))
+        except FusecError:
+            return -(1 << 30)  # a stride that is known at run time only
+
+    def _scaled(self, variable: Var, coefficient: Dim) -> str:
+        alias = self.aliases.get(variable, Alias(variable.name))
+        if alias.scale != 1:
+            exact = coefficient.divide(alias.scale)
+            if exact is None:
+                scale = dim_text(coefficient, wide=self.wide)
+                tail = "" if coefficient == 1 else f" * {scale.at_least(14)}"
+                return f"{alias.text} / {alias.scale}{tail}"
+            coefficient = exact
+        if coefficient == 1:
+            return alias.text
+        return f"{alias.text} * {dim_text(coefficient, wide=self.wide).at_least(14)}"
+
+    def _atom(self, atom: Atom, phase: int) -> Text:
+        assert not isinstance(atom, Var)
+        if isinstance(atom, Loaded):
+            return self.loaded(atom, phase)
+        number = self.scope_of(atom.inner.variables)
+        home = self._phase_of(phase, number, 0)
+        if (home, atom) not in self._atoms:
+            inner = self.index(atom.inner, phase)
+            sign, word = ("/", "over") if isinstance(atom, Quotient) else ("%", "mod")
+            divisor = dim_text(atom.divisor)
+            base = inner.text if inner.text.isidentifier() else "part"
+            tail = divisor.text if divisor.text.isalnum() else "size"
+            name = self.names.fresh(f"{base}_{word}_{tail}", "part")
+            kind = "fusec::i64" if self.wide else "int"
+            self.add(
+                home,
+                self.scopes[number].name,
+                f"const {kind} {name} = {inner.at_least(13)} {sign} {divisor.at_least(14)};",
+            )
+            self._atoms[(home, atom)] = Text(name)
+        return self._atoms[(home, atom)]
+
+    def condition(self, conditions: Conditions, phase: int) -> Text:
+        """Return conditions as C, without the sides that always hold."""
+        tests: list[str] = []
+        for condition in conditions:
+            text = self.index(condition.position, phase)
+            least, most = condition.position.bounds
+            if least is None or not least.at_least(condition.low):
+                tests.append(f"{text.at_least(10)} >= {dim_text(condition.low).at_least(10)}")
+            if most is None or not (condition.end - 1).at_least(most):
+                tests.append(f"{text.at_least(10)} < {dim_text(condition.end).at_least(10)}")
+        if not tests:
+            return Text("true")
+        return Text(" && ".join(tests), 4 if len(tests) > 1 else 9)
+
+
+def _precedence(text: str) -> int:
+    return 15 if text.startswith("-") else 16
