@@ -1,0 +1,97 @@
+"""Times the examples at sizes that fill the GPU: `python -m benchmarks.examples --out FILE`.
+
+Each row is the median of event-timed runs with a cold L2 on random data; the share is of the device's
+bandwidth for the bytes that must move. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`, goes into
+the file, so that a figure can be traced to the code that was run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from fusec import driver
+from fusec.options import CompileOptions
+from fusec.run.device import Device
+from fusec.run.execute import Executable
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.measure import measure
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+WORKLOADS: tuple[tuple[str, Mapping[str, int]], ...] = (
+    ("gelu_bias", {"T": 16384, "F": 8192}),
+    ("swiglu", {"T": 16384, "F": 8192}),
+    ("softmax", {"B": 65536, "H": 1024}),
+    ("softmax", {"B": 16384, "H": 8192}),
+    ("softmax", {"B": 4096, "H": 32768}),
+    ("softmax", {"B": 1024, "H": 131072}),
+    ("layernorm", {"B": 65536, "H": 1024}),
+    ("layernorm", {"B": 16384, "H": 8192}),
+    ("layernorm", {"B": 4096, "H": 32768}),
+    ("rmsnorm_residual", {"T": 16384, "H": 8192}),
+    ("layernorm_backward", {"B": 65536, "H": 1024}),
+    ("layernorm_backward", {"B": 16384, "H": 8192}),
+    ("transpose", {"M": 16384, "N": 8192}),
+    ("column_mean", {"B": 16384, "H": 8192}),
+    ("rope", {"NH": 32, "S": 8192}),
+    ("batchnorm", {"N": 64, "C": 256}),
+    ("matmul_long_k", {}),
+    ("linear_gelu", {}),
+    ("seed_2146", {}),
+)
+
+
+def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> dict[str, Any]:
+    """Return one row of the results."""
+    fusion = driver.load(str(EXAMPLES / f"{name}.yaml"), sizes)
+    target = device.facts.target
+    options = CompileOptions(targets=(target.arch,) if target else ())
+    compiled = driver.compile_fusion(fusion, options)
+    segments = compiled.planned.segmented.segments
+    moved = sum(s.estimate.bytes for s in segments if s.estimate is not None)
+    at = choose_sizes(fusion)
+    cubins = {kernel: a.cubin for (kernel, _), a in compiled.artifacts.items()}
+    with Executable(device, compiled.program, cubins).bind(random_inputs(fusion, at), at) as bound:
+        timing = measure(bound, repeats)
+    return {
+        "name": name,
+        "sizes": dict(sizes),
+        "schedulers": [s.scheduler for s in segments],
+        "ms": round(timing.seconds * 1e3, 5),
+        "bytes": moved,
+        "gb_per_s": round(moved / timing.seconds / 1e9),
+        "share": round(moved / timing.seconds / device.facts.bandwidth, 3),
+    }
+
+
+def main() -> None:
+    """Run every workload and write the results."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--repeat", type=int, default=20)
+    arguments = parser.parse_args()
+    with Device() as device:
+        rows: list[dict[str, Any]] = []
+        for name, sizes in WORKLOADS:
+            rows.append(run(device, name, sizes, arguments.repeat))
+            row = rows[-1]
+            where = ", ".join(f"{k}={v}" for k, v in sizes.items())
+            print(
+                f"{name:<20} {where:<20} {row['ms']:8.4f} ms {100 * row['share']:5.0f} %",
+                flush=True,
+            )
+        record = {
+            "device": device.facts.text(),
+            "fusec_tree": os.environ.get("FUSEC_TREE", ""),
+            "workloads": rows,
+        }
+    Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
