@@ -150,3 +150,26 @@ def _with_extent(example: Example, old: int, new: int) -> Example:
         strides[axis] = after * (stride // before) if stride % before == 0 else stride
         before, after = stride * example.shape[axis], strides[axis] * shape[axis]
     return replace(example, shape=shape, strides=tuple(strides), values=None)
+
+
+def draw_inputs(prepared: Prepared, seed: int) -> dict[str, Any]:
+    """Return random inputs of the shapes, strides and, for integers, range of the examples."""
+    import numpy as np
+
+    from fusec.run.inputs import random_input
+
+    fusion, inputs = prepared.fusion, dict[str, Any]()
+    for entry, example in zip(fusion.inputs, prepared.examples, strict=True):
+        value = entry.value
+        ranged = entry
+        if example.int_range is not None:
+            ranged = replace(entry, low=example.int_range[0], high=example.int_range[1])
+        drawn = random_input(fusion, ranged, fusion.hints, seed)
+        if value.is_scalar:
+            drawn = example.value
+        elif example.values is not None:
+            values = np.asarray(example.values).astype(value.dtype.numpy)
+            if values.shape == drawn.shape:
+                drawn = values
+        inputs[value.name] = drawn
+    return inputs

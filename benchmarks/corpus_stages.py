@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import corpus_reference
 from benchmarks.corpus_graph import old_forms, read_graph
-from benchmarks.corpus_inputs import Prepared, elements, fits, prepare, reduce_examples
+from benchmarks.corpus_inputs import Prepared, draw_inputs, elements, fits, prepare, reduce_examples
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
@@ -109,7 +109,7 @@ class _Run:
         if self.settings.cuda:
             self.run_and_verify(prepared, compiled)
         elif self.settings.references and fits(prepared.fusion):
-            self.timed("verify", lambda: self.compare_references(prepared))
+            self.compare_references(prepared)
 
     def parse(self) -> Prepared:
         prepared = prepare(read_graph(self.settings.graphs / f"{self.name}.json"), "graph")
@@ -134,28 +134,6 @@ class _Run:
         facts["spills"] = max((a.spill_bytes for a in artifacts), default=0)
         return compiled
 
-    def inputs(self, prepared: Prepared) -> dict[str, Any]:
-        """Return random inputs of the shapes, strides and, for integers, range of the examples."""
-        import numpy as np
-
-        from fusec.run.inputs import random_input
-
-        fusion, inputs = prepared.fusion, dict[str, Any]()
-        for entry, example in zip(fusion.inputs, prepared.examples, strict=True):
-            value = entry.value
-            ranged = entry
-            if example.int_range is not None:
-                ranged = replace(entry, low=example.int_range[0], high=example.int_range[1])
-            drawn = random_input(fusion, ranged, fusion.hints, self.settings.seed)
-            if value.is_scalar:
-                drawn = example.value
-            elif example.values is not None:
-                values = np.asarray(example.values).astype(value.dtype.numpy)
-                if values.shape == drawn.shape:
-                    drawn = values
-            inputs[value.name] = drawn
-        return inputs
-
     def run_and_verify(self, prepared: Prepared, compiled: driver.Compiled) -> None:
         from fusec.run.execute import execute
         from fusec.run.verify import compare
@@ -165,7 +143,7 @@ class _Run:
         if total > SAMPLED_TOTAL:
             self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
             return
-        inputs = self.inputs(prepared)
+        inputs = draw_inputs(prepared, self.settings.seed)
         cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
         outputs = self.timed(
             "run", lambda: execute(self.device, compiled.program, cubins, inputs, fusion.hints)
@@ -181,7 +159,7 @@ class _Run:
     def compare_references(self, prepared: Prepared) -> None:
         from fusec.ir.evaluate import evaluate
 
-        fusion, inputs = prepared.fusion, self.inputs(prepared)
+        fusion, inputs = prepared.fusion, draw_inputs(prepared, self.settings.seed)
         results = evaluate(fusion, inputs, fusion.hints)
         self.compare_other(prepared, inputs, [results[o.value.name] for o in fusion.outputs])
 
