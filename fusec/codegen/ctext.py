@@ -177,15 +177,15 @@ def _atom_text(atom: Symbol | Call) -> Text:
 
 
 TEMPLATE_NAMES = frozenset([
-    "base", "batch", "block", "c", "chunk", "chunks", "column", "column_of_thread",
-    "column_tiles", "columns", "e", "end", "fetch", "first", "first_column", "first_line",
-    "group", "i", "index", "is_column", "is_row", "kBlocks", "kChunks", "kColumns",
-    "kGroupRows", "kPitch", "kRangeRows", "kRanges", "kReadVec", "kRows", "kRowsPerThread",
-    "kSplits", "kStages", "kStep", "kThreads", "kThreadsX", "kThreadsY", "kTile",
-    "kTiles", "kUnroll", "kVec", "kWriteVec", "kernel", "lane", "line", "line_tiles",
-    "lines", "next_slot", "place", "r", "range", "row", "row_ahead", "row_of_thread",
-    "rows", "shared_memory", "size", "slot", "split", "thread", "tile", "tile_column",
-    "tile_line", "turn", "u", "v", "warp", "width",
+    "base", "batch", "before", "block", "c", "carry", "chunk", "chunks", "column",
+    "column_of_thread", "column_tiles", "columns", "e", "end", "fetch", "first", "first_column",
+    "first_line", "group", "i", "index", "is_column", "is_row", "kBlocks", "kChunks",
+    "kColumns", "kGroupRows", "kLanes", "kPitch", "kRangeRows", "kRanges", "kReadVec", "kRows",
+    "kRowsPerThread", "kSpan", "kSplits", "kStages", "kStep", "kThreads", "kThreadsX",
+    "kThreadsY", "kTile", "kTiles", "kUnroll", "kVec", "kWriteVec", "kernel", "lane", "line",
+    "line_tiles", "lines", "next_slot", "place", "r", "range", "row", "row_ahead",
+    "row_of_thread", "rows", "shared_memory", "size", "slot", "split", "thread", "tile",
+    "tile_column", "tile_line", "turn", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 

@@ -1,0 +1,81 @@
+"""Names that templates use for themselves are free for users, in every kernel family."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from cli_tools import ROOT, fusec, small
+
+from fusec.codegen.ctext import TEMPLATE_NAMES
+from fusec.codegen.matmul_names import RESERVED
+from fusec.codegen.names import KEYWORDS
+
+# A declaration in a template: a type (or what the view puts there), a name, and what may follow.
+DECLARED = re.compile(
+    r"(?:\b(?:int|unsigned|bool|auto|float|double|char|fusec::\w+(?:<[^;={}]*>)?)|\{\{[^}]*\}\})"
+    r"[*&]?\s+(\w+)\s*(?:=|;|\[|\{(?!\{)|\()"
+)
+TEMPLATES = sorted((ROOT / "fusec" / "templates").glob("*.j2"))
+WORDS = sorted(TEMPLATE_NAMES)
+
+
+def test_the_list_holds_identifiers() -> None:
+    assert all(name.isidentifier() for name in TEMPLATE_NAMES | RESERVED)
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda p: p.name)
+def test_the_list_is_complete(path: Path) -> None:
+    text = re.sub(r"//.*|\{#.*?#\}", "", path.read_text())
+    known = TEMPLATE_NAMES | RESERVED | KEYWORDS
+    if path.name.startswith("matmul"):
+        known |= {"a", "b"}  # the operands, which the view names
+    assert set(DECLARED.findall(text)) - known == set()
+
+
+# By scheduler: the operation after the sum of all inputs, and the shape of the inputs.
+FAMILIES = {
+    "pointwise": "exp({})",
+    "reduction": "sum({}, dims=[1])",
+    "inner_persistent": "softmax({}, dim=1)",
+    "outer_persistent": "softmax({}, dim=0)",
+    "transpose": "permute({}, dims=[1, 0])",
+}
+
+
+@pytest.mark.parametrize("half", [0, 1])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_inputs_may_have_them(
+    family: str, half: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = WORDS[half::2] if family not in ("transpose", "outer_persistent") else WORDS[half:12:2]
+    result = "value_of_all"
+    lines = [
+        f"  - sum{k} = add({words[0] if k == 1 else f'sum{k - 1}'}, {word})"
+        for k, word in enumerate(words[1:], start=1)
+    ]
+    last = f"sum{len(words) - 1}"
+    lines.append(f"  - {result} = {FAMILIES[family].format(last)}")
+    inputs = "".join(f'  {word}: "f32[dim0, dim1]"\n' for word in words)
+    text = (
+        "fusion: named\ndims: {dim0: 64, dim1: 128}\ninputs:\n"
+        + inputs
+        + "ops:\n"
+        + "\n".join(lines)
+        + f"\noutputs: [{result}]\n"
+    )
+    done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
+    assert (done.code, done.err) == (0, "")
+    assert f"named_{family} sm_90a" in done.out
+
+
+def test_results_and_dims_may_have_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (
+        "fusion: row\ndims: {rows: 64, columns: 128}\n"
+        'inputs: {lane: "f32[rows, columns]", v: "f32 = 2.0"}\n'
+        "ops:\n  - chunk = mul(lane, v)\n  - column = softmax(chunk, dim=1)\n"
+        "  - index = add(column, chunk)\noutputs: [index]\n"
+    )
+    done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
+    assert (done.code, done.err) == (0, "")
