@@ -159,9 +159,8 @@ def kept_elements(
 ) -> tuple[Operand, Operand | float]:
     """Return (which elements a dropout keeps, 1 / the probability that one stays)."""
     keep = _keep(builder, p)
-    dtype = F64 if dtype_of(x) == F64 else F32
     shape = tensor_shape("dropout", x)
-    drawn = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=dtype)
+    drawn = builder.apply("uniform", 0.0, 1.0, shape, seed, offset, dtype=F32)
     if isinstance(keep, float):
         scale: Operand | float = 1.0 / keep if keep else 0.0
     else:
