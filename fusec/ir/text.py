@@ -99,7 +99,6 @@ def _dense_strides(fusion: Fusion) -> Iterator[tuple[str, int]]:
             if flag is False:
                 name = f"{entry.value.name}.stride{axis}"
                 yield name, stride
-                stride = hints.get(name, stride)
             stride *= entry.value.shape[axis].evaluate(hints)
 
 
