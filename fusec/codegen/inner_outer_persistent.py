@@ -125,6 +125,7 @@ class _Making:
             aliases={self.chunk: Alias("column", self.width), self.row: row},
             written=frozenset(o.alias for o in split.main.outputs if o.alias is not None),
             wide=self.parameters.wide_index,
+            guard="is_row" if self._row_bound() else "",
         )
 
     def view(self) -> InnerOuterView:

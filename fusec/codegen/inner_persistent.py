@@ -116,6 +116,7 @@ def _phases(
         aliases={chunk: Alias("column", width)},
         written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
         wide=parameters.wide_index,
+        guard="is_row" if parameters.threads_y > 1 else "",
     )
     plans = store_plans(lowering, fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)

@@ -111,6 +111,7 @@ def _phases(
         aliases={chunk: Alias("column", width)},
         written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
         wide=p.wide_index,
+        guard="is_column",
     )
     plans = store_plans(lowering, fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)

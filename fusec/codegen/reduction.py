@@ -100,6 +100,7 @@ def _emitter(plan: KernelPlan, kernel: Kernel, scopes: tuple[Scope, ...]) -> Emi
         Facts(plan.fusion.hints),
         written=frozenset(o.alias for o in plan.fusion.outputs if o.alias is not None),
         wide=kernel.parameters.wide_index,
+        guard="is_row" if kernel.parameters.inner else "is_column",
     )
 
 

@@ -136,7 +136,7 @@ def _writer(
         aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
-    for tile, load in zip(tiles, tiled_loads(lowering, line, chunk), strict=True):
+    for tile, load in zip(tiles, tiled_loads(lowering, line, chunk, lane), strict=True):
         emitter.cached[load] = f"{tile.name}[tile_line][tile_column + {element}]"
     emitter.count(s.instance for s in plans)
     for store in plans:

@@ -137,13 +137,20 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
         return
     address = emitter.index(plan.address, phase)
     line = f"{identifier(plan.buffer)}[{address}] = {value};"
-    emitter.add(phase, emitter.scopes[-1].name, _guarded(emitter, plan.conditions, line, phase))
+    if emitter.lane is None:
+        # One element per vector: its store stands with the others, where the template guards them.
+        emitter.add(phase, "after", _guarded(emitter, plan.conditions, line, phase))
+        return
+    line = _guarded(emitter, plan.conditions, line, phase, emitter.guard)
+    emitter.add(phase, emitter.scopes[-1].name, line)
 
 
-def _guarded(emitter: Emitter, conditions: Conditions, line: str, phase: int) -> str:
-    if not conditions:
-        return line
-    return f"if ({emitter.condition(conditions, phase)}) {line}"
+def _guarded(
+    emitter: Emitter, conditions: Conditions, line: str, phase: int, guard: str = ""
+) -> str:
+    tests = [guard] if guard else []
+    tests += [emitter.condition(conditions, phase).text] if conditions else []
+    return f"if ({' && '.join(tests)}) {line}" if tests else line
 
 
 def parameter_names(kernel: Kernel) -> Names:
