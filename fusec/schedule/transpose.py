@@ -180,9 +180,9 @@ def tile_side(fusion: Fusion) -> int:
     return 64 if smallest <= 2 else 32
 
 
-def tiled_loads(lowering: Lowering, step: Var, across: Var) -> list[Instance]:
+def tiled_loads(lowering: Lowering, step: Var, *across: Var) -> list[Instance]:
     """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's
-    variable, and not the same for all columns, over which `across` runs.
+    variable, and not the same for all columns, over which `across` run.
     """
     found = {
         i
@@ -190,7 +190,7 @@ def tiled_loads(lowering: Lowering, step: Var, across: Var) -> list[Instance]:
         if i.kind == "load"
         and i.address is not None
         and i.address.coefficient(step) == 1
-        and i.address.coefficient(across) != 0
+        and any(i.address.coefficient(a) != 0 for a in across)
     }
     return sorted(found, key=lambda i: (i.name, str(i.address)))
 
