@@ -59,7 +59,7 @@ CASES = [
 ]
 
 
-@pytest.mark.skipif(DRY, reason="takes long without a GPU")
+@pytest.mark.skipif(bool(DRY), reason="takes long without a GPU")
 @pytest.mark.parametrize("name", NAMES)
 def test_default_sizes(name: str) -> None:
     check_on_gpu(load(name))
@@ -70,7 +70,7 @@ def test_other_sizes(name: str, sizes: dict[str, int]) -> None:
     check_on_gpu(without_facts(load(name)), sizes)
 
 
-@pytest.mark.skipif(DRY, reason="needs a GPU")
+@pytest.mark.skipif(bool(DRY), reason="needs a GPU")
 def test_run_prints_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(next(p for p in EXAMPLES if p.stem == "softmax"))
     saved = str(tmp_path / "out.npz")
@@ -82,7 +82,7 @@ def test_run_prints_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert run_main(["run", path, *common, "--expect", saved]) == 0
 
 
-@pytest.mark.skipif(DRY, reason="needs a GPU")
+@pytest.mark.skipif(bool(DRY), reason="needs a GPU")
 def test_a_compiled_folder_runs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = str(next(p for p in EXAMPLES if p.stem == "layernorm"))
     folder = tmp_path / "out"
@@ -92,7 +92,7 @@ def test_a_compiled_folder_runs(capsys: pytest.CaptureFixture[str], tmp_path: Pa
     assert "verified" in capsys.readouterr().out
 
 
-@pytest.mark.skipif(DRY, reason="needs a GPU")
+@pytest.mark.skipif(bool(DRY), reason="needs a GPU")
 def test_a_script_runs(capsys: pytest.CaptureFixture[str]) -> None:
     path = next(p for p in EXAMPLES if p.stem == "rmsnorm_residual").with_suffix(".py")
     assert run_main(["run", str(path), "--set", "T=33"]) == 0

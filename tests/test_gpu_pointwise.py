@@ -216,7 +216,7 @@ def test_constants_and_factories() -> None:
     check_on_gpu(builder.finish())
 
 
-@pytest.mark.skipif(DRY, reason="needs a GPU")
+@pytest.mark.skipif(bool(DRY), reason="needs a GPU")
 def test_addresses_beyond_32_bits() -> None:
     """More than 2**31 elements: 64-bit addresses, the last rows are checked against NumPy."""
     builder = GraphBuilder("huge")
