@@ -12,6 +12,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.evaluate import evaluate
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.parse.dsl import FusionDefinition
 
 RNG = np.random.default_rng(5)
@@ -273,3 +274,18 @@ class TestAgainstTorch:
         found = build("sdpfa_bwd", given, dtypes.F64, False, is_causal=causal)
         for array, tensor in zip(found, (q, k, v), strict=True):
             np.testing.assert_allclose(array, tensor.grad.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_none_is_a_word_where_an_attribute_is_one() -> None:
+    text = """\
+fusion: t
+inputs:
+  x: f32[4, 6]
+  t: i64[4]
+ops:
+  - a = nll_loss(x, t, reduction=none)
+  - b = gelu(x, approximate=none)
+outputs: [a, b]
+"""
+    fusion = read_text(text)
+    assert [str(o.value.type) for o in fusion.outputs] == ["f32[4]", "f32[4, 6]"]

@@ -111,8 +111,12 @@ def _scatter(
     raw = place(data.value, source.value)
     bound, doubt = both(data.bound, source.bound, np.float64), None
     if data.doubt is not None or source.doubt is not None:
-        marks = [None if d is None else d.astype(np.int64) for d in (data.doubt, source.doubt)]
-        doubt = np.asarray(both(*marks, np.int64)) > 0
+        first, second = (
+            None if d is None else d.astype(np.int64) for d in (data.doubt, source.doubt)
+        )
+        marked = both(first, second, np.int64)
+        assert marked is not None
+        doubt = np.not_equal(marked, 0)
     if _lost(index) is not None:
         doubt = np.ones(raw.shape, bool)
     if node.op.name != "scatter" and node.output.dtype.is_float:
@@ -219,9 +223,9 @@ def _position(
     least = np.take_along_axis(rows - bound, at, 1)
     rivals = rows + bound > least
     np.put_along_axis(rivals, at, False, 1)
-    doubt = rivals.any(axis=1).reshape(positions.shape)
+    doubt: Any = rivals.any(axis=1).reshape(positions.shape)
     if x.doubt is not None:
-        doubt = doubt | np.any(x.doubt, axis=attributes["dims"])
+        doubt = np.logical_or(doubt, np.any(x.doubt, axis=attributes["dims"]))
     return (Bounded(held, None, doubt if doubt.any() else None),)
 
 

@@ -96,8 +96,8 @@ def _prepare_select(builder: Any, slots: list[list[Operand] | None], given: Attr
     if tensor is None or index is None or not isinstance(index[0], Const):
         return
     require_index("select", index[0])
-    axis, position = given["dim"], int(index[0].value.real)
-    extent = tensor[0].shape[axis]
+    axis: int = given["dim"]
+    position, extent = int(index[0].value.real), tensor[0].shape[axis]
     if extent.is_const and not -extent.value <= position < extent.value:
         raise FusecError(
             f"`select`: index {position} is out of bounds for dim {axis} of extent {extent}",

@@ -66,8 +66,9 @@ def _canonical_topk(operands: Operands, attributes: Attributes) -> Attributes:
 
 
 def _infer_topk(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-    shape, k, axis = tensor_shape("topk", operands[0]), attributes["k"], attributes["dim"]
-    extent: Dim = shape[axis]
+    shape, axis = tensor_shape("topk", operands[0]), int(attributes["dim"])
+    k: Dim = attributes["k"]
+    extent = shape[axis]
     if k.is_const and k.value < 0:
         raise FusecError(f"`topk`: k is {k}, it must be at least 0")
     if k.is_const and extent.is_const and k.value > extent.value:

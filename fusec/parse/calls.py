@@ -245,7 +245,8 @@ class Calls:
 
     def _attribute(self, tree: Tree, op: OpDef, param: Param) -> Any:
         if isinstance(tree, Literal):
-            return tree.value
+            # `none` is also a word: reduction=none, approximate=none.
+            return "none" if tree.value is None and param.kind == "str" else tree.value
         if isinstance(tree, Items):
             return [self._attribute(item, op, param) for item in tree.items]
         if param.kind == "dtype":
