@@ -57,6 +57,7 @@ def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> di
     at = choose_sizes(fusion)
     cubins = {kernel: a.cubin for (kernel, _), a in compiled.artifacts.items()}
     with Executable(device, compiled.program, cubins).bind(random_inputs(fusion, at), at) as bound:
+        bound.reset()
         timing = measure(bound, repeats)
     return {
         "name": name,

@@ -94,7 +94,7 @@ def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
             f"`{path}` is a directory, not a fusion file",
             help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
         )
-    return [read_file(path, dict(sizes or {}))]
+    return [with_planned_strides(read_file(path, dict(sizes or {})))]
 
 
 class Names:
@@ -132,6 +132,19 @@ def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
     check_sizes(sized)
     return sized
+
+
+def with_planned_strides(fusion: Fusion) -> Fusion:
+    """Return the fusion with the run-time strides that random inputs will have as their defaults.
+
+    Kernels that put strides in are then built for the inputs that `fusec run` makes.
+    """
+    if not any(name.partition(".")[2] for name in fusion.hints):
+        return fusion
+    from fusec.run.inputs import choose_sizes
+
+    chosen = choose_sizes(fusion)
+    return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:

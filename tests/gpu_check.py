@@ -80,7 +80,7 @@ def check_on_gpu(
     run_sizes: other sizes to run at; inputs: in place of random ones; scheduler: what every segment
     must be (a name) or what the segments must be in order; repeats: runs that must agree bit by bit.
     """
-    fusion = driver.with_sizes(fusion, sizes or {})
+    fusion = driver.with_planned_strides(driver.with_sizes(fusion, sizes or {}))
     compiled = driver.compile_fusion(fusion, options())
     used = [s.scheduler for s in compiled.planned.segmented.segments]
     if isinstance(scheduler, str):
