@@ -174,6 +174,10 @@ class Bound:
             case Alias(name, of, offset):
                 size = self.program.buffer[of].dtype.size
                 self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
+            case EncodeTensorMap(_, described) if any(
+                e.evaluate(self.sizes) == 0 for e in described.extents
+            ):
+                pass  # there is nothing to describe, and no launch to read it
             case EncodeTensorMap(name, described):
                 self._maps[name] = encode_tensor_map(
                     self.device, described, self.address[described.buffer], self.sizes
