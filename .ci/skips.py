@@ -9,7 +9,8 @@ allowed = [
     for line in Path(".ci/skips.txt").read_text(encoding="utf-8").splitlines()
     if line.strip() and not line.startswith("#")
 ]
-found = re.findall(r"^SKIPPED \[\d+\] ([^\s]+?)(?::\d+)?: (.*)$", Path(sys.argv[1]).read_text(), re.M)
+log = Path(sys.argv[1]).read_text(encoding="utf-8")
+found = re.findall(r"^SKIPPED \[\d+\] ([^\s]+?)(?::\d+)?: (.*)$", log, re.M)
 bad = [f"{place}: {reason}" for place, reason in found if not any(a in reason for a in allowed)]
 for line in bad:
     print("skipped for a reason that is not listed:", line)

@@ -1,8 +1,8 @@
 """Times the examples at sizes that fill the GPU: `python -m benchmarks.examples --out FILE`.
 
-Each row is the median of event-timed runs with a cold L2 on random data; the share is of the device's
-bandwidth for the bytes that must move. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`, goes into
-the file, so that a figure can be traced to the code that was run.
+Each row is the median of event-timed runs with a cold L2 on random data; the share is of the
+device's bandwidth for the bytes that must move. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
+goes into the file, so that a figure can be traced to the code that was run.
 """
 
 from __future__ import annotations

@@ -57,7 +57,8 @@ def emit_column_values(
     sweep = COLUMNS + phase
     declarations: list[str] = []
     for instance in values:
-        if instance.depth != phase or lane not in instance.variables and emitter.lane is not None:
+        same_for_all = lane not in instance.variables and emitter.lane is not None
+        if instance.depth != phase or same_for_all:
             continue
         text = emitter.ref(instance, sweep)
         name = emitter.names.fresh(f"{instance.name or 'column'}_columns", "columns")

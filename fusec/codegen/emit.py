@@ -30,8 +30,8 @@ class Emitter(Nest):
     written: names of buffers that the kernel writes, never read through the non-coherent path.
     guard: a test that stores inside the lane loop need, where rows or columns may pass the end.
     given: texts of instances that the family has computed already, in their compute types;
-    given_after: the same, from the phase after the given one on. cached: where a load's copy on chip
-    is. reduced: the results of reductions, by (node, result).
+    given_after: the same, from the phase after the given one on. cached: where a load's copy on
+    chip is. reduced: the results of reductions, by (node, result).
     """
 
     written: frozenset[str] = frozenset()

@@ -39,8 +39,8 @@ class Alias:
 class Nest:
     """The lines of each (phase, scope) of a loop nest, and what indices are called there.
 
-    scopes: outermost first; lane: the variable of the elements of a vector, bound by the last scope;
-    aliases: how loop variables are written; wide: whether indices have 64 bits.
+    scopes: outermost first; lane: the variable of the elements of a vector, bound by the last
+    scope; aliases: how loop variables are written; wide: whether indices have 64 bits.
     """
 
     scopes: tuple[Scope, ...]

@@ -73,8 +73,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
-            f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows at a time; "
-            f"the columns {where}."
+            f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
+            f"at a time; the columns {where}."
         ),
         index_type="fusec::i64" if p.wide_index else "int",
         threads_x=p.threads_x,

@@ -77,8 +77,10 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
     )
     if rows:
         shape = f"{parameters.threads_y} x {parameters.threads_x} threads (rows x vectors)"
-        return f"Schedule: rows by vectors of columns, {shape}, {parameters.unroll} rows per thread, {access}."
-    return f"Schedule: one flat loop, {parameters.threads_x} threads, {parameters.unroll} vectors per thread, {access}."
+        each = f"{parameters.unroll} rows per thread"
+        return f"Schedule: rows by vectors of columns, {shape}, {each}, {access}."
+    each = f"{parameters.unroll} vectors per thread"
+    return f"Schedule: one flat loop, {parameters.threads_x} threads, {each}, {access}."
 
 
 def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:

@@ -81,12 +81,12 @@ def _sentence(p: ReductionParameters) -> str:
     shared = f"; {p.splits} blocks share a result, the last one combines" if p.splits > 1 else ""
     if p.inner:
         return (
-            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, accesses of "
-            f"{p.vector_width} elements{shared}."
+            f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
+            f"accesses of {p.vector_width} elements{shared}."
         )
     return (
-        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows at a time"
-        f"{shared}."
+        f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
+        f"at a time{shared}."
     )
 
 

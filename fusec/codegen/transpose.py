@@ -70,8 +70,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> TransposeView:
     return TransposeView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
-            f"Schedule: tiles of {p.tile} x {p.tile}, read in vectors of {p.read_width} along lines, "
-            f"written in vectors of {p.write_width} along columns."
+            f"Schedule: tiles of {p.tile} x {p.tile}, read in vectors of {p.read_width} along "
+            f"lines, written in vectors of {p.write_width} along columns."
         ),
         index_type="fusec::i64" if p.wide_index else "int",
         threads=THREADS,

@@ -123,9 +123,7 @@ class Dim:
         if right.is_const and right.value == 1:
             return self
         return _collect(
-            (tuple(sorted((*m, *n), key=str)), c * d)
-            for m, c in self.terms
-            for n, d in right.terms
+            (tuple(sorted((*m, *n), key=str)), c * d) for m, c in self.terms for n, d in right.terms
         )
 
     __rmul__ = __mul__
@@ -275,8 +273,7 @@ def _evaluate_atom(atom: Atom, sizes: Mapping[str, int]) -> int:
 def _substitute_atom(atom: Atom, values: Mapping[str, Dim]) -> Dim:
     if isinstance(atom, Symbol):
         return values.get(atom.name, _of_atom(atom))
-    function = {"floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum}
-    return function[atom.function](atom.left.substitute(values), atom.right.substitute(values))
+    return _FUNCTIONS[atom.function](atom.left.substitute(values), atom.right.substitute(values))
 
 
 def dim(value: DimLike) -> Dim:
@@ -374,3 +371,8 @@ Shape = tuple[Dim, ...]
 def shape_text(shape: Iterable[DimLike]) -> str:
     """Return a shape as `[B, H]`."""
     return "[" + ", ".join(str(d) for d in shape) + "]"
+
+
+_FUNCTIONS = {
+    "floordiv": floordiv, "ceildiv": ceildiv, "mod": mod, "min": minimum, "max": maximum,
+}  # fmt: skip

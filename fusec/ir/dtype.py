@@ -176,7 +176,9 @@ def promote(a: DType, b: DType) -> DType:
     return {8: I16, 16: I32, 32: I64, 64: I64}[unsigned.bits]
 
 
-def result_type(tensors: Iterable[DType], zero_dim: Iterable[DType], scalars: Iterable[DType]) -> DType:
+def result_type(
+    tensors: Iterable[DType], zero_dim: Iterable[DType], scalars: Iterable[DType]
+) -> DType:
     """Return the result type of an operation on operands by category, as torch.result_type.
 
     A zero-dim tensor or a scalar takes part only where its category is above that of the

@@ -131,7 +131,9 @@ class Node:
 
     def __repr__(self) -> str:
         names = ", ".join(v.name for v in self.outputs)
-        operands = ", ".join(o.name if isinstance(o, Value) else repr(o.value) for o in self.operands)
+        operands = ", ".join(
+            o.name if isinstance(o, Value) else repr(o.value) for o in self.operands
+        )
         return f"{names} = {self.op.name}({operands})"
 
 

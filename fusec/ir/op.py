@@ -71,7 +71,8 @@ class OpDef:
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
         operands as `{name}`; for a reduction the name of its combiner in device/, as `default`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
-    accuracy: error of the CUDA expression in units in the last place of the compute type; accuracy_f64:
+    accuracy: error of the CUDA expression in units in the last place of the compute type;
+    accuracy_f64:
         the same where it computes in f64, if that differs.
     discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
     expand: for a composite, builds it out of other operations.

@@ -44,7 +44,14 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
         visit(output.value)
     position = {i.value.name: k for k, i in enumerate(fusion.inputs)}
     inputs = tuple(
-        (str(i.value.type), tuple(str(s) for s in i.strides), repr(i.default), i.low, i.high, i.on_cpu)
+        (
+            str(i.value.type),
+            tuple(str(s) for s in i.strides),
+            repr(i.default),
+            i.low,
+            i.high,
+            i.on_cpu,
+        )
         for i in fusion.inputs
     )
     outputs = tuple(
