@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -294,10 +294,23 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
 
 def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
-    """Return the options with the target of the GPU at hand, where none was chosen."""
-    if options.targets_given or facts.target is None:
+    """Return the options with the target of the GPU at hand, where none was chosen.
+
+    A GPU without a target of its own runs the machine code of an earlier one of its generation.
+    """
+    if options.targets_given:
         return options
-    return replace(options, targets=(facts.target.arch,))
+    from fusec.target import TARGETS
+
+    at = facts.capability
+    known = (t for t in TARGETS.values() if t.arch[-1].isdigit() and t.capability <= at)
+    nearest = [t for t in known if t.capability // 10 == at // 10]
+    target = facts.target or max(nearest, key=lambda t: t.capability, default=None)
+    if target is None:
+        raise EnvironmentProblem(
+            f"{facts.name} (sm_{at}) runs no known target", help=f"one of {', '.join(TARGETS)}"
+        )
+    return replace(options, targets=(target.arch,))
 
 
 @cache

@@ -13,10 +13,11 @@ import pytest
 from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
 from fusec import driver
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.evaluate import evaluate
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.run.device import DeviceFacts
 from fusec.run.inputs import choose_sizes, random_inputs
 
 ALIASED = """\
@@ -67,7 +68,7 @@ class PlayedDevice:
 
         from fusec import target
 
-        return SimpleNamespace(target=target.find("sm_80"))
+        return SimpleNamespace(target=target.find("sm_80"), capability=80)
 
 
 def test_execute_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,6 +162,23 @@ def test_stages_are_timed_in_order() -> None:
     assert timings.measure("a", lambda: 3) == 3
     timings.measure("a", lambda: None)
     assert timings.seconds["a"] > 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "arch"),
+    [(80, "sm_80"), (86, "sm_80"), (89, "sm_89"), (90, "sm_90a"), (103, "sm_100")],
+)
+def test_a_gpu_gets_its_target(capability: int, arch: str) -> None:
+    facts = DeviceFacts("GPU", capability, 1, 1, 1, 1, 1.0, "CUDA 13.0")
+    assert driver.for_device(CompileOptions(), facts).targets == (arch,)
+    given = CompileOptions(targets=("sm_120",), targets_given=True)
+    assert driver.for_device(given, facts) is given
+
+
+def test_a_gpu_without_a_target() -> None:
+    facts = DeviceFacts("T4", 75, 1, 1, 1, 1, 1.0, "CUDA 13.0")
+    with pytest.raises(EnvironmentProblem, match=r"T4 \(sm_75\) runs no known target"):
+        driver.for_device(CompileOptions(), facts)
 
 
 def test_names_are_told_apart() -> None:
