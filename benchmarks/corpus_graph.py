@@ -12,6 +12,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
+from fusec.ops import TABLE
 from fusec.parse.dsl import FusionDefinition
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.session import recording
@@ -112,6 +113,11 @@ class _Speaker:
         options = {k: self._argument(v) for k, v in entry["kwargs"].items() if v is not None}
         if name == "cat":
             args = [args]
+        known = [p.name for p in TABLE[name].operands] if name in TABLE else []
+        if options.keys() & set(known):
+            # An operand among the named arguments: the others follow in order around it.
+            rest = [k for k in known if k not in entry["kwargs"]]
+            options, args = {**dict(zip(rest, args, strict=False)), **options}, []
         if _is_old_squeeze(entry):
             args += [options.pop("dims"), options.pop("squeeze_expanded")]
         outputs: list[str] = entry["outputs"]

@@ -76,8 +76,8 @@ CASES: list[tuple[str, list[Any], dict[str, Any]]] = [
     ("nll_loss", [LOGITS, TARGET], {}),
     ("nll_loss", [IMAGE, SPATIAL], {"reduction": "none", "ignore_index": 3}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE], {}),
-    ("sdpfa_fwd", [QUERY, KEY, VALUE], {"is_causal": True}),
-    ("sdpfa_fwd", [QUERY, KEY, VALUE, BIAS, None, 0.0, 0.7], {}),
+    ("sdpfa_fwd", [QUERY, KEY, VALUE, None, None, None, True], {}),
+    ("sdpfa_fwd", [QUERY, KEY, VALUE, BIAS, None, 0.0, False, 0.7], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, MASK], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, BIAS, BIAS], {}),
     ("sdpfa_fwd", [QUERY, KEY, VALUE, None, None, 0.25], {}),
@@ -122,25 +122,23 @@ def test_a_row_that_sees_nothing_is_zero() -> None:
 def test_attention_gradients_are_differences(options: dict[str, Any]) -> None:
     """The backward agrees with central differences of the forward, dropout mask included."""
     p, scale = options.get("dropout_p"), options.get("scale")
-    causal = {"is_causal": options.get("is_causal", False)}
+    causal = options.get("is_causal")
     grad = normal(2, 3, 7, 8) + 1.0
 
     def forward(*arrays: Any) -> list[Any]:
-        return build("sdpfa_fwd", [*arrays, None, None, p, scale], dtypes.F64, False, **causal)
+        return build("sdpfa_fwd", [*arrays, None, None, p, causal, scale], dtypes.F64, False)
 
     out, _, seed, offset = forward(QUERY, KEY, VALUE)
-    builder = GraphBuilder()
     seeds = np.asarray([0, 0], np.uint64), np.asarray(0, np.uint64)
-    del builder
     # The f32 log of the sums would hide small errors: give the exact one.
     scores = QUERY @ np.swapaxes(KEY, -1, -2) * (0.5 if scale is None else scale)
-    if causal["is_causal"]:
+    if causal:
         scores = np.where(np.tri(7, 5, dtype=bool), scores, -np.inf)
     sums = np.log(np.exp(scores).sum(-1))
     assert seed.tolist() == [0, 0]
     assert offset == 0
-    given = [grad, QUERY, KEY, VALUE, out, sums, p, *seeds, scale]
-    found = build("sdpfa_bwd", given, dtypes.F64, False, **causal)
+    given = [grad, QUERY, KEY, VALUE, out, sums, p, causal, *seeds, scale]
+    found = build("sdpfa_bwd", given, dtypes.F64, False)
     step = 1e-6
     arrays = [QUERY, KEY, VALUE]
     for which, place in (
@@ -158,12 +156,29 @@ def test_attention_gradients_are_differences(options: dict[str, Any]) -> None:
         assert found[which][place] == pytest.approx(slope, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_causality_may_be_a_scalar_input(causal: bool) -> None:
+    builder = GraphBuilder()
+    operands = [
+        builder.input(n, dtypes.F64, a.shape)
+        for n, a in zip("qkv", (QUERY, KEY, VALUE), strict=True)
+    ]
+    flag = builder.input("flag", dtypes.BOOL, None)
+    builder.output(builder.call("sdpfa_fwd", [*operands, None, None, None, flag])[0])
+    given = {"q": QUERY, "k": KEY, "v": VALUE, "flag": causal}
+    (found,) = evaluate(builder.finish(), given, {}).values()
+    (want, *_) = build(
+        "sdpfa_fwd", [QUERY, KEY, VALUE, None, None, None, causal], dtypes.F64, False
+    )
+    np.testing.assert_array_equal(found, want)
+
+
 def test_forward_and_backward_draw_the_same_mask() -> None:
     builder = GraphBuilder()
     q, k, v = (builder.input(n, dtypes.F32, [1, 1, 8, 8]) for n in "qkv")
     builder.apply("rand_like", q)  # takes the first offset
     out, sums, seed, offset = builder.call("sdpfa_fwd", [q, k, v, None, None, 0.5])
-    builder.call("sdpfa_bwd", [q, q, k, v, out, sums, 0.5, seed, offset])
+    builder.call("sdpfa_bwd", [q, q, k, v, out, sums, 0.5, None, seed, offset])
     for value in (seed, offset):
         builder.output(value)
     fusion = builder.finish()
@@ -263,15 +278,15 @@ class TestAgainstTorch:
         want = torch.nn.functional.scaled_dot_product_attention(
             q, k, v, None if mask is None else torch.from_numpy(mask), is_causal=causal, scale=scale
         )
-        given = [QUERY, KEY, VALUE, None, mask, None, scale]
-        out, sums, *_ = build("sdpfa_fwd", given, dtypes.F64, False, is_causal=causal)
+        given = [QUERY, KEY, VALUE, None, mask, None, causal, scale]
+        out, sums, *_ = build("sdpfa_fwd", given, dtypes.F64, False)
         np.testing.assert_allclose(out, want.detach().numpy(), rtol=1e-10, atol=1e-12)
         if mask is not None:
             return
         grad = normal(2, 3, 7, 8)
         want.backward(torch.from_numpy(grad))
-        given = [grad, QUERY, KEY, VALUE, out, sums, None, None, None, scale]
-        found = build("sdpfa_bwd", given, dtypes.F64, False, is_causal=causal)
+        given = [grad, QUERY, KEY, VALUE, out, sums, None, causal, None, None, scale]
+        found = build("sdpfa_bwd", given, dtypes.F64, False)
         for array, tensor in zip(found, (q, k, v), strict=True):
             np.testing.assert_allclose(array, tensor.grad.numpy(), rtol=1e-5, atol=1e-6)
 

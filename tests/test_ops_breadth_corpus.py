@@ -79,11 +79,12 @@ def ours(op: str, operands: list[Any], attributes: dict[str, Any]) -> list[Any]:
             arrays[f"x{k}"] = given
             given = builder.input(f"x{k}", dtypes.of_numpy(given.dtype), given.shape)
         values.append(given)
-    named = dict(attributes)
+    named = {k: v for k, v in attributes.items() if k not in EMBEDDING}
     if op == "sdpfa_fwd":
-        values += [named.pop("dropout_p"), named.pop("scale")]
+        values += [named.pop(k) for k in ("dropout_p", "is_causal", "scale")]
     elif op == "sdpfa_bwd":
-        values = [*values[:6], named.pop("dropout_p"), *values[6:], named.pop("scale")]
+        first, last = [named.pop(k) for k in ("dropout_p", "is_causal")], named.pop("scale")
+        values = [*values[:6], *first, *values[6:], last]
     elif op == "triu":
         values.append(named.pop("diagonal"))
     given = {k: v for k, v in named.items() if v is not None}

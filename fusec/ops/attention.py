@@ -75,13 +75,16 @@ def _turned(builder: GraphBuilder, x: Operand) -> Operand:
 
 
 def _scores(
-    builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None, is_causal: bool
-) -> Operand:
+    builder: GraphBuilder, query: Operand, key: Operand, scale: Operand | None,
+    is_causal: Operand | None,
+) -> Operand:  # fmt: skip
     """Return scale * query @ key^T in f32 (f64 for f64), -inf where a row may not look."""
     product = widen(builder, builder.apply("matmul", query, _turned(builder, key)))
     scores = builder.apply("mul", product, _scale(builder, query, scale))
-    if not is_causal:
+    if is_causal is None or (isinstance(is_causal, Const) and not is_causal.value):
         return scores
+    if is_causal.type.shape is not None or dtype_of(is_causal).kind != "bool":
+        raise FusecError("is_causal must be a bool", notes=[described([is_causal])])
     rows, columns = scores.shape[-2], scores.shape[-1]
     small = rows.is_const and columns.is_const and rows.value + columns.value < 2**30
     dtype = I32 if small else I64
@@ -89,7 +92,10 @@ def _scores(
     row = builder.apply("broadcast", row, is_broadcast_dim=[False, True])
     column = builder.apply("iota", columns, dtype=dtype)
     column = builder.apply("broadcast", column, is_broadcast_dim=[True, False])
-    return builder.apply("where", builder.apply("le", column, row), scores, LOWEST)
+    seen = builder.apply("le", column, row)
+    if not isinstance(is_causal, Const):
+        seen = builder.apply("logical_or", seen, builder.apply("logical_not", is_causal))
+    return builder.apply("where", seen, scores, LOWEST)
 
 
 def _scale(builder: GraphBuilder, query: Operand, scale: Operand | None) -> Operand | float:
@@ -108,12 +114,12 @@ def _drops(p: Operand | None) -> bool:
 
 def _expand_forward(
     builder: GraphBuilder, query: Operand, key: Operand, value: Operand, bias: Operand | None,
-    mask: Operand | None, dropout_p: Operand | None, scale: Operand | None,
-    is_causal: bool | None,
+    mask: Operand | None, dropout_p: Operand | None, is_causal: Operand | None,
+    scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
     operands = (query, key, value)
     _check("sdpfa_fwd", operands, _agreeing(operands, {}))
-    scores = _scores(builder, query, key, scale, bool(is_causal))
+    scores = _scores(builder, query, key, scale, is_causal)
     if mask is not None and dtype_of(mask).kind == "bool":
         scores = builder.apply("where", mask, scores, LOWEST)
     elif mask is not None:
@@ -156,7 +162,7 @@ def sdpfa_fwd(
     bias: Array | None = None,
     mask: Array | None = None,
     dropout_p: Array | None = None,
-    is_causal: bool | None = None,
+    is_causal: Array | None = None,
     scale: Array | None = None,
 ) -> Array:
     """Return (softmax(scale * query @ key^T + bias, masked) @ value, log of the softmax's sums).
@@ -187,13 +193,13 @@ def sdpfa_fwd(
 
 def _expand_backward(
     builder: GraphBuilder, grad: Operand, query: Operand, key: Operand, value: Operand,
-    output: Operand, logsumexp: Operand, dropout_p: Operand | None, philox_seed: Operand | None,
-    philox_offset: Operand | None, scale: Operand | None, is_causal: bool | None,
+    output: Operand, logsumexp: Operand, dropout_p: Operand | None, is_causal: Operand | None,
+    philox_seed: Operand | None, philox_offset: Operand | None, scale: Operand | None,
 ) -> tuple[Operand, ...]:  # fmt: skip
     operands = (grad, query, key, value, output)
     _check("sdpfa_bwd", operands, _agreeing_backward((*operands, logsumexp), {}))
     last = len(query.shape) - 1
-    scores = _scores(builder, query, key, scale, bool(is_causal))
+    scores = _scores(builder, query, key, scale, is_causal)
     column = [axis == last for axis in range(last + 1)]
     sums = builder.apply("broadcast", logsumexp, is_broadcast_dim=column)
     shares = builder.apply("exp", builder.apply("sub", scores, sums))
@@ -229,7 +235,7 @@ def sdpfa_bwd(
     output: Array,
     logsumexp: Array,
     dropout_p: Array | None = None,
-    is_causal: bool | None = None,
+    is_causal: Array | None = None,
     philox_seed: Array | None = None,
     philox_offset: Array | None = None,
     scale: Array | None = None,

@@ -195,14 +195,14 @@ def _with(shape: tuple[int, ...], axis: int, extent: int) -> tuple[int, ...]:
     return (*shape[:axis], extent, *shape[axis + 1 :])
 
 
-def _canonical_embedding(operands: Operands, attributes: Attributes) -> Attributes:
-    if attributes["max_norm"] is not None:
+def _prepare_embedding(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
+    if slots[3] is not None:
         raise Unsupported(
             "`embedding_fwd` with max_norm: it rescales rows of the weight in place",
             help="clip the rows' norms before the embedding",
         )
     # The others only steer the backward: nodes that differ in nothing else are the same.
-    return dict.fromkeys(("padding_idx", "norm_type", "scale_grad_by_freq", "sparse"))
+    slots[2:] = [None] * len(slots[2:])
 
 
 def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
@@ -217,17 +217,17 @@ def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 
 @operation(
-    "indexing", infer=_infer_embedding, compute=computes_in_own, canonical=_canonical_embedding,
+    "indexing", infer=_infer_embedding, compute=computes_in_own, prepare=_prepare_embedding,
     accuracy=0.0,
 )  # fmt: skip
 def embedding_fwd(
     input: Array,
     weight: Array,
-    padding_idx: int | None = None,
-    max_norm: float | None = None,
-    norm_type: float | None = None,
-    scale_grad_by_freq: bool | None = None,
-    sparse: bool | None = None,
+    padding_idx: Array | None = None,
+    max_norm: Array | None = None,
+    norm_type: Array | None = None,
+    scale_grad_by_freq: Array | None = None,
+    sparse: Array | None = None,
 ) -> Array:
     """Return the rows of the weight that the input names; what steers the backward is ignored."""
     table = np.asarray(weight)

@@ -77,10 +77,21 @@ def _reduce(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     return list(args), dict(options)
 
 
+def _draw(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    # Older versions have the dtype where the seed is now.
+    positional, named = list(args), dict(options)
+    if len(positional) > 3 and isinstance(positional[3], (DataType, DType)):
+        named["dtype"] = positional.pop(3)
+    elif isinstance(named.get("rng_seed"), (DataType, DType)):
+        named["dtype"] = named.pop("rng_seed")
+    return positional, named
+
+
 ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] = {
     "reshape": _without_original_shape,
     "squeeze": _squeeze,
     "cat": _cat,
+    **dict.fromkeys(("uniform", "normal"), _draw),
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
 """Argument lists that the table's own parameters do not cover."""
@@ -131,6 +142,8 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
         if value.definition is not definition:
             raise FusecError(f"`{value!r}` belongs to another FusionDefinition")
         operand = value.operand
+        if kind in _NUMBERS and isinstance(operand, Value) and definition.is_scalar_input(operand):
+            return definition.value_of(operand.name)
         size = operand.type.dim
         is_size = kind not in _OPERAND_KINDS and size is not None and isinstance(operand, Value)
         return definition.known(size) if is_size and size is not None else operand
@@ -147,6 +160,7 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
     return value.item() if hasattr(value, "item") else value
 
 
+_NUMBERS = ("bool", "float")
 _OPERAND_KINDS = ("operand", "operands", "optional")
 
 
