@@ -94,6 +94,14 @@ class FusionDefinition:
         """Return a size with the values of scalar inputs, where an execution has shown them."""
         return self._steps.build.known(size)
 
+    def is_scalar_input(self, value: Value) -> bool:
+        """Return whether a value is a scalar that each execution gives anew."""
+        return (value.name, None) in self._inputs
+
+    def value_of(self, scalar: str) -> int | float:
+        """Return the value of a scalar input; UnknownValue where no execution has shown it."""
+        return self._steps.build.value_of(scalar)
+
     def define_dim(
         self,
         name: str,
@@ -164,7 +172,7 @@ class FusionDefinition:
             return declared
         self._unknown = True
         if self._steps.build.sizes is not None:
-            return self._steps.build.sizes[tensor, axis]
+            return int(self._steps.build.sizes[tensor, axis])
         default = UNKNOWN_SIZE if hint is None else hint
         return self._builder.anonymous_dim(f"{tensor}_size{axis}", default)
 

@@ -223,15 +223,15 @@ def _solve(
 
 def sizes_of(
     declared: Sequence[tuple[str, int | None]], actuals: Sequence[Actual]
-) -> dict[tuple[str, int | None], int]:
-    """Return the sizes of inputs, declared by name and rank, and the values of integer scalars."""
+) -> dict[tuple[str, int | None], int | float]:
+    """Return the sizes of inputs, declared by name and rank, and the values of scalars."""
     if len(actuals) != len(declared):
         raise FusecError(f"{len(actuals)} inputs are given, the fusion takes {len(declared)}")
-    sizes: dict[tuple[str, int | None], int] = {}
+    sizes: dict[tuple[str, int | None], int | float] = {}
     for (name, rank), actual in zip(declared, actuals, strict=True):
         if rank is None:
-            if actual.shape is None and actual.dtype.is_integer:
-                sizes[name, None] = int(actual.array())
+            if actual.shape is None and actual.dtype.kind != "complex":
+                sizes[name, None] = actual.array()
         elif actual.shape is None or len(actual.shape) != rank:
             raise FusecError(f"`{name}` has {rank} dims, the input given has others")
         else:

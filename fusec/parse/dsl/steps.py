@@ -19,8 +19,12 @@ from fusec.ops.build import GraphBuilder
 if TYPE_CHECKING:
     from fusec.parse.dsl.handles import Handle
 
-Sizes = Mapping[tuple[str, int | None], int]
-"""Known sizes by input and dim; by (name, None) the values of integer scalars."""
+Sizes = Mapping[tuple[str, int | None], int | float]
+"""Known sizes by input and dim; by (name, None) the values of scalars."""
+
+
+class UnknownValue(FusecError):
+    """An attribute is a scalar input, whose value only an execution shows."""
 
 
 @dataclass
@@ -35,8 +39,14 @@ class Build:
         """Return a size with the values of scalar inputs in place, where they are known."""
         if self.sizes is None:
             return size
-        values = {name: dim(v) for (name, axis), v in self.sizes.items() if axis is None}
-        return size.substitute(values)
+        scalars = ((name, v) for (name, axis), v in self.sizes.items() if axis is None)
+        return size.substitute({name: dim(v) for name, v in scalars if isinstance(v, int)})
+
+    def value_of(self, scalar: str) -> int | float:
+        """Return the value of a scalar input; UnknownValue where no execution has shown it."""
+        if self.sizes is None or (scalar, None) not in self.sizes:
+            raise UnknownValue(f"the value of `{scalar}` is needed to define the fusion")
+        return self.sizes[scalar, None]
 
 
 class Steps:
@@ -71,16 +81,25 @@ class Steps:
         """
         self._fusions.clear()
         if self.failure is None:
-            arguments = read()
-            try:
-                apply(arguments)
-            except FusecError as error:
-                if not symbolic:
-                    raise
-                self.failure = error
+            self.failure = self._failure(read, apply, symbolic)
         if self.failure is not None:
             guess()
         self._taken.append(lambda: apply(read()))
+
+    def _failure(
+        self, read: Callable[[], Any], apply: Callable[[Any], None], symbolic: bool
+    ) -> FusecError | None:
+        try:
+            arguments = read()
+        except UnknownValue as error:
+            return error
+        try:
+            apply(arguments)
+        except FusecError as error:
+            if not symbolic:
+                raise
+            return error
+        return None
 
     def finish(self, sizes: Sizes | None = None) -> Fusion:
         """Return the fusion, with unknown sizes as symbols or as the constants of `sizes`."""
