@@ -342,3 +342,16 @@ def test_segment_set_makes_two_kernels() -> None:
     builder.output(builder.apply("add", y, builder.apply("sum", x, dims=[0], keepdim=True)))
     checked = check_on_gpu(builder.finish())
     assert len(checked.schedulers) > 1
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2, 4), (8,), (3, 5)], ids=str)
+def test_a_reshape_of_a_flip(shape: Shape) -> None:
+    """Positions counted from the end are divided: the quotient must not become negative."""
+    builder = GraphBuilder("turned")
+    x = builder.input("x", F32, [int(np.prod(shape)), 3])
+    turned = builder.apply("flip", x, dims=[0])
+    builder.output(builder.apply("exp", builder.apply("reshape", turned, new_shape=[*shape, 3])))
+    split = builder.apply("reshape", x, new_shape=[*shape, 3])
+    flipped = builder.apply("flip", split, dims=list(range(len(shape))))
+    builder.output(builder.apply("neg", builder.apply("reshape", flipped, new_shape=[-1, 3])))
+    check_on_gpu(builder.finish())

@@ -292,6 +292,20 @@ def _split(value: Index, by: Dim) -> tuple[Index, Index]:
     return _collect(divisible, exact or dim(0)), _collect(rest, remaining)
 
 
+def _split_positive(value: Index, by: Dim) -> tuple[Index, Index]:
+    """Return (quotient, rest) of a nonnegative value with a rest that is not negative either, as C
+    cuts negative quotients towards zero.
+    """
+    whole, rest = _split(value, by)
+    low, _ = rest.bounds
+    if low is not None and low.at_least(0):
+        return whole, rest
+    if low is None or not low.is_const or not by.is_const:
+        return index(0), value
+    borrowed = low.value // by.value
+    return whole + borrowed, rest - index(borrowed * by.value)
+
+
 def _common_factor(value: Index, by: Dim) -> tuple[Dim, Index, Index] | None:
     """Return (g, x, j) with value = g * x + j, 0 <= j < g and g a proper divisor of `by`."""
     for _, coefficient in value.terms:
@@ -308,7 +322,7 @@ def _divide(value: Index, by: Dim) -> Index:
         return value
     if value.is_const:
         return index(floordiv(value.constant, by))
-    whole, rest = _split(value, by)
+    whole, rest = _split_positive(value, by)
     if rest.within(0, by):
         return whole
     common = _common_factor(rest, by)
@@ -329,7 +343,7 @@ def _modulo(value: Index, by: Dim) -> Index:
         return index(0)
     if value.is_const:
         return index(mod(value.constant, by))
-    _, rest = _split(value, by)
+    _, rest = _split_positive(value, by)
     if rest.within(0, by):
         return rest
     common = _common_factor(rest, by)
