@@ -13,35 +13,32 @@ from fusec.parse.dsl import DataType, FusionDefinition
 from fusec.parse.dsl.session import recording
 
 
-def attention() -> FusionDefinition:
+def summed() -> FusionDefinition:
     with FusionDefinition() as fd:
-        q = fd.define_tensor(shape=[-1] * 4, contiguity=True, dtype=DataType.Float)
-        causal = fd.define_scalar(dtype=DataType.Bool)
-        scale = fd.define_scalar(dtype=DataType.Double)
-        results = fd.ops.sdpfa_fwd(q, q, q, is_causal=causal, scale=scale)
-        fd.add_output(results[0])
+        x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
+        keep = fd.define_scalar(dtype=DataType.Bool)
+        fd.add_output(fd.ops.sum(x, dims=[1], keepdim=keep))
     return fd
 
 
-def test_each_execution_defines_the_fusion_with_its_scalars() -> None:
+def test_each_execution_defines_the_fusion_with_its_attributes() -> None:
     made: list[Fusion] = []
 
     def note(fusion: Fusion, _: Any) -> None:
         made.append(fusion)
 
-    fd, q = attention(), np.ones((2, 3, 8, 16), np.float32)
+    fd = summed()
     with recording(note):
-        for causal, scale in ((True, 0.5), (False, 0.5), (True, 0.25), (True, 0.5)):
-            fd.execute([q, causal, scale])
-    assert made[0] == made[3]
-    assert len({len(f.nodes) for f in made[:2]}) == 2  # the mask is there or not
-    assert made[0] != made[2]
-    assert [i.default for i in made[1].inputs] == [None, False, 0.5]
+        for keep in (True, False, True):
+            fd.execute([np.ones((2, 8), np.float32), keep])
+    assert [f.outputs[0].value.rank for f in made] == [2, 1, 2]
+    assert made[0] == made[2]
+    assert [i.default for i in made[1].inputs] == [None, False]
 
 
 def test_without_an_execution_the_scalar_is_named() -> None:
-    with pytest.raises(FusecError, match="the value of `causal` is needed") as caught:
-        attention().fusion()
+    with pytest.raises(FusecError, match="the value of `keep` is needed") as caught:
+        summed().fusion()
     assert "fd.execute(inputs)" in str(caught.value.diagnostic.help)
 
 
