@@ -13,11 +13,11 @@ from fusec.parse.dsl import DataType, FusionDefinition
 from fusec.parse.dsl.session import recording
 
 
-def summed() -> FusionDefinition:
+def sorted_rows() -> FusionDefinition:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[-1, -1], contiguity=True, dtype=DataType.Float)
-        keep = fd.define_scalar(dtype=DataType.Bool)
-        fd.add_output(fd.ops.sum(x, dims=[1], keepdim=keep))
+        down = fd.define_scalar(dtype=DataType.Bool)
+        fd.add_output(fd.ops.argsort(x, 1, descending=down))
     return fd
 
 
@@ -27,18 +27,18 @@ def test_each_execution_defines_the_fusion_with_its_attributes() -> None:
     def note(fusion: Fusion, _: Any) -> None:
         made.append(fusion)
 
-    fd = summed()
+    fd = sorted_rows()
     with recording(note):
-        for keep in (True, False, True):
-            fd.execute([np.ones((2, 8), np.float32), keep])
-    assert [f.outputs[0].value.rank for f in made] == [2, 1, 2]
+        for down in (True, False, True):
+            fd.execute([np.ones((2, 8), np.float32), down])
+    assert [f.nodes[0].attributes["descending"] for f in made] == [True, False, True]
     assert made[0] == made[2]
     assert [i.default for i in made[1].inputs] == [None, False]
 
 
 def test_without_an_execution_the_scalar_is_named() -> None:
-    with pytest.raises(FusecError, match="the value of `keep` is needed") as caught:
-        summed().fusion()
+    with pytest.raises(FusecError, match="the value of `down` is needed") as caught:
+        sorted_rows().fusion()
     assert "fd.execute(inputs)" in str(caught.value.diagnostic.help)
 
 
