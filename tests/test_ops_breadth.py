@@ -10,6 +10,7 @@ import pytest
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
+from fusec.ir.dim import symbol
 from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import REFUSED, TABLE, find
@@ -248,7 +249,7 @@ def test_indices_out_of_bounds(
 
 def test_symbolic_sizes_are_checked_when_they_are_known() -> None:
     builder = GraphBuilder()
-    x, index, src = inputs(builder, "f32[V,H] i64[N,H] f32[N,N]")
+    x, index, src = inputs(builder, "f32[V,H] i64[N,H] f32[N,V]")
     for value in builder.call("topk", [x], {"k": builder.declare_dim("K", 3)}):
         builder.output(value)
     builder.output(builder.call("gather", [x, index], {"dim": 1})[0])
@@ -261,7 +262,7 @@ def test_symbolic_sizes_are_checked_when_they_are_known() -> None:
         arrays = {
             "x0": np.zeros((known["V"], known["H"])),
             "x1": np.zeros((known["N"], known["H"]), np.int64),
-            "x2": np.zeros((known["N"], known["N"])),
+            "x2": np.zeros((known["N"], known["V"])),
         }
         evaluate(fusion, arrays, known, [name])
 
@@ -271,9 +272,33 @@ def test_symbolic_sizes_are_checked_when_they_are_known() -> None:
     compute(values[2])
     with pytest.raises(FusecError, match="exceeds"):
         compute(values[2], N=12)
-    compute(values[3], H=5)
+    compute(values[3])
     with pytest.raises(FusecError, match=r"exceeds a source"):
-        compute(values[3])
+        compute(values[3], H=12)
+
+
+@pytest.mark.parametrize(
+    ("op", "specs", "attributes", "message"),
+    [
+        ("topk", "f32[H]", {"k": "V"}, "k is 11, larger than the extent 6 of dim 0, at default"),
+        ("gather", "f32[H] i64[V]", {"dim": 0}, ""),
+        ("gather", "f32[H,H] i64[V,H]", {"dim": 1}, "the index has 11 elements in dim 0, `x0` 6"),
+        ("scatter", "f32[H] i64[H] f32[N]", {"dim": 0}, "6 elements in dim 0, `x2` 5"),
+        ("scatter_add", "f32[H,N] i64[H,V] f32[H,V]", {"dim": 0}, "11 elements in dim 1, `x0` 5"),
+    ],
+)
+def test_symbolic_sizes_are_checked_at_their_defaults(
+    op: str, specs: str, attributes: dict[str, Any], message: str
+) -> None:
+    builder = GraphBuilder()
+    operands = inputs(builder, specs)
+    given = {k: symbol(v) if isinstance(v, str) else v for k, v in attributes.items()}
+    builder.output(builder.call(op, operands, given)[0])
+    if not message:
+        builder.finish()  # any number of elements may be gathered
+        return
+    with pytest.raises(FusecError, match=message):
+        builder.finish()
 
 
 def test_halves_are_rounded_once() -> None:

@@ -355,6 +355,6 @@ def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
 
 def pull_elementwise(operand: Operand, at: Coordinates) -> Coordinates:
     """Return an elementwise operand's coordinates: 0 at dims of extent 1, () for a scalar."""
-    if not isinstance(operand, Value) or operand.is_scalar:
-        return ()
+    if not isinstance(operand, Value) or not operand.shape:
+        return ()  # among them the 0-dim seed of a random tensor
     return _clamp_broadcast(operand.shape, at)

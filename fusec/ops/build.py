@@ -23,7 +23,7 @@ from fusec.ops.arguments import (
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
-from fusec.ops.limits import check_sizes
+from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.shapes import broadcast_shape
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
@@ -336,6 +336,7 @@ class GraphBuilder(InputBuilder):
         )
         verify(fusion)
         check_sizes(fusion)
+        check_fits(fusion)
         return fusion
 
     def _final_input(

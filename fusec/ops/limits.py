@@ -1,11 +1,11 @@
-"""Sizes at the defaults: no extent is negative, no tensor beyond what 64 bits can address."""
+"""Sizes at the defaults: none is negative or beyond 64 bits, and what is read is there."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion, Node, Value
 
 
 def check_sizes(fusion: Fusion) -> None:
@@ -25,6 +25,36 @@ def check_sizes(fusion: Fusion) -> None:
                 f"`{value.name}` is too large: {value.type} holds {total} bytes at default sizes",
                 span=span,
             )
+
+
+def check_fits(fusion: Fusion) -> None:
+    """Raise FusecError where a row or an index is too small or too large at the default sizes."""
+    for node in fusion.nodes:
+        try:
+            _check_fit(node, fusion.hints)
+        except FusecError as error:
+            raise error.at(node.span) from None
+
+
+def _check_fit(node: Node, hints: Mapping[str, int]) -> None:
+    if node.op.name == "topk":
+        axis, k = int(node.attributes["dim"]), node.attributes["k"].evaluate(hints)
+        extent = node.operands[0].shape[axis].evaluate(hints)
+        if not 0 <= k <= extent:
+            raise FusecError(
+                f"`topk`: k is {k}, larger than the extent {extent} of dim {axis}, at default sizes"
+            )
+    if node.op.name not in ("gather", "scatter", "scatter_add"):
+        return
+    tensors = [o for o in node.operands if isinstance(o, Value) and not o.is_scalar]
+    shapes = [tuple(e.evaluate(hints) for e in t.shape) for t in tensors]
+    for outer in (0, 2)[: len(tensors) - 1]:
+        for axis, (small, large) in enumerate(zip(shapes[1], shapes[outer], strict=True)):
+            if small > large and (outer == 2 or axis != node.attributes["dim"]):
+                raise FusecError(
+                    f"`{node.op.name}`: the index has {small} elements in dim {axis}, "
+                    f"`{tensors[outer].name}` {large}, at default sizes"
+                )
 
 
 def _values(fusion: Fusion) -> Iterable[tuple[Value, Span | None]]:
