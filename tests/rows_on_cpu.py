@@ -12,7 +12,9 @@ from cuda_on_cpu import run_plan
 from fusec import driver
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
+from fusec.ops.arguments import bind
 from fusec.ops.build import GraphBuilder
+from fusec.ops.find import find
 from fusec.options import CompileOptions
 from fusec.run.build import Source, build
 from fusec.run.inputs import choose_sizes, random_inputs
@@ -28,8 +30,8 @@ def one_operation(
     builder = GraphBuilder(op)
     extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
     x = builder.input("x", dtype, extents)
-    made = builder.apply(op, x, *arguments, **keywords)
-    for result in made if isinstance(made, tuple) else (made,):
+    operands, attributes = bind(find(op), [x, *arguments], keywords)
+    for result in builder.call(op, operands, attributes):
         builder.output(result)
     return builder.finish()
 

@@ -12,7 +12,7 @@ __device__ void shapes(void* data) {
   total = fusec::scan_span<Op<T>, 8>(part);
   part[0][1] = fusec::scan_warps<Op<T>, 8, 32>(total, carry);
   part[1][0] = carry;
-  values[0] = fusec::scan_threads_y<Op<T>, 32, 8>(part[0], part[1]);
+  values[0] = fusec::scan_threads_y<Op<T>, 8, 8>(part[0], part[1]);
   values[256] = fusec::scan_threads_y<Op<T>, 256, 1>(part[0], part[1]);
 }
 

@@ -1,0 +1,165 @@
+"""The views of the sort templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import Text, compute_type, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Scope
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.index.expression import Var
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.sort import PassParameters, SortParameters, shared_bytes, workspaces_of
+from fusec.schedule.sort_parts import Parts, read_results, split
+
+READ, WRITE = 0, 1
+"""Numbers of the loops that make keys, and that store what is in order."""
+
+
+@dataclass(frozen=True)
+class Buffers:
+    """The workspaces of a pass by name; empty where the fusion's inputs or outputs take part."""
+
+    keys: str = ""
+    places: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortView(KernelView):
+    """A block's rows or tiles, ordered by all digits or by one.
+
+    key: type of the keys; largest: whether the largest come first; row: statements once per row;
+    read: those that make `key` from the element at `column`; value: its text, of storage type
+    `type`; write: what follows at `position` from the element at `found`; shift: of the digit;
+    pass_source, pass_target: buffers; counts, totals: workspaces.
+    """
+
+    index_type: str
+    type: str
+    key: str
+    threads: int
+    items: int
+    tiles: int
+    columns: int
+    keep: int
+    descending: bool
+    shift: int
+    shared_bytes: int
+    pass_source: Buffers
+    pass_target: Buffers
+    counts: str
+    totals: str
+    row: tuple[str, ...]
+    read: tuple[str, ...]
+    value: str
+    write: tuple[str, ...]
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> SortView:
+    """Return the view of a kernel of a sort."""
+    parts = split(plan.fusion, "sort")
+    assert isinstance(parts, Parts)
+    chosen = kernel.parameters
+    if isinstance(chosen, SortParameters):
+        sort, digit, source, target = chosen, 0, Buffers(), Buffers()
+        counts = totals = ""
+        reads = writes = True
+    else:
+        assert isinstance(chosen, PassParameters)
+        sort, digit = chosen.sort, chosen.digit
+        names = [w.name for w in workspaces_of(parts, sort)]
+        source, target = _buffers(names, chosen.source), _buffers(names, chosen.target)
+        counts, totals = names[-2:]
+        reads = chosen.source is None and kernel.template != "sort_offsets"
+        writes = chosen.target is None and kernel.template == "sort_scatter"
+    row, read, value, write = _bodies(parts, kernel, sort, reads=reads, writes=writes)
+    attributes = parts.node.attributes
+    return SortView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(kernel, sort, digit),
+        index_type="fusec::i64" if sort.wide_index else "int",
+        type=storage_type(parts.node.inputs[0].dtype),
+        key=f"fusec::u{sort.key_bits}",
+        threads=sort.threads,
+        items=sort.items,
+        tiles=sort.tiles,
+        columns=parts.length,
+        keep=parts.keep,
+        descending=bool(attributes.get("descending", attributes.get("largest"))),
+        shift=8 * digit,
+        shared_bytes=shared_bytes(sort),
+        pass_source=source,
+        pass_target=target,
+        counts=counts,
+        totals=totals,
+        row=row,
+        read=read,
+        value=value,
+        write=write,
+    )
+
+
+def _buffers(names: list[str], number: int | None) -> Buffers:
+    return Buffers() if number is None else Buffers(names[2 * number], names[2 * number + 1])
+
+
+def _sentence(kernel: Kernel, p: SortParameters, digit: int) -> str:
+    tile = f"{p.threads} threads of {p.items} elements"
+    if kernel.template == "sort_rows":
+        return f"Schedule: a block of {tile} orders a row, {p.passes} digits of 8 bits, stable."
+    step = {
+        "sort_count": "counts the digits of each tile",
+        "sort_offsets": "finds where each tile's digits go",
+        "sort_scatter": "moves each tile's elements to their digit's place",
+    }[kernel.template]
+    return f"Schedule: digit {digit} of {p.passes}, tiles of {tile}: {step}."
+
+
+def _bodies(
+    parts: Parts, kernel: Kernel, sort: SortParameters, *, reads: bool, writes: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], str, tuple[str, ...]]:
+    """Return the statements of a row, those that make a key and its value, and the stores."""
+    tensor = parts.node.inputs[0]
+    column, found = (Var(n, tensor.shape[parts.axis]) for n in ("column", "found"))
+    position = Var("position", parts.node.output.shape[parts.axis])
+    element = Scope("element", frozenset({column, found, position}))
+    emitter = Emitter(
+        (
+            Scope("kernel", frozenset(), per_phase=False),
+            Scope("row", frozenset({parts.row}), per_phase=False),
+            element,
+        ),
+        parameter_names(kernel),
+        Facts(parts.fusion.hints),
+        wide=sort.wide_index,
+    )
+    operand = parts.at(column).at_home(tensor)
+    gathered = parts.at(found).at_home(tensor)
+    after = parts.ordered(position)
+    plans = store_plans(after, parts.after.outputs) if writes else ()
+    used = list(read_results(parts, after))
+    values = parts.node.outputs[0] if len(parts.node.outputs) > 1 else None
+    wanted = [s.instance for s in plans]
+    if reads:
+        wanted.append(operand)
+    if values is not None and values in used:
+        wanted.append(gathered)
+    for result in used:
+        home = after.at_home(result)
+        text = Text("fusec::convert<fusec::i64>(found)")
+        if result is not values:
+            emitter.given[home] = text
+    emitter.count(wanted)
+    value = emitter.ref(operand, READ).text if reads else ""
+    if values is not None and values in used:
+        name = emitter.names.fresh(values.name)
+        text = emitter.ref(gathered, WRITE)
+        emitter.add(WRITE, element.name, f"const {compute_type(values.dtype)} {name} = {text};")
+        emitter.given[after.at_home(values)] = Text(name)
+    for each in plans:
+        emit_store(emitter, each, WRITE)
+    row = (*emitter.take(0, "kernel"), *emitter.take(0, "row"))
+    write = (*emitter.take(WRITE, element.name), *emitter.take(WRITE, "after"))
+    return row, emitter.take(READ, element.name), value, write

@@ -1,0 +1,125 @@
+"""A segment around a sort: what is ordered, and what follows from the order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Index, Var, contiguous_strides, delinearize, of_var
+from fusec.index.instances import Lowering
+from fusec.ir.dim import Dim, product
+from fusec.ir.graph import Fusion, Input, Node, Output, Value
+from fusec.schedule.common import dynamic_symbols, is_empty, specialise
+from fusec.segment.protocol import Refusal
+
+
+@dataclass(frozen=True)
+class Parts:
+    """A segment in which one node orders rows: `before` makes its operand, `after` reads its
+    results as inputs.
+
+    axis: the dim along which rows lie; length: elements of a row; keep: those that are results.
+    """
+
+    fusion: Fusion
+    node: Node
+    axis: int
+    before: Fusion
+    operand: Domain
+    after: Fusion
+    results: Domain
+
+    @property
+    def length(self) -> int:
+        """Return the number of elements of a row."""
+        return self.node.inputs[0].shape[self.axis].value
+
+    @property
+    def keep(self) -> int:
+        """Return the number of results of a row."""
+        return self.node.output.shape[self.axis].value
+
+    @property
+    def rows(self) -> Dim:
+        """Return the number of rows."""
+        shape = self.node.inputs[0].shape
+        return product(e for k, e in enumerate(shape) if k != self.axis)
+
+    @property
+    def row(self) -> Var:
+        """Return the loop variable of rows."""
+        return Var("row", self.rows)
+
+    def at(self, place: Var) -> Lowering:
+        """Return the lowering that makes the operand at a place of a row."""
+        return Lowering(self.before, self.operand, self._bind(self.operand, place))
+
+    def ordered(self, place: Var) -> Lowering:
+        """Return the lowering of what follows from the results at a place of a row."""
+        return Lowering(self.after, self.results, self._bind(self.results, place))
+
+    def _bind(self, domain: Domain, place: Var) -> Mapping[Var, Index]:
+        along = domain.axes[self.axis]
+        kept = [a for a in domain.axes if a != along]
+        at_row = delinearize(of_var(self.row), (a.extent for a in kept))
+        return {along: of_var(place), **dict(zip(kept, at_row, strict=True))}
+
+
+def split(segment: Fusion, family: str) -> Parts | Refusal:
+    """Return a segment around its one node of `family`, or why there is no such view of it."""
+    nodes = [n for n in segment.nodes if n.op.family == family]
+    if len(nodes) != 1:
+        return Refusal("operations", f"{len(nodes)} operations that order rows instead of one")
+    if is_empty(segment):
+        return Refusal("empty", "a tensor has no elements")
+    axis: int = nodes[0].attributes["dim"]
+    fixed = nodes[0].inputs[0].shape[axis].symbols | nodes[0].output.shape[axis].symbols
+    fusion, _ = specialise(segment, dynamic_symbols(segment) - fixed)
+    # The order of a row is known only when all of it is read: nothing is written in place.
+    fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
+    node = next(n for n in fusion.nodes if n.op.family == family)
+    before = _needed(fusion, (Output(node.inputs[0]),))
+    operand = find_domain(before, node.inputs[0])
+    others = tuple(n for n in fusion.nodes if n is not node)
+    given = tuple(Input(v, contiguous_strides(v.shape)) for v in node.outputs)
+    after = replace(fusion, inputs=(*fusion.inputs, *given), nodes=others)
+    after = _needed(after, fusion.outputs)
+    results = find_domain(after, node.output)
+    if isinstance(operand, Refusal):
+        return operand
+    if isinstance(results, Refusal):
+        return results
+    parts = Parts(fusion, node, axis, before, operand, after, results)
+    return _trouble(parts) or parts
+
+
+def _needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
+    """Return the fusion of the nodes that some outputs depend on."""
+    wanted: set[Value] = {o.value for o in outputs}
+    kept: list[Node] = []
+    for node in reversed(fusion.nodes):
+        if wanted.intersection(node.outputs):
+            kept.append(node)
+            wanted.update(node.inputs)
+    return fusion.with_nodes(reversed(kept), outputs)
+
+
+def _trouble(parts: Parts) -> Refusal | None:
+    """Return why what follows cannot be computed where the results are made, or None."""
+    lowering = parts.ordered(Var("position", parts.node.output.shape[parts.axis]))
+    for output in parts.after.outputs:
+        lowering.at_home(output.value)
+    for value in read_results(parts, lowering):
+        home = lowering.home(value)
+        if any(key[1:] != home for key in lowering.made if key[0] is value):
+            return Refusal(
+                "store_map", f"`{value.name}` is read at an index map other than its own"
+            )
+    return None
+
+
+def read_results(parts: Parts, lowering: Lowering) -> Iterable[Value]:
+    """Return the results of the node that something is made of, once the outputs have been."""
+    made = {key[0] for key in lowering.made}
+    return [v for v in parts.node.outputs if v in made]

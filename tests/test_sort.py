@@ -1,0 +1,113 @@
+"""Sorts, argsorts and top-k: the kernels' results on the host, their builds, what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rows_on_cpu import OPTIONS, check_build, check_on_cpu, one_operation, planned
+
+from fusec import driver
+from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, DType
+from fusec.ops.build import GraphBuilder
+from fusec.run.arrays import StridedArray, dense_strides
+from fusec.schedule import sort
+
+CASES: list[tuple[str, DType, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = [
+    ("sort", F32, (5, 300), (1,), {}),
+    ("sort", F32, (2, 5000), (1,), {"descending": True}),
+    ("sort", BF16, (7, 40), (1,), {"descending": True}),
+    ("argsort", I64, (2, 700), (1,), {}),
+    ("argsort", I32, (3, 33), (1,), {"descending": True}),
+    ("argsort", I8, (3, 1, 200), (2,), {"descending": True}),
+    ("argsort", BOOL, (4, 70), (1,), {"descending": True}),
+    ("sort", F64, (40, 3), (0,), {}),
+    ("sort", F16, (3, 20, 4), (1,), {}),
+    ("topk", F32, (6, 130), (5, 1), {}),
+    ("topk", BF16, (3, 90), (90, 1), {"largest": False}),
+    ("topk", U8, (60, 4), (1, 0), {}),
+]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("op", "dtype", "shape", "arguments", "keywords"), CASES)
+def test_rows_in_a_block(
+    op: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    keywords: dict[str, Any],
+    backwards: bool,
+    tmp_path: Path,
+) -> None:
+    fusion = one_operation(op, dtype, shape, *arguments, **keywords)
+    check_on_cpu(fusion, "sort", tmp_path, backwards=backwards)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "shape", "arguments"),
+    [("sort", F32, (2, 9000), (1,)), ("argsort", U8, (9000,), (0,)),
+     ("topk", F16, (2, 5000), (2500, 1))],
+)  # fmt: skip
+def test_rows_in_passes(
+    op: str,
+    dtype: DType,
+    shape: tuple[int, ...],
+    arguments: tuple[Any, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sort, "MAX_ROW", dict.fromkeys((1, 2, 4, 8), 64))
+    fusion = one_operation(op, dtype, shape, *arguments)
+    plan = planned(fusion, "sort").plans[0]
+    assert len(plan.kernels) == 3 * plan.parameters.passes
+    check_on_cpu(fusion, "sort", tmp_path, backwards=True)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [F32, F64, BF16, F16])
+def test_order_of_special_values(dtype: DType, descending: bool, tmp_path: Path) -> None:
+    special = [np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-7, -1e-7]
+    x = np.random.default_rng(1).choice(special, (3, 77)).astype(dtype.numpy)
+    given = StridedArray(x.ravel(), x.shape, dense_strides(x.shape))
+    fusion = one_operation("sort", dtype, (3, 77), 1, descending=descending)
+    values, places = check_on_cpu(fusion, "sort", tmp_path, {"x": given}).values()
+    # A zero keeps its sign.
+    expected = np.take_along_axis(x, places, 1)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_array_equal(
+        np.signbit(values)[values == 0], np.signbit(expected)[values == 0]
+    )
+    wide = x.astype(np.float64)
+    order = np.argsort(-wide if descending else wide, axis=1, kind="stable")
+    if not descending:
+        np.testing.assert_array_equal(places, order)
+
+
+def test_what_comes_before_and_after_is_fused(tmp_path: Path) -> None:
+    builder = GraphBuilder("around")
+    x, w = builder.input("x", F32, (6, 50)), builder.input("w", F32, (6, 1))
+    scaled = builder.apply("mul", x, w)
+    values, places = builder.call("topk", [scaled], {"k": 7, "dim": 1})
+    builder.output(builder.apply("add", values, 1.0))
+    builder.output(builder.apply("cast", places, dtype=I32))
+    check_on_cpu(builder.finish(), "sort", tmp_path)
+
+
+def test_results_read_elsewhere_are_left_to_another_kernel() -> None:
+    builder = GraphBuilder("turned")
+    x = builder.input("x", F32, (6, 50))
+    order = builder.apply("argsort", x, 1)
+    builder.output(builder.apply("add", order, builder.apply("flip", order, dims=[1])))
+    found = driver.plan(builder.finish(), OPTIONS)
+    assert [s.scheduler for s in found.segmented.segments] == ["sort", "pointwise"]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "length"),
+    [(F32, 8192), (F32, 100), (BF16, 8192), (F64, 4096), (I64, 3), (F32, 100000), (F8E4M3, 640)],
+)
+def test_builds_without_spills(dtype: DType, length: int) -> None:
+    check_build(one_operation("sort", dtype, (16, length), 1), "sort")
