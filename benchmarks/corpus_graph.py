@@ -13,6 +13,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
+from fusec.ops import TABLE
 from fusec.parse.dsl import FusionDefinition
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.session import recording
@@ -120,6 +121,14 @@ class _Speaker:
             options, args = {**dict(zip(rest, args, strict=False)), **options}, []
         if _is_old_squeeze(entry):
             args += [options.pop("dims"), options.pop("squeeze_expanded")]
+        elif _is_old_random(entry):
+            options["dtype"] = options.pop("rng_seed")
+        elif name in TABLE and name != "cat":
+            # Operands are recorded first, wherever they stand in the argument list.
+            operands = [p.name for p in TABLE[name].operands]
+            if operands != [p.name for p in TABLE[name].params[: len(operands)]]:
+                options.update(zip(operands, args, strict=False))
+                args = []
         outputs: list[str] = entry["outputs"]
         if name != "stride_order":
             options["name"] = outputs
@@ -144,9 +153,17 @@ def _is_old_squeeze(entry: Mapping[str, Any]) -> bool:
     return entry["op"] == "squeeze" and isinstance(entry["kwargs"].get("squeeze_expanded"), list)
 
 
+def _is_old_random(entry: Mapping[str, Any]) -> bool:
+    """Return whether random numbers are asked for in the old form: a dtype follows the shape."""
+    seed = entry["kwargs"].get("rng_seed")
+    return isinstance(seed, dict) and "dtype" in seed
+
+
 def old_forms(graph: Graph) -> list[str]:
     """Return the operations recorded in a form of which the names of arguments are wrong."""
-    return sorted({entry["op"] for entry in graph["ops"] if _is_old_squeeze(entry)})
+    return sorted(
+        {entry["op"] for entry in graph["ops"] if _is_old_squeeze(entry) or _is_old_random(entry)}
+    )
 
 
 def _in_graph(error: FusecError, number: int, entry: Mapping[str, Any]) -> FusecError:
