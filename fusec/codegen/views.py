@@ -137,10 +137,6 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
         return
     address = emitter.index(plan.address, phase)
     line = f"{identifier(plan.buffer)}[{address}] = {value};"
-    if emitter.lane is None:
-        # One element per vector: its store stands with the others, where the template guards them.
-        emitter.add(phase, "after", _guarded(emitter, plan.conditions, line, phase))
-        return
     line = _guarded(emitter, plan.conditions, line, phase, emitter.guard)
     emitter.add(phase, emitter.scopes[-1].name, line)
 
