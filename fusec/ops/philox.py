@@ -15,6 +15,8 @@ Half types are computed in f32 and rounded: a uniform may then round up to its u
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from typing import Any
 
 from fusec.ops.lazy import np
@@ -25,7 +27,7 @@ MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 STEPS = (0x9E3779B9, 0xBB67AE85)
 ROUNDS = 10
 MASK = 0xFFFFFFFF
-BLOCKS = 1 << 18
+BLOCKS = 1 << 16
 """Blocks worked on at a time: their words stay in the cache."""
 
 
@@ -45,36 +47,55 @@ def words(counter: tuple[Array, Array, Array, Array], key: tuple[int, int]) -> l
 
 def blocks(seed: int, offset: int, first: int, count: int) -> Array:
     """Return the words of `count` blocks from `first` on, as u32[count, 4]."""
-    result = np.empty((count, 4), np.uint32)
-    key = (seed & MASK, seed >> 32 & MASK)
+    at = np.arange(first, first + count, dtype=np.uint64)
     high = (np.uint64(offset & MASK), np.uint64(offset >> 32 & MASK))
-    for low in range(0, count, BLOCKS):
-        part = result[low : low + BLOCKS]
-        at = np.arange(first + low, first + low + len(part), dtype=np.uint64)
-        counter = (at & np.uint64(MASK), at >> np.uint64(32), *high)
-        for k, word in enumerate(words(counter, key)):
-            part[:, k] = word
-    return result
+    counter = (at & np.uint64(MASK), at >> np.uint64(32), *high)
+    found = words(counter, (seed & MASK, seed >> 32 & MASK))
+    return np.stack(np.broadcast_arrays(*found), axis=-1).astype(np.uint32)
 
 
 def uniforms(seed: int, offset: int, count: int, *, double: bool) -> Array:
     """Return the uniform numbers in [0, 1) of elements 0 to count - 1."""
-    if double:
-        return _doubles(blocks(seed, offset, 0, -(-count // 2)), 0).ravel()[:count]
-    return _singles(blocks(seed, offset, 0, -(-count // 4)), 0).ravel()[:count]
+    convert = _doubles if double else _singles
+    return _drawn(seed, offset, count, 2 if double else 4, lambda raw: convert(raw, 0))
 
 
 def normals(seed: int, offset: int, count: int, *, double: bool) -> Array:
     """Return the normal numbers of elements 0 to count - 1."""
-    if double:
-        raw = blocks(seed, offset, 0, -(-count // 2))
-        a, b = _doubles(raw, 1)[:, 0], _doubles(raw, 0)[:, 1]
+
+    def convert(raw: Array) -> Array:
+        if double:
+            a, b = _doubles(raw, 1)[:, 0], _doubles(raw, 0)[:, 1]
+        else:
+            a, b = _singles(raw, 1)[:, 0::2].ravel(), _singles(raw, 0)[:, 1::2].ravel()
+        with np.errstate(all="ignore"):
+            radius = np.sqrt(-2 * np.log(a))
+        cosine, sine = _turn(b)
+        return np.stack([radius * cosine, radius * sine], axis=-1)
+
+    return _drawn(seed, offset, count, 2 if double else 4, convert)
+
+
+def _drawn(
+    seed: int, offset: int, count: int, per: int, convert: Callable[[Array], Array]
+) -> Array:
+    """Return `count` numbers, `per` from each block, piece by piece and in parallel."""
+    result = np.empty(-(-count // per) * per)
+
+    def fill(low: int) -> None:
+        part = result[low * per : (low + BLOCKS) * per]
+        part[:] = convert(blocks(seed, offset, low, len(part) // per)).ravel()
+
+    pieces = range(0, len(result) // per, BLOCKS)
+    if len(pieces) < 2:
+        for low in pieces:
+            fill(low)
     else:
-        raw = blocks(seed, offset, 0, -(-count // 4))
-        a, b = _singles(raw, 1)[:, 0::2].ravel(), _singles(raw, 0)[:, 1::2].ravel()
-    radius = np.sqrt(-2 * np.log(a))
-    cosine, sine = _turn(b)
-    return np.stack([radius * cosine, radius * sine], axis=-1).ravel()[:count]
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1)) as pool:
+            list(pool.map(fill, pieces))
+    return result[:count]
 
 
 def _singles(raw: Array, steps: int) -> Array:
