@@ -27,6 +27,8 @@ DIGIT_BITS = 8
 """Bits that a pass orders by, as in device/sort.cuh."""
 MAX_ROW = {1: 8192, 2: 8192, 4: 8192, 8: 4096}
 """Elements of a row that a block orders in its registers, by bytes of a key."""
+ITEMS = ((1, 32), (2, 64), (4, 512), (8, 8192))
+"""Elements per thread, and the longest rows that have as many."""
 PASS_THREADS = 256
 DIGITS = 256
 
@@ -122,7 +124,7 @@ def choose(parts: Parts) -> SortParameters:
     wide, _ = needs_wide_index(parts.fusion)
     length = parts.length
     if length <= MAX_ROW[bits // 8]:
-        items = next(i for i in (1, 2, 4, 8, 16) if (512 if i > 2 else 32) * i >= length)
+        items = next(i for i, most in ITEMS if length <= most)
         threads = max(32, 1 << max(0, -(-length // items) - 1).bit_length())
         return SortParameters(bits, threads, items, 1, wide)
     items = 8 if bits == 64 else 16
