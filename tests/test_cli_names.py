@@ -79,3 +79,23 @@ def test_results_and_dims_may_have_them(tmp_path: Path, capsys: pytest.CaptureFi
     )
     done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
     assert (done.code, done.err) == (0, "")
+
+
+@pytest.mark.parametrize("dims", ["[0]", "[1]"])
+def test_inputs_may_be_called_like_workspaces(
+    dims: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = "{B: 4, H: 1048576}" if dims == "[1]" else "{B: 1048576, H: 4}"
+    kept = "B" if dims == "[1]" else "H"
+    names = ("arrived", "arrived_", "t_partials", "t_parts", "t_part")
+    text = (
+        f"fusion: f\ndims: {sizes}\ninputs:\n  x: f32[B, H]\n"
+        + "".join(f"  {name}: f32[{kept}]\n" for name in names)
+        + f"ops:\n  - t = sum(x, dims={dims})\n  - s0 = add(t, {names[0]})\n"
+        + "".join(f"  - s{k} = add(s{k - 1}, {n})\n" for k, n in enumerate(names[1:], start=1))
+        + f"outputs: [s{len(names) - 1}]\n"
+    )
+    done = fusec(capsys, "compile", small(tmp_path, text), "-o", tmp_path / "out")
+    assert (done.code, done.err) == (0, "")
+    (kernel,) = (tmp_path / "out" / "kernels").glob("*.cu")
+    assert "fusec::last_block(arrived__ + " in kernel.read_text(), "the blocks share results"

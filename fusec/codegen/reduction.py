@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.ctext import dim_text
+from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
+from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
@@ -18,10 +19,11 @@ from fusec.schedule.reduction import Orientation, ReductionParameters, bind_oute
 
 @dataclass(frozen=True)
 class Partial:
-    """A reduction whose partial results pass through a workspace."""
+    """A reduction whose partial results pass through a workspace; name: the pointer to them."""
 
     part: Accumulator
     workspace: str
+    name: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +32,7 @@ class ReductionView(KernelView):
 
     rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
     outer: reduced x results); sweep: the accumulation; results: what is computed and stored from
-    the results.
+    the results; arrived: the counters of the blocks that have left their partial results.
     """
 
     index_type: str
@@ -43,6 +45,7 @@ class ReductionView(KernelView):
     sweep: Phase
     results: Phase
     partials: tuple[Partial, ...]
+    arrived: str
 
 
 def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
@@ -53,13 +56,14 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
     assert isinstance(oriented, Orientation)
     rows = oriented.rows
     if parameters.inner:
-        sweep, results, accumulators = _inner(plan, kernel, oriented)
+        sweep, results, accumulators, names = _inner(plan, kernel, oriented)
         extents = rows.rows, rows.columns
     else:
-        sweep, results, accumulators = _outer(plan, kernel, oriented)
+        sweep, results, accumulators, names = _outer(plan, kernel, oriented)
         extents = rows.columns, rows.rows
     partials = tuple(
-        Partial(a, w.name) for w, a in zip(plan.workspaces, accumulators, strict=False)
+        Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
+        for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
     return ReductionView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -74,6 +78,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
         sweep=sweep,
         results=results,
         partials=partials,
+        arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
 
 
@@ -90,7 +95,7 @@ def _sentence(p: ReductionParameters) -> str:
     )
 
 
-Parts = tuple[Phase, Phase, tuple[Accumulator, ...]]
+Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names]
 
 
 def _emitter(plan: KernelPlan, kernel: Kernel, scopes: tuple[Scope, ...]) -> Emitter:
@@ -155,4 +160,4 @@ def _emit(
         emit_outputs(emitter, due, number, elements)  # pyright: ignore[reportArgumentType]
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, (), ())
-    return sweep, results, accumulators
+    return sweep, results, accumulators, emitter.names

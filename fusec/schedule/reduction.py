@@ -14,6 +14,7 @@ from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     MEMORY_BOUND,
     dynamic_symbols,
+    free_name,
     is_empty,
     needs_wide_index,
     specialise,
@@ -250,13 +251,15 @@ def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tup
     results = oriented.rows.rows
     if not parameters.inner:
         results = blocks * parameters.threads_x * parameters.vector_width
+    fusion = oriented.fusion
+    taken = {*(v.name for v in fusion.values), *(d.name for d in fusion.dims)}
     made = [
         Workspace(
-            f"{node.output.name}_partials",
+            free_name(f"{node.output.name}_partials", taken),
             node.output.dtype.compute,
             results * parameters.splits * partial_words(node),
         )
-        for node in oriented.fusion.nodes
+        for node in fusion.nodes
         if node in oriented.domain.reduced
     ]
-    return (*made, Workspace("arrived", U32, blocks, "zeroed once"))
+    return (*made, Workspace(free_name("arrived", taken), U32, blocks, "zeroed once"))
