@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from fusec.codegen.ctext import (
     Text,
@@ -16,7 +16,7 @@ from fusec.codegen.ctext import (
     storage_type,
 )
 from fusec.codegen.nest import Nest
-from fusec.index.expression import Loaded
+from fusec.index.expression import Loaded, index
 from fusec.index.instances import Instance
 from fusec.ir.dtype import I32, I64, U64, DType
 
@@ -52,6 +52,7 @@ class Emitter(Nest):
     _vectors: dict[tuple[int, Instance], str] = field(
         default_factory=dict[tuple[int, Instance], str]
     )
+    _firsts: dict[Instance, Instance] = field(default_factory=dict[Instance, Instance])
 
     def count(self, roots: Iterable[Instance]) -> None:
         """Count how often each instance is read, for folding single uses into their user."""
@@ -250,7 +251,9 @@ class Emitter(Nest):
         needed).
         """
         assert instance.address is not None
-        self._gathered.update(instance.gathered)
+        # The lanes of a vector share its address: indices that are needed where the vector is are
+        # read before the loop over lanes.
+        self._gathered.update((atom, self._first_lane(i)) for atom, i in instance.gathered)
         base = self.vector_base(instance.address, instance.conditions)
         base = instance.address if self.width == 1 else base
         assert base is not None
@@ -262,6 +265,24 @@ class Emitter(Nest):
         test = self.condition(lane0, phase)
         kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
         return f"{test.at_least(3)} ? {text} : {kind}{{}}"
+
+
+    def _first_lane(self, instance: Instance) -> Instance:
+        """Return an instance for the first element of a vector."""
+        if self.lane is None or self.lane not in instance.variables:
+            return instance
+        if instance not in self._firsts:
+            address, zero = instance.address, {self.lane: index(0)}
+            self._firsts[instance] = replace(
+                instance,
+                operands=tuple(self._first_lane(o) for o in instance.operands),
+                address=None if address is None else address.substitute(zero),
+                conditions=self.at_lane_zero(instance.conditions),
+                branches=tuple(self.at_lane_zero(b) for b in instance.branches),
+                gathered=tuple((a, self._first_lane(i)) for a, i in instance.gathered),
+                variables=instance.variables - {self.lane},
+            )
+        return self._firsts[instance]
 
 
 def _template(cuda: Mapping[str, str], kind: DType) -> str:
