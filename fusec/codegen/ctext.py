@@ -133,7 +133,8 @@ def _required(words: list[str], k: int) -> int:
         if left in "!~" or _is_unary(words, k - 1):
             need = PRIMARY
         elif left != ",":
-            need = _BINARY[left] + (0 if left in ("+", "*", "?", ":", "&&", "||", "&", "|") else 1)
+            # Also + and * bind to the left: another order would round differently.
+            need = _BINARY[left] + (0 if left in ("?", ":", "&&", "||", "&", "|") else 1)
     if k + 1 < len(words) and words[k + 1] in _BINARY and words[k + 1] not in (",", ">"):
         need = max(need, _BINARY[words[k + 1]] + (words[k + 1] in ("?",)))
     elif k + 1 < len(words) and words[k + 1] == ">":
@@ -151,7 +152,7 @@ def dim_text(value: Dim, *, wide: bool = False) -> Text:
         return Text(text, UNARY if number < 0 else PRIMARY)
     parts: list[tuple[str, str]] = []
     for monomial, coefficient in value.terms:
-        factors = [_atom_text(a).at_least(13) for a in monomial]
+        factors = [_atom_text(a).at_least(14 if k else 13) for k, a in enumerate(monomial)]
         if abs(coefficient) != 1 or not factors:
             factors.append(str(abs(coefficient)))
         parts.append(("-" if coefficient < 0 else "+", " * ".join(factors)))

@@ -1,0 +1,202 @@
+"""C text says what was meant: NVRTC itself evaluates expressions that were put together at random."""
+
+from __future__ import annotations
+
+import math
+import random
+import struct
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fusec.codegen.ctext import Text, apply, dim_text, identifier, literal
+from fusec.codegen.names import Names
+from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
+from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, I64, U32
+
+QUICK = settings(max_examples=200, deadline=None, derandomize=True)
+VALUES = {"alpha": 7, "beta": 3, "gamma": 2, "delta": 11}
+COUNT = 400
+
+
+def divide(x: int, y: int) -> int:
+    """Return C's quotient, cut towards zero."""
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+OPERATIONS: dict[str, Callable[..., int]] = {
+    "{x} + {y}": lambda x, y: x + y,
+    "{x} - {y}": lambda x, y: x - y,
+    "{x} * {y}": lambda x, y: x * y,
+    "{x} / 3": lambda x: divide(x, 3),
+    "{x} % 5": lambda x: x - divide(x, 5) * 5,
+    "1000 / ({y} * {y} + 1)": lambda y: divide(1000, y * y + 1),
+    "-{x}": lambda x: -x,
+    "~{x}": lambda x: ~x,
+    "!{x}": lambda x: int(not x),
+    "{x} >> 1": lambda x: x >> 1,
+    "{x} < {y}": lambda x, y: int(x < y),
+    "{x} >= {y}": lambda x, y: int(x >= y),
+    "{x} == {y}": lambda x, y: int(x == y),
+    "{x} != {y}": lambda x, y: int(x != y),
+    "{x} & {y}": lambda x, y: x & y,
+    "{x} | {y}": lambda x, y: x | y,
+    "{x} ^ {y}": lambda x, y: x ^ y,
+    "{x} && {y}": lambda x, y: int(bool(x and y)),
+    "{x} || {y}": lambda x, y: int(bool(x or y)),
+    "{z} ? {x} : {y}": lambda z, x, y: x if z else y,
+    "least({x}, {y})": min,
+    "{x} * {x} - {y} * 2": lambda x, y: x * x - y * 2,
+    "{x} - ({y} - {x})": lambda x, y: x - (y - x),
+    "static_cast<long long>({x}) + 1": lambda x: x + 1,
+}
+
+
+def tree(generator: random.Random, depth: int) -> tuple[Text, int]:
+    """Return the text of a random expression and its value."""
+    if depth == 0 or generator.random() < 0.15:
+        if generator.random() < 0.3:
+            number = generator.randrange(-9, 10)
+            return literal(number, I64), number
+        name = generator.choice(list(VALUES))
+        return Text(name), VALUES[name]
+    template = generator.choice(list(OPERATIONS))
+    operation = OPERATIONS[template]
+    names = [n for n in ("z", "x", "y") if "{" + n + "}" in template]
+    made = {n: tree(generator, depth - 1) for n in names}
+    text = apply(template, {n: t for n, (t, _) in made.items()})
+    return text, operation(**{n: v for n, (_, v) in made.items()}) if template != (
+        "least({x}, {y})"
+    ) else min(v for _, v in made.values())
+
+
+def assert_equal_in_c(claims: list[tuple[str, int]]) -> None:
+    """Let NVRTC prove that each expression has its value."""
+    nvrtc = pytest.importorskip("fusec.run.nvrtc")
+    pytest.importorskip("cuda.bindings.nvrtc")
+    lines = [f"constexpr long long {n} = {v};" for n, v in VALUES.items()]
+    lines.append("__device__ constexpr long long least(long long x, long long y) { return x < y ? x : y; }")
+    for text, value in claims:
+        shown = text.replace('"', "'")
+        lines.append(f'static_assert(({text}) == {value}ll, "{shown} is not {value}");')
+    nvrtc.compile_ptx("\n".join(lines) + "\n", name="claims", arch="sm_90a", headers={})
+
+
+def test_operands_get_the_parentheses_that_they_need() -> None:
+    generator = random.Random(5)
+    claims = [tree(generator, 3) for _ in range(COUNT)]
+    assert_equal_in_c([(text.text, value) for text, value in claims])
+
+
+def test_the_precedence_that_a_text_claims_is_its_own() -> None:
+    """Used as an operand of each operator, once more."""
+    generator = random.Random(6)
+    claims: list[tuple[str, int]] = []
+    for _ in range(COUNT // 4):
+        text, value = tree(generator, 2)
+        claims.append((f"2 * {text.at_least(14)}", 2 * value))
+        claims.append((f"100 - {text.at_least(13)}", 100 - value))
+        claims.append((f"{text.at_least(13)} * 3", 3 * value))
+        claims.append((f"-{text.at_least(16)}", -value))
+    assert_equal_in_c(claims)
+
+
+@pytest.mark.parametrize(
+    ("template", "arguments", "expected"),
+    [
+        ("{a} * {b}", ("x + y", 12), "(x + y) * (x + y)"),
+        ("{a} + {b}", ("x + y", 12), "x + y + (x + y)"),
+        ("{a} - {b}", ("x + y", 12), "x + y - (x + y)"),
+        ("{a} * {b}", ("x", 16), "x * x"),
+        ("-{a}", ("-1.0f", 15), "-(-1.0f)"),
+        ("fmaxf({a}, {b})", ("x + y", 12), "fmaxf(x + y, x + y)"),
+        ("{a} < {b} ? {a} : {b}", ("x + y", 12), "x + y < x + y ? x + y : x + y"),
+    ],
+)
+def test_no_parentheses_that_are_not_needed(
+    template: str, arguments: tuple[str, int], expected: str
+) -> None:
+    text = Text(*arguments)
+    assert apply(template, {"a": text, "b": text}).text == expected
+
+
+DIMS = st.recursive(
+    st.one_of(st.integers(1, 9).map(dim), st.sampled_from(list(VALUES)).map(symbol)),
+    lambda inner: st.one_of(
+        st.builds(lambda x, y: x + y, inner, inner),
+        st.builds(lambda x, y: x * y, inner, inner),
+        st.builds(lambda x, y: x * y - x, inner, inner),
+        st.builds(floordiv, inner, st.integers(1, 9)),
+        st.builds(mod, inner, st.integers(1, 9)),
+        st.builds(ceildiv, inner, st.integers(1, 9)),
+        st.builds(minimum, inner, inner),
+        st.builds(maximum, inner, inner),
+    ),
+    max_leaves=5,
+)
+
+
+def test_sizes_are_computed_in_c_as_on_the_host() -> None:
+    claims: list[tuple[str, int]] = []
+
+    @QUICK
+    @given(DIMS)
+    def collect(value: Dim) -> None:
+        number = value.evaluate(VALUES)
+        if abs(number) < 1 << 40:
+            claims.append((dim_text(value).text, number))
+            claims.append((f"{dim_text(value).at_least(14)} * 2", number * 2))
+            claims.append((f"1 - {dim_text(value).at_least(13)}", 1 - number))
+
+    collect()
+    assert len(claims) > 100
+    assert_equal_in_c(claims)
+
+
+@QUICK
+@given(st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_f32_literals_are_read_back(value: float) -> None:
+    for dtype in (F32, BF16):
+        text = literal(value, dtype).text
+        assert text.endswith("f")
+        assert struct.pack("f", float(text[:-1])) == struct.pack("f", value)
+
+
+@QUICK
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_f64_literals_are_read_back(value: float) -> None:
+    text = literal(value, F64).text
+    assert float(text) == value
+    assert math.copysign(1, float(text)) == math.copysign(1, value)
+    assert "." in text or "e" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "expected"),
+    [
+        (0.5, F32, "0.5f"), (1, F32, "1.0f"), (1e-5, F32, "1e-5f"), (-2, I32, "-2"),
+        (3, I64, "3ll"), (3, U32, "3u"), (True, BOOL, "true"), (1e39, F32, "INFINITY"),
+        (float("-inf"), F64, "-INFINITY"), (float("nan"), F32, "NAN"), (2.5, I32, "2"),
+        (0.1, F64, "0.1"), (1e300, F64, "1e300"), (-(2**63), I64, "(-9223372036854775807ll - 1)"),
+    ],
+)  # fmt: skip
+def test_literals(value: float, dtype: object, expected: str) -> None:
+    assert literal(value, dtype).text == expected  # type: ignore[arg-type]
+
+
+def test_names_are_unique_and_no_keywords() -> None:
+    names = Names(["x"])
+    made = [names.fresh(n) for n in ("x", "x", "x", "int", "y", "2nd", "threadIdx", "y.a", "y_a")]
+    assert len({*made, "x"}) == len(made) + 1
+    assert "int" not in made
+    assert "threadIdx" not in made
+    assert all(n.isidentifier() for n in made)
+    assert made[4] == "y"
+
+
+def test_identifiers_keep_users_names_apart_from_the_templates() -> None:
+    assert identifier("x") == "x"
+    assert identifier("x.stride0") == "x_stride0"
+    assert identifier("row") != "row"
