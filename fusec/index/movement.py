@@ -227,12 +227,6 @@ def _pull_flip(node: Node, at: Coordinates) -> Pulled:
                             for k, (c, e) in enumerate(zip(at, shape, strict=True))))  # fmt: skip
 
 
-def _pull_repeat(node: Node, at: Coordinates) -> Pulled:
-    source = node.operands[0].shape
-    inner = at[len(at) - len(source) :]
-    return _one(node, tuple(c % e for c, e in zip(inner, source, strict=True)))
-
-
 PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "set": _pull_same,
     "segment_set": _pull_same,
@@ -251,7 +245,6 @@ PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "take_along_axis": _pull_gather,
     "embedding_fwd": _pull_embedding,
     "flip": _pull_flip,
-    "repeat": _pull_repeat,
 }
 INDEXING = frozenset({"index_select", "select", "gather", "take_along_axis", "embedding_fwd"})
 """Operations whose maps read integers from tensors: they reach no operand element by a known
