@@ -212,9 +212,7 @@ def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) 
     "dialects",
     multiple=True,
     type=click.Choice(["2024", "head"]),
-    default=("2024",),
-    show_default=True,
-    help="Dialects of the dump to keep.",
+    help="Dialects of the dump to keep (default: those that are kept, else 2024).",
 )
 @compile_options
 def golden_command(

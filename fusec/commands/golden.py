@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.segment.dump import segmented_fusion_text
+from fusec.target import TARGETS
 
 REGISTERS = "registers.json"
 SHOWN_LINES = 60
@@ -27,7 +30,7 @@ def golden(
     differing = 0
     for file in files:
         folder = golden_folder(Path(file))
-        made = golden_files(file, options, dialects)
+        made = golden_files(file, *_as_kept(folder, options, dialects))
         if update:
             _write(folder, made)
             print(f"{folder}: {len(made)} files written")
@@ -47,6 +50,24 @@ def golden_folder(file: Path) -> Path:
     """Return where a file's golden files lie; a script's lie beside those of its YAML twin."""
     name = file.stem if file.suffix in (".yaml", ".yml") else file.name
     return file.parent / "golden" / name
+
+
+def _as_kept(
+    folder: Path, options: CompileOptions, dialects: Sequence[str]
+) -> tuple[CompileOptions, Sequence[str]]:
+    """Return the targets and dialects: as given, else as they are kept, else the defaults."""
+    kept = _kept(folder)
+    found = (re.fullmatch(r"(?:.*/)?segmented_fusion\.(\w+)\..*", name) for name in kept)
+    dialects = dialects or sorted({match[1] for match in found if match}) or ("2024",)
+    for name, text in kept.items():
+        if Path(name).name == "manifest.json" and not options.targets_given:
+            try:
+                targets = tuple(str(t) for t in json.loads(text)["targets"])
+            except (ValueError, KeyError, TypeError):
+                continue
+            if targets and all(t in TARGETS for t in targets):
+                return replace(options, targets=targets), dialects
+    return options, dialects
 
 
 def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
