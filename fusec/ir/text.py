@@ -87,7 +87,7 @@ def _dense_strides(fusion: Fusion) -> Iterator[tuple[str, int]]:
     """Yield each run-time stride with the size that it has if the input is dense."""
     hints = dict(fusion.hints)
     for entry in fusion.inputs:
-        layout = _layout(entry)
+        layout = layout_of(entry)
         if layout is None or False not in layout[0]:
             continue
         flags, order = layout
@@ -121,7 +121,7 @@ def _input(entry: Input) -> Iterator[str]:
 
 def _options(entry: Input) -> Iterator[str]:
     rank = entry.value.rank
-    layout = _layout(entry) if rank else ((), ())
+    layout = layout_of(entry) if rank else ((), ())
     if layout is None:
         yield f"strides: {_listing(entry.strides)}"
     else:
@@ -140,7 +140,7 @@ def _natural(rank: int) -> tuple[int, ...]:
     return tuple(range(rank - 1, -1, -1))
 
 
-def _layout(entry: Input) -> tuple[Contiguity, tuple[int, ...]] | None:
+def layout_of(entry: Input) -> tuple[Contiguity, tuple[int, ...]] | None:
     """Return (contiguity, stride order) that give the input's strides, or None."""
     rank = entry.value.rank
     natural = _natural(rank)

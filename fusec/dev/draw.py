@@ -1,0 +1,192 @@
+"""Random well-formed fusions from the op table, and variants of them that must mean the same."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from fusec.dev.entries import draw_inputs
+from fusec.dev.idioms import channel_norm, draw_idiom, epilogue, norm_gradient, normalised, turned
+from fusec.dev.movements import draw_movement
+from fusec.dev.places import draw_indexing, draw_loss, draw_scan, draw_scatter, draw_sort
+from fusec.dev.sketch import Sketch, Unfit
+from fusec.dev.values import (
+    draw_cast,
+    draw_composite_reduction,
+    draw_fresh,
+    draw_pointwise,
+    draw_product,
+    draw_reduction,
+    draw_scalar,
+)
+from fusec.diagnostics import FusecError
+from fusec.ir.evaluate import needed_nodes
+from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value
+from fusec.ops import find
+from fusec.passes import PIPELINE
+from fusec.segment.cheap import is_tissue
+from fusec.segment.segmented import extract
+
+Step = Callable[[Sketch], None]
+
+COMMON: dict[Step, int] = {
+    draw_pointwise: 34, draw_movement: 18, draw_cast: 8, draw_reduction: 9, draw_scalar: 2,
+    draw_idiom: 5, draw_composite_reduction: 3, draw_fresh: 4, draw_indexing: 4, draw_scan: 2,
+    draw_product: 2, draw_sort: 1, draw_scatter: 1,
+}  # fmt: skip
+# What a fusion is about: steps that come first, each once, and steps that come more often.
+THEMES: dict[str, tuple[tuple[Step, ...], dict[Step, int], int]] = {
+    "plain": ((), {}, 20),
+    "movement": ((), {draw_movement: 40}, 10),
+    "transposes": ((turned,), {turned: 8}, 9),
+    "rows": ((normalised,), {draw_composite_reduction: 10}, 14),
+    "gradients": ((norm_gradient,), {}, 8),
+    "channels": ((channel_norm,), {}, 3),
+    "products": ((epilogue,), {draw_cast: 6}, 11),
+    "reductions": ((draw_reduction,), {draw_reduction: 20}, 9),
+    "places": ((draw_indexing,), {draw_indexing: 20}, 7),
+    "losses": ((draw_loss,), {}, 1),
+    "scans": ((draw_scan,), {draw_scan: 8}, 4),
+    "sorts": ((draw_sort,), {draw_sort: 6}, 3),
+    "scatters": ((draw_scatter,), {draw_scatter: 6}, 3),
+    "random": ((draw_fresh,), {draw_fresh: 20}, 3),
+}
+NAME = "fuzz"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fusion as it is run: with forced boundaries and pins in it, and some passes left out."""
+
+    fusion: Fusion
+    without: tuple[str, ...] = ()
+
+
+def draw_fusion(seed: int, number: int) -> Fusion:
+    """Return fusion `number` of a seed."""
+    attempt = 0
+    while True:
+        sketch = Sketch(random.Random(f"{seed}:{number}:{attempt}"), NAME)
+        try:
+            return _drawn(sketch)
+        except Unfit:
+            attempt += 1
+
+
+def _drawn(sketch: Sketch) -> Fusion:
+    first, often, _ = THEMES[sketch.weighed({n: weight for n, (_, _, weight) in THEMES.items()})]
+    weights = {**COMMON, **often}
+    draw_inputs(sketch)
+    entries = {t.name for t in sketch.tensors}
+    steps = [*(sketch.weighed(weights) for _ in range(sketch.count(0, 2))), *first]
+    steps += [sketch.weighed(weights) for _ in range(sketch.weighed(LENGTHS))]
+    for step in steps:
+        for _ in range(3):
+            with suppress(Unfit):
+                step(sketch)
+                break
+    results = [t for t in sketch.known() if t.name not in entries]
+    for value in results or sketch.known()[:1]:
+        sketch.builder.output(value)
+    try:
+        fusion = sketch.builder.finish()
+    except FusecError as error:
+        if error.exit_code != 2:
+            raise
+        raise Unfit(str(error)) from None
+    return _with_outputs(sketch, fusion)
+
+
+LENGTHS = {1: 10, 2: 14, 3: 16, 4: 16, 5: 12, 6: 10, 8: 8, 10: 4, 14: 2}
+
+
+def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
+    """Return the fusion with a few of its outputs, some of them written into inputs."""
+    results = [o.value for o in fusion.outputs]
+    leaves = [v for v in results if v not in fusion.users] or results[-1:]
+    chosen = [*leaves[-4:], *(sketch.pick(results) for _ in range(sketch.pick([0, 0, 0, 1, 2])))]
+    free = [i for i in fusion.inputs if is_writable(i, fusion)]
+    outputs: list[Output] = []
+    for value in dict.fromkeys(chosen):
+        fit = [i for i in free if i.value.type == value.type]
+        target = sketch.pick(fit) if fit and sketch.chance(0.25) else None
+        if target is not None:
+            free.remove(target)
+            outputs.append(Output(value, target.value.name))
+        elif value.rank > 1 and sketch.chance(0.12):
+            order = sketch.rng.sample(range(value.rank), value.rank)
+            outputs.append(Output(value, stride_order=tuple(order)))
+        else:
+            outputs.append(Output(value))
+    found = replace(fusion, outputs=tuple(outputs))
+    if sketch.chance(0.1):
+        # What no output needs is tried now and then.
+        return found
+    return extract(found, needed_nodes(found, [o.value for o in outputs]), NAME)
+
+
+def is_writable(entry: Input, fusion: Fusion) -> bool:
+    """Return whether no two elements of an input share memory, and it lies on the device."""
+    if entry.value.is_scalar or entry.on_cpu:
+        return False
+    strides = [s.evaluate(fusion.hints) for s in entry.strides]
+    shape = [e.evaluate(fusion.hints) for e in entry.value.shape]
+    reach = 1
+    for stride, extent in sorted(zip(strides, shape, strict=True)):
+        if stride < reach and extent != 1:
+            return False
+        reach = max(reach, stride * extent)
+    return all(s != 0 for s in entry.strides)
+
+
+def draw_variant(fusion: Fusion, seed: int, number: int) -> Run:
+    """Return the fusion with forced boundaries or a pinned segment, and some passes left out."""
+    rng = random.Random(f"{seed}:{number}:variant")
+    without = tuple(p.name for p in PIPELINE if rng.random() < 0.25)
+    kind = rng.choices(["boundaries", "pin", "passes"], [6, 3, 1])[0]
+    if kind == "boundaries":
+        return Run(with_boundaries(fusion, rng), without)
+    return Run(with_pin(fusion, rng) if kind == "pin" else fusion, without)
+
+
+def with_boundaries(fusion: Fusion, rng: random.Random) -> Fusion:
+    """Return the fusion with `segment_set` after one to three values that later nodes read."""
+    tensors = [
+        v for n in fusion.nodes for v in n.outputs if not v.is_scalar and v in fusion.users
+    ]
+    chosen = set(rng.sample(tensors, min(len(tensors), rng.choice([1, 1, 2, 3]))))
+    renamed: dict[Value, Value] = {}
+    nodes: list[Node] = []
+    for node in fusion.nodes:
+        operands = tuple(
+            renamed.get(o, o) if isinstance(o, Value) else o for o in node.operands
+        )
+        nodes.append(replace(node, operands=operands))
+        for value in node.outputs:
+            if value in chosen:
+                copy = Value(f"{value.name}_apart", value.type)
+                renamed[value] = copy
+                nodes.append(Node(find("segment_set"), (value,), {}, (copy,)))
+    return fusion.with_nodes(nodes)
+
+
+def with_pin(fusion: Fusion, rng: random.Random) -> Fusion:
+    """Return the fusion with one segment pinned: a node, or a run of neighbours in order."""
+    nodes = [n for n in fusion.nodes if n.op.name != "segment_set"]
+    if not nodes:
+        return fusion
+    first = rng.randrange(len(nodes))
+    last = first
+    while last + 1 < len(nodes) and is_tissue(nodes[last + 1]) and rng.random() < 0.6:
+        last += 1
+    names = tuple(v.name for n in nodes[first : last + 1] for v in n.outputs if not v.is_scalar)
+    return replace(fusion, pins=(Pin("pinned", names),)) if names else fusion
+
+
+def draw_runs(seed: int, number: int) -> tuple[Run, Run]:
+    """Return a fusion as it is, and a variant of it."""
+    fusion = draw_fusion(seed, number)
+    return Run(fusion), draw_variant(fusion, seed, number)
+

@@ -1,0 +1,296 @@
+"""One fusion through every stage, with the stage and the reason where it does not come through."""
+
+from __future__ import annotations
+
+import re
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from fusec import driver
+from fusec.dev.draw import Run
+from fusec.dev.resize import other_sizes
+from fusec.dev.segments import run_segments
+from fusec.diagnostics import FusecError, InternalError, Unsupported
+from fusec.ir.evaluate import evaluate
+from fusec.ir.graph import Fusion
+from fusec.ir.text import to_text
+from fusec.options import DEFAULT_TARGET, CompileOptions
+from fusec.parse import read_text
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.nvrtc import CompileError
+
+if TYPE_CHECKING:
+    from fusec.run.device import Device
+
+T = TypeVar("T")
+
+SPILL_LIMIT = 256
+SLOW_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How far fusions are taken.
+
+    builds: kernels go through NVRTC; on_gpu: they run and are verified; seeds: runs with inputs of
+    their own, the last one at other sizes where the kernels allow it.
+    """
+
+    builds: bool = True
+    on_gpu: bool = False
+    target: str = DEFAULT_TARGET
+    seeds: tuple[int, ...] = (0, 1)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: ok, refused, doubtful or failed.
+
+    kind: what two failures share that have one cause; fatal: the process is of no more use.
+    """
+
+    status: str
+    stage: str = ""
+    kind: str = ""
+    message: str = ""
+    schedulers: tuple[str, ...] = ()
+    kernels: int = 0
+    resized: bool = False
+    fatal: bool = False
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def signature(self) -> str:
+        """Return stage and kind."""
+        return f"{self.stage}: {self.kind}"
+
+
+class Rejected(Exception):
+    """A result that is wrong, slow or spilled, with what to report."""
+
+    def __init__(self, kind: str, message: str, *, doubtful: bool = False) -> None:
+        """Keep what to report."""
+        super().__init__(message)
+        self.kind, self.message, self.doubtful = kind, message, doubtful
+
+
+class Trials:
+    """Takes runs through the stages; keeps the device and what was built last."""
+
+    def __init__(self, depth: Depth) -> None:
+        """Open no device yet."""
+        self.depth = depth
+        self._device: Device | None = None
+        self._loaded = 0
+        self._built: dict[tuple[str, str], Any] = {}
+
+    def close(self) -> None:
+        """Give the device back."""
+        if self._device is not None:
+            self._device.close()
+            self._device = None
+
+    def perform(self, run: Run) -> Outcome:
+        """Return what becomes of a run; nothing is raised but what ends the process."""
+        trial = _Trial(self, run)
+        try:
+            trial.go()
+        except Exception as error:
+            return trial.failed(error)
+        return trial.outcome("ok")
+
+    def device(self) -> Device:
+        """Return the device; a new context now and then gives back what modules take."""
+        from fusec.run.device import Device
+
+        if self._loaded > 400:
+            self.close()
+        if self._device is None:
+            self._device, self._loaded = Device(), 0
+        self._loaded += 1
+        return self._device
+
+    def artifact(self, name: str, text: str) -> Any:
+        """Return a built kernel; neighbouring runs share most of theirs."""
+        from fusec.run.build import Source, build
+        from fusec.run.cache import Cache
+
+        key = (name, text)
+        if key not in self._built:
+            if len(self._built) >= 64:
+                self._built.clear()
+            built = build([Source(name, text)], [self.depth.target], 1, cache=Cache(None))
+            self._built[key] = built[name, self.depth.target]
+        return self._built[key]
+
+
+class _Trial:
+    """One run on its way: the stage that it is in, and the time of each."""
+
+    def __init__(self, trials: Trials, run: Run) -> None:
+        self.trials, self.run, self.depth = trials, run, trials.depth
+        self.stage, self.seconds = "", dict[str, float]()
+        self.schedulers: tuple[str, ...] = ()
+        self.kernels, self.resized = 0, False
+
+    def at(self, stage: str, function: Callable[[], T]) -> T:
+        """Return what a stage returns, and keep its time."""
+        self.stage, start = stage, time.perf_counter()
+        try:
+            return function()
+        finally:
+            spent = time.perf_counter() - start
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + spent
+
+    def go(self) -> None:
+        """Take the run through every stage that the depth asks for."""
+        fusion = self.at("text", lambda: reread(self.run.fusion))
+        options = CompileOptions(
+            targets=(self.depth.target,), targets_given=True, without=self.run.without, jobs=1
+        )
+        passed = self.at("passes", lambda: driver.optimise(fusion, options))
+        segmented = self.at("segment", lambda: driver.segment(passed, options))
+        self.schedulers = tuple(s.scheduler for s in segmented.segments)
+        if not self.depth.on_gpu:
+            self.at("segments", lambda: compare_segments(fusion, segmented))
+        plans = self.at("schedule", lambda: driver.plan_segments(segmented, options))
+        sources = self.at("codegen", lambda: _sources(plans))
+        self.kernels = len(sources)
+        program = self.at("lower", lambda: _lowered(segmented, plans))
+        if self.depth.builds:
+            cubins = self.at("build", lambda: self._build(sources))
+            if self.depth.on_gpu:
+                self._run(fusion, program, cubins)
+        slow = sum(self.seconds.values())
+        if slow > SLOW_SECONDS:
+            longest = max(self.seconds, key=lambda s: self.seconds[s])
+            raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
+
+    def _build(self, sources: list[Any]) -> dict[str, bytes]:
+        built = {s.name: self.trials.artifact(s.name, s.text) for s in sources}
+        for name, artifact in built.items():
+            if artifact.spill_bytes > SPILL_LIMIT:
+                raise Rejected("spills", f"{name} spills {artifact.spill_bytes} bytes")
+        return {name: artifact.cubin for name, artifact in built.items()}
+
+    def _run(self, fusion: Fusion, program: Any, cubins: Mapping[str, bytes]) -> None:
+        from fusec.run.execute import Executable
+
+        device = self.trials.device()
+        executable = self.at("run", lambda: Executable(device, program, cubins))
+        for number, seed in enumerate(self.depth.seeds):
+            sizes = self.at("inputs", lambda: choose_sizes(fusion))
+            if number and number == len(self.depth.seeds) - 1:
+                other = self.at("inputs", lambda s=seed: other_sizes(fusion, program, s))
+                self.resized, sizes = other is not None, other or sizes
+            inputs = self.at("inputs", lambda s=seed, z=sizes: random_inputs(fusion, z, s))
+            outputs = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
+            found = (inputs, outputs, sizes, seed)
+            self.at("verify", lambda f=found: _verify(fusion, *f))
+
+    def outcome(self, status: str, kind: str = "", message: str = "", **facts: Any) -> Outcome:
+        """Return the outcome with what is known so far."""
+        return Outcome(
+            status, self.stage, kind, message, self.schedulers, self.kernels, self.resized,
+            seconds=self.seconds, **facts,
+        )  # fmt: skip
+
+    def failed(self, error: Exception) -> Outcome:
+        """Return what an error in a stage means."""
+        if isinstance(error, Rejected):
+            status = "doubtful" if error.doubtful else "failed"
+            return self.outcome(status, error.kind, error.message)
+        if isinstance(error, Unsupported):
+            notes = "; ".join(error.diagnostic.notes)
+            return self.outcome("refused", str(error), notes)
+        if isinstance(error, FusecError) and error.exit_code == 2 and self.run.fusion.pins:
+            # Not every segment can be: that is told in the same way as a wrong file.
+            return self.outcome("refused", "pin", str(error))
+        fault = isinstance(error, InternalError) and "the GPU reports" in str(error)
+        message = "".join(traceback.format_exception(error))[-6000:]
+        if isinstance(error, FusecError):
+            message = error.render() + "\n" + message
+        return self.outcome("failed", kind_of(error), message, fatal=fault)
+
+
+def kind_of(error: Exception) -> str:
+    """Return what errors with one cause have in common: type, place, and message without names."""
+    if isinstance(error, CompileError):
+        first = next((x for x in error.log.splitlines() if "error" in x), str(error))
+        return "CompileError " + general(first.partition("error")[2])
+    trace = traceback.extract_tb(error.__traceback__)
+    place = f"{trace[-1].filename.rpartition('/')[2]}:{trace[-1].name}" if trace else ""
+    return f"{type(error).__name__} in {place}: {general(str(error))}"
+
+
+def general(message: str) -> str:
+    """Return a message without its names and numbers."""
+    quiet = re.sub(r"`[^`]*`|\"[^\"]*\"|'[^']*'", "_", message)
+    return re.sub(r"\d+", "#", quiet)[:120].strip()
+
+
+def reread(fusion: Fusion) -> Fusion:
+    """Return a fusion as its text reads back; InternalError where that is another one."""
+    text = to_text(fusion)
+    again = read_text(text, "fuzz.yaml")
+    if again != fusion:
+        raise Rejected("text", "the text reads back as another fusion")
+    return replace(again, source="")
+
+
+def compare_segments(fusion: Fusion, segmented: Any) -> None:
+    """Raise Rejected unless the segments, one after the other, compute what the fusion does."""
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 0)
+    expected = evaluate(fusion, inputs, sizes)
+    found = run_segments(segmented, inputs, sizes)
+    renamed = zip(fusion.outputs, segmented.fusion.outputs, strict=True)
+    for before, after in renamed:
+        left, right = expected[before.value.name], found[after.value.name]
+        same = (left == right) | ((left != left) & (right != right))
+        if not np.all(same):
+            count = int(np.count_nonzero(~same))
+            raise Rejected("mismatch", f"`{before.value.name}`: {count} of {same.size} differ")
+
+
+def _sources(plans: Any) -> list[Any]:
+    from fusec.codegen.dispatch import plan_sources
+
+    return [source for plan in plans for source in plan_sources(plan)]
+
+
+def _lowered(segmented: Any, plans: Any) -> Any:
+    from fusec.hostir.lower import lower
+
+    return lower(segmented, plans)
+
+
+def _outputs(executable: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    with executable.bind(inputs, sizes) as bound:
+        bound.reset()
+        bound.run()
+        return bound.outputs()
+
+
+def _verify(
+    fusion: Fusion,
+    inputs: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    seed: int,
+) -> None:
+    from fusec.run.verify import compare
+
+    verdict = compare(fusion, sizes, inputs, outputs, seed=seed)
+    if verdict.ok:
+        return
+    wrong = [o for o in verdict.outputs if o.wrong]
+    story = f"seed {seed}, sizes {dict(sizes)}\n{verdict.text()}"
+    if not wrong:
+        raise Rejected("excused", story, doubtful=True)
+    raise Rejected("unwritten" if any(o.unwritten for o in wrong) else "mismatch", story)
