@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property, lru_cache, reduce
 from typing import Union
 
 from fusec.diagnostics import FusecError
@@ -103,7 +103,10 @@ class Dim:
     def __add__(self, other: DimLike) -> Dim:
         if isinstance(other, int) and other == 0:
             return self
-        return _collect((*self.terms, *dim(other).terms))
+        right = dim(other)
+        if self.is_const and right.is_const:
+            return dim(self.value + right.value)
+        return _collect((*self.terms, *right.terms))
 
     __radd__ = __add__
 
@@ -141,6 +144,8 @@ class Dim:
             return dim(1)
         if len(by.terms) != 1:
             return None
+        if self.is_const and by.is_const:
+            return None if self.value % by.value else dim(self.value // by.value)
         (monomial, coefficient), quotient = by.terms[0], list[tuple[Monomial, int]]()
         for m, c in self.terms:
             rest = list(m)
@@ -229,7 +234,7 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     for monomial, coefficient in terms:
         sums[monomial] = sums.get(monomial, 0) + coefficient
     if len(sums) == 1 and () in sums:
-        return Dim((((), sums[()]),)) if sums[()] else Dim(())
+        return dim(sums[()])
     return Dim(tuple(sorted(((m, c) for m, c in sums.items() if c), key=lambda t: _key(t[0]))))
 
 
@@ -280,7 +285,13 @@ def dim(value: DimLike) -> Dim:
     """Return `value` as a Dim."""
     if isinstance(value, Dim):
         return value
-    return Dim((((), int(value)),)) if value else Dim(())
+    return _constant(int(value))
+
+
+@lru_cache(4096)
+def _constant(value: int) -> Dim:
+    # Most dims on the way are numbers, and most of these are met again.
+    return Dim((((), value),)) if value else Dim(())
 
 
 def symbol(name: str, *, extent: bool = True) -> Dim:
