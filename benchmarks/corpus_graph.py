@@ -13,7 +13,6 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
-from fusec.ops import TABLE
 from fusec.parse.dsl import FusionDefinition
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.session import recording
@@ -42,7 +41,18 @@ def read_graph(path: Path) -> Graph:
     keys = ("inputs", "scalars", "ops", "outputs")
     if not isinstance(graph, dict) or not all(isinstance(graph.get(k), list) for k in keys):
         raise FusecError(f"`{path.name}` is no graph", help=f"lists needed: {', '.join(keys)}")
-    return graph
+    return _with_open_scalars(graph)
+
+
+def _with_open_scalars(graph: Graph) -> Graph:
+    """Return the graph with constants of no value as what nvFuser makes of them: inputs."""
+    open_ = [s for s in graph["scalars"] if s.get("value", 0) is None]
+    inputs = [{"id": s["id"], "kind": "scalar", "dtype": s["dtype"]} for s in open_]
+    return {
+        **graph,
+        "inputs": [*graph["inputs"], *inputs],
+        "scalars": [s for s in graph["scalars"] if s not in open_],
+    }
 
 
 def define(
@@ -50,7 +60,7 @@ def define(
 ) -> FusionDefinition:
     """Return the graph spoken call by call; `contiguity` replaces that of some inputs."""
     try:
-        with FusionDefinition(name=name) as fd:
+        with FusionDefinition(name=name, doc="A graph of the corpus.") as fd:
             _Speaker(fd, graph, contiguity or {}).speak()
     except (KeyError, TypeError, ValueError, IndexError) as error:
         if not _is_own(error):
@@ -78,10 +88,8 @@ class _Speaker:
         for entry in self.graph["inputs"]:
             self._input(entry)
         for entry in self.graph["scalars"]:
-            value = _literal(entry["value"])
-            if value is None:
-                raise FusecError(f"the constant `{entry['id']}` has no value")
-            self.handles[entry["id"]] = self.fd.define_scalar(value, _dtype(entry["dtype"]))
+            value, dtype = _literal(entry["value"]), _dtype(entry["dtype"])
+            self.handles[entry["id"]] = self.fd.define_scalar(value, dtype)
         for number, entry in enumerate(self.graph["ops"]):
             try:
                 self._operation(entry)
@@ -247,12 +255,15 @@ def recorded_examples(graph: Graph) -> list[Example] | None:
     return examples
 
 
-def synthetic_examples(graph: Graph, size: int) -> list[Example]:
-    """Return dense inputs with `size` for every unknown extent and integer."""
+def synthetic_examples(
+    graph: Graph, size: int, shapes: Mapping[str, Sequence[int]]
+) -> list[Example]:
+    """Return dense inputs with `size` for every unknown extent and integer; `shapes` go first."""
     examples: list[Example] = []
     for entry in graph["inputs"]:
         if entry["kind"] == "tensor":
-            shape = [size if n < 0 else n for n in entry["shape"]]
+            plain = [size if n < 0 else n for n in entry["shape"]]
+            shape = list(shapes.get(entry["id"], plain))
             strides = _dense_strides(entry, shape)
             examples.append(Example(tuple(shape), tuple(strides)))
             continue

@@ -53,7 +53,7 @@ def prepare(graph: Graph, name: str) -> Prepared:
     sizes = (graph["synthetic_extent"],) if graph.get("synthetic_extent") else SYNTHETIC
     failure: FusecError | None = None
     for size in sizes:
-        examples = synthetic_examples(graph, size)
+        examples = synthetic_examples(graph, size, _unified(fd, size))
         try:
             fusion = bind(fd, examples, graph)
         except Unsupported:
@@ -64,6 +64,17 @@ def prepare(graph: Graph, name: str) -> Prepared:
         return Prepared(graph, fd, examples, fusion, {"synthetic": size})
     assert failure is not None
     raise failure
+
+
+def _unified(fd: FusionDefinition, size: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of inputs where the definition fixes some of their unknown extents."""
+    try:
+        fusion = fd.fusion()
+    except FusecError:
+        return {}
+    sizes = dict.fromkeys(fusion.hints, size)
+    tensors = (i.value for i in fusion.inputs if not i.value.is_scalar)
+    return {v.name: tuple(e.evaluate(sizes) for e in v.shape) for v in tensors}
 
 
 def elements(fusion: Fusion) -> tuple[int, int]:

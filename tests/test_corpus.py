@@ -187,6 +187,34 @@ def test_sizes_are_synthesised() -> None:
     assert found.changes == {"synthetic": 16}
 
 
+def test_sizes_that_the_graph_fixes_are_found() -> None:
+    data = graph(
+        [tensor("T0", [-1, -1]), tensor("T1", [5, 7])], [op("add", ["T0", "T1"], "T2")], ["T2"]
+    )
+    assert [e.shape for e in prepare(data, "g").examples] == [(5, 7), (5, 7)]
+
+
+def test_a_constant_without_a_value_is_an_input(tmp_path: Path) -> None:
+    data = graph([tensor("T0", [4])], [op("mul", ["T0", "S1"], "T2")], ["T2"])
+    path = tmp_path / "open.json"
+    path.write_text(
+        json.dumps({**data, "scalars": [{"id": "S1", "value": None, "dtype": "float64"}]})
+    )
+    found = prepare(read_graph(path), "g")
+    assert [i.value.name for i in found.fusion.inputs] == ["T0", "S1"]
+    assert found.examples[1].value == 0.5
+
+
+def test_operands_recorded_before_attributes() -> None:
+    data = graph(
+        [tensor("T0", [4, 6])],
+        [{**op("pad", ["T0"], "T1", pad_widths=[1, 1]), "args": [{"ref": "T0"}, 2.5]}],
+        ["T1"],
+    )
+    node = prepare(data, "g").fusion.nodes[0]
+    assert node.operands[1].value == 2.5
+
+
 def test_large_sizes_are_halved_together() -> None:
     rows, columns = 1 << 16, 3 << 12
     data = {
