@@ -9,6 +9,7 @@ from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Pin, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
@@ -154,6 +155,8 @@ class GraphBuilder(InputBuilder):
                 help=f"results: {', '.join(op.results)}",
             )
         folded = _folded(operands, types)
+        if op.name == "cast" and types[0].shape is None and types[0].dtype.is_integer:
+            folded = folded or self._truncated(operands[0], types[0].dtype)
         if folded is not None:
             return (folded,)
         labels = self._labels(op, names, len(types))
@@ -184,6 +187,31 @@ class GraphBuilder(InputBuilder):
             )[0]
             for k, value in enumerate(outputs)
         )
+
+    def _truncated(self, operand: Operand, dtype: DType) -> Const | None:
+        """Return the integer part of a scalar computed from literals alone: it may be a size."""
+        array = None if isinstance(operand, Const) else self._literal(operand)
+        if array is None or abs(array) >= 2.0 ** (dtype.bits - 1):
+            return None
+        return Const(int(array), dtype)
+
+    def _literal(self, operand: Operand) -> Any:
+        """Return what a scalar computed from literals alone is, or None."""
+        from fusec.ir.evaluate import constant, evaluate_node
+
+        if isinstance(operand, Const):
+            return constant(operand)
+        slot = self._slot_of[operand]
+        draft = next((d for d in self._drafts if slot in d.outputs), None)
+        if draft is None or draft.op.family != "pointwise" or not operand.is_scalar:
+            return None
+        operands = [o if isinstance(o, Const) else self._slots[o] for o in draft.operands]
+        given = {o: self._literal(o) for o in operands if isinstance(o, Value)}
+        if any(array is None for array in given.values()):
+            return None
+        outputs = tuple(self._slots[o] for o in draft.outputs)
+        node = Node(draft.op, tuple(operands), draft.attributes, outputs, draft.span)
+        return evaluate_node(node, given, {})[0]
 
     def _labels(self, op: OpDef, names: Sequence[str] | None, count: int) -> list[str]:
         if names is not None:
