@@ -117,7 +117,10 @@ def stored(fusion: Fusion, domain: Domain, inputs: Mapping[str, Any]) -> dict[st
         mask = machine.holds(conditions)
         value = np.broadcast_to(machine.value(lowering.at_home(output.value)), machine.shape)
         at = tuple(machine.index(c)[mask] for c in coordinates)
-        array[at or ...] = value[mask] if at else value.reshape(-1)[0]
+        if at:
+            array[at] = value[mask]
+        elif mask.any():
+            array[...] = value[mask][0]
         results[output.value.name] = array
     return results
 
