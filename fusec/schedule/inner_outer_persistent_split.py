@@ -206,7 +206,8 @@ def _main(fusion: Fusion, domain: Domain, late: Late) -> Fusion:
     nodes = [n for n in fusion.nodes if n.output not in late or n in domain.reduced]
     outputs = tuple(o for o in fusion.outputs if o.value not in late)
     used = {v for n in nodes for v in n.inputs} | {o.value for o in outputs}
-    inputs = tuple(i for i in fusion.inputs if i.value in used)
+    written = {o.alias for o in outputs}
+    inputs = tuple(i for i in fusion.inputs if i.value in used or i.value.name in written)
     return replace(fusion, inputs=inputs, nodes=tuple(nodes), outputs=outputs)
 
 
@@ -231,7 +232,8 @@ def _column_set(
                 )
             nodes.append(node)
             needed |= set(node.inputs)
-    inputs = [i for i in fusion.inputs if i.value in needed]
+    written = {o.alias for o in outputs}
+    inputs = [i for i in fusion.inputs if i.value in needed or i.value.name in written]
     inputs += [Input(v, contiguous_strides(v.shape)) for v in sums.values()]
     finish = replace(
         fusion, inputs=tuple(inputs), nodes=tuple(reversed(nodes)), outputs=outputs, pins=()
