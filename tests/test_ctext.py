@@ -196,7 +196,10 @@ def test_names_are_unique_and_no_keywords() -> None:
     assert made[4] == "y"
 
 
-def test_identifiers_keep_users_names_apart_from_the_templates() -> None:
-    assert identifier("x") == "x"
-    assert identifier("x.stride0") == "x_stride0"
-    assert identifier("row") != "row"
+def test_identifiers_keep_users_names_apart() -> None:
+    names = ["x", "x.stride0", "x_stride0", "x_stride0_", "row", "row_", "row__", "rows", "y_row"]
+    made = [identifier(n) for n in names]
+    assert len(set(made)) == len(names)
+    assert made[:2] == ["x", "x_stride0"]
+    assert "row" not in made
+    assert made[-1] == "y_row"

@@ -194,10 +194,17 @@ TEMPLATE_NAMES = frozenset([
 """Names that templates of memory-bound kernels give to their own variables."""
 
 
+_STRIDE = re.compile(r"_stride\d+_*$")
+
+
 def identifier(name: str) -> str:
-    """Return a name as a C identifier: `x.stride0` becomes `x_stride0`, and `row` `row_`."""
+    """Return a name as a C identifier: `x.stride0` becomes `x_stride0`, and `row` `row_`.
+
+    Two names never become one: what could be meant for another name gets an underscore more.
+    """
     text = word(name)
-    return f"{text}_" if text in TEMPLATE_NAMES else text
+    taken = text.rstrip("_") in TEMPLATE_NAMES or (text == name and _STRIDE.search(text))
+    return f"{text}_" if taken else text
 
 
 def word(name: str) -> str:

@@ -1,0 +1,72 @@
+"""One scheduler at a time: its refusals, its plans, its kernels built for two targets or run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import run_plan
+
+from fusec import target
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.graph import Fusion
+from fusec.run.build import Source, build
+from fusec.run.inputs import random_inputs
+from fusec.run.verify import compare
+from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import find
+from fusec.segment.protocol import Estimate, Refusal
+
+GPU = target.find("sm_90a")
+TARGETS = ("sm_80", "sm_90a")
+
+
+def estimate(scheduler: str, fusion: Fusion) -> Estimate:
+    """Return the scheduler's price of a fusion that it takes."""
+    proposal = find(scheduler).propose(fusion, GPU)
+    assert isinstance(proposal, Estimate), proposal
+    return proposal
+
+
+def refused_rule(scheduler: str, fusion: Fusion) -> str:
+    """Return the rule by which the scheduler refuses a fusion."""
+    proposal = find(scheduler).propose(fusion, GPU)
+    assert isinstance(proposal, Refusal), proposal
+    assert proposal.because
+    return proposal.rule
+
+
+def plan_of(scheduler: str, fusion: Fusion) -> KernelPlan:
+    """Return the scheduler's plan of a fusion that it takes."""
+    estimate(scheduler, fusion)
+    return find(scheduler).build(fusion, GPU)
+
+
+def text_of(plan: KernelPlan) -> str:
+    """Return the CUDA text of a plan's only kernel."""
+    (source,) = plan_sources(plan)
+    return source.text
+
+
+def assert_builds(plan: KernelPlan) -> None:
+    """Build a plan's kernels for both targets; none may spill, or be warned of."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    sources = [Source(s.name, s.text) for s in plan_sources(plan)]
+    for (name, arch), artifact in build(sources, TARGETS, jobs=2).items():
+        assert artifact.spill_bytes == 0, f"{name} spills on {arch}: {plan.parameters}"
+        assert not artifact.warnings, f"{name} on {arch}: {artifact.warnings}"
+
+
+def run_on_host(
+    scheduler: str, fusion: Fusion, folder: Path, inputs: Mapping[str, Any] | None = None
+) -> None:
+    """Run a scheduler's kernels on the host, in both orders of threads, and compare."""
+    plan = plan_of(scheduler, fusion)
+    sizes = fusion.hints
+    given = {**random_inputs(fusion, sizes), **(inputs or {})}
+    for backwards in (False, True):
+        outputs = run_plan(plan, given, folder, backwards=backwards)
+        verdict = compare(fusion, sizes, given, outputs)
+        assert verdict.ok, f"{plan.parameters}\n{verdict.text()}"
