@@ -23,6 +23,9 @@ VIEWS = {
     "sort_count": "fusec.codegen.sort",
     "sort_offsets": "fusec.codegen.sort",
     "sort_scatter": "fusec.codegen.sort",
+    "scatter_lines": "fusec.codegen.scatter",
+    "scatter_elements": "fusec.codegen.scatter",
+    "scatter_sorted": "fusec.codegen.scatter",
     "column_finish": "fusec.codegen.inner_outer_persistent",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",
@@ -33,7 +36,7 @@ VIEWS = {
 
 def kernel_source(plan: KernelPlan, kernel: Kernel) -> KernelSource:
     """Return the CUDA text of one kernel of a plan."""
-    return render(kernel, import_module(VIEWS[kernel.template]).view(plan, kernel))
+    return render(kernel, import_module(VIEWS[kernel.template]).view(kernel.of or plan, kernel))
 
 
 def plan_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:

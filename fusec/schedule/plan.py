@@ -119,7 +119,8 @@ class Kernel:
     """One launch: a template, its parameter record, geometry and arguments.
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
-    shared_bytes: dynamic shared memory; cluster: blocks per cluster.
+    shared_bytes: dynamic shared memory; cluster: blocks per cluster. of: the plan that a kernel
+    was made for, where another plan has taken it over.
     """
 
     name: str
@@ -130,6 +131,7 @@ class Kernel:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
+    of: KernelPlan | None = None
 
 
 @dataclass(frozen=True)

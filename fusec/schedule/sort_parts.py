@@ -79,12 +79,12 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     # The order of a row is known only when all of it is read: nothing is written in place.
     fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
     node = next(n for n in fusion.nodes if n.op.family == family)
-    before = _needed(fusion, (Output(node.inputs[0]),))
+    before = needed(fusion, (Output(node.inputs[0]),))
     operand = find_domain(before, node.inputs[0])
     others = tuple(n for n in fusion.nodes if n is not node)
     given = tuple(Input(v, contiguous_strides(v.shape)) for v in node.outputs)
     after = replace(fusion, inputs=(*fusion.inputs, *given), nodes=others)
-    after = _needed(after, fusion.outputs)
+    after = needed(after, fusion.outputs)
     results = find_domain(after, node.output)
     if isinstance(operand, Refusal):
         return operand
@@ -94,7 +94,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     return _trouble(parts) or parts
 
 
-def _needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
+def needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
     """Return the fusion of the nodes that some outputs depend on."""
     wanted: set[Value] = {o.value for o in outputs}
     kept: list[Node] = []

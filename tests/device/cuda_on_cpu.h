@@ -279,6 +279,12 @@ T atomicAdd(T* p, V v) {
   *p = static_cast<T>(before + v);
   return before;
 }
+template <class T, class V>
+T atomicMax(T* p, V v) {
+  const T before = *p;
+  if (static_cast<T>(v) > before) *p = static_cast<T>(v);
+  return before;
+}
 static unsigned atomicCAS(unsigned* p, unsigned expected, unsigned v) {
   const unsigned before = *p;
   if (before == expected) *p = v;

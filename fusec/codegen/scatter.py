@@ -1,0 +1,163 @@
+"""The views of the scatter templates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import compute_type, identifier, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Scope
+from fusec.codegen.views import KernelView, head, parameter_names
+from fusec.index.access import Facts
+from fusec.index.expression import Var, contiguous_strides, linearize, of_var
+from fusec.ir.dim import dim
+from fusec.ir.dtype import I64
+from fusec.schedule.layout import output_strides
+from fusec.schedule.plan import Kernel, KernelPlan, WorkspaceArgument
+from fusec.schedule.scatter import THREADS, Scatter, StepParameters, prepare, source_of
+
+TARGET, WRITE = 0, 1
+"""Numbers of the parts that find an element's place, and that write it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScatterView(KernelView):
+    """Elements of lines, and where they go.
+
+    length, extent: elements of a line, and places; elements_first: whether threads side by side
+    take elements of one line; line: statements of a line; target: those that find an element's
+    place, `target_text`; write: those that write it; source_lines, source_text: the same for what
+    is added in order; order: the element at a sorted position; type: in which sums are taken.
+    """
+
+    threads: int
+    lines: int
+    length: int
+    extent: int
+    elements_first: bool
+    type: str
+    line: tuple[str, ...]
+    target: tuple[str, ...]
+    target_text: str
+    source_lines: tuple[str, ...]
+    source_text: str
+    order: str
+    write: tuple[str, ...]
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
+    """Return the view of a kernel that writes at places that are data."""
+    scatter = prepare(plan.fusion)
+    assert isinstance(scatter, Scatter)
+    p = kernel.parameters
+    assert isinstance(p, StepParameters)
+    making = _Making(scatter, kernel, p)
+    target_text = making.target()
+    source_text = making.source()
+    in_order = kernel.template == "scatter_sorted"
+    making.write("sum" if in_order else source_text)
+    take = making.emitter.take
+    source_lines = take(WRITE, "element")
+    written = take(WRITE + 1, "element")
+    return ScatterView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(p),
+        threads=THREADS,
+        lines=scatter.lines,
+        length=scatter.length,
+        extent=scatter.node.output.shape[scatter.axis].value,
+        elements_first=scatter.axis == len(scatter.shape) - 1,
+        type=making.type,
+        line=(*take(0, "kernel"), *take(0, "line")),
+        target=take(TARGET, "element"),
+        target_text=target_text,
+        source_lines=source_lines,
+        source_text=source_text,
+        order=making.order() if in_order else "",
+        write=written if in_order or p.step == "claim" else (*source_lines, *written),
+    )
+
+
+def _sentence(p: StepParameters) -> str:
+    what = {
+        "lines": "a thread for each line of the source, element by element",
+        "elements": "a thread for each element; integers are added in any order",
+        "sorted": "a thread for each element in the order of places; the first of a place adds",
+        "winners": {
+            "claim": "a thread for each element claims its place; the last one wins",
+            "win": "a thread for each element; the one that won its place writes",
+        }.get(p.step, ""),
+    }[p.scatter.way]
+    return f"Schedule: {what}."
+
+
+class _Making:
+    """The statements of a kernel under construction."""
+
+    def __init__(self, scatter: Scatter, kernel: Kernel, p: StepParameters) -> None:
+        self.scatter, self.kernel, self.p = scatter, kernel, p
+        self.element = Var("element", dim(scatter.length))
+        self.position = Var("position", dim(scatter.length))
+        self.place = Var("target", scatter.node.output.shape[scatter.axis])
+        self.emitter = Emitter(
+            (
+                Scope("kernel", frozenset(), per_phase=False),
+                Scope("line", frozenset({scatter.line}), per_phase=False),
+                Scope("element", frozenset({self.element, self.position, self.place})),
+            ),
+            parameter_names(kernel),
+            Facts(scatter.fusion.hints),
+            wide=p.scatter.wide_index,
+        )
+        self.lowering = scatter.lowering
+        self.type = compute_type(scatter.node.output.dtype)
+
+    def target(self) -> str:
+        """Emit what finds an element's place, and return its text."""
+        index = self.scatter.node.operands[1]
+        at = self.scatter.index_at(of_var(self.element))
+        return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET).text
+
+    def source(self) -> str:
+        """Emit what is written, and return its text in the compute type."""
+        source, dtype = source_of(self.scatter)
+        at = self.scatter.at(of_var(self.element)) if source.shape else ()
+        instance = self.lowering.operand(source, at, ())
+        return self.emitter.convert(instance, dtype, WRITE).text
+
+    def order(self) -> str:
+        """Return the element at a sorted position of the line."""
+        shape = self.scatter.node.operands[1].shape
+        at = self.scatter.index_at(of_var(self.position))
+        address = self.emitter.index(linearize(at, contiguous_strides(shape)), WRITE + 1)
+        return f"{self._workspace()}[{address}]"
+
+    def _workspace(self) -> str:
+        found = (a for a in self.kernel.arguments if isinstance(a, WorkspaceArgument))
+        return identifier(next(found).name)
+
+    def write(self, value: str) -> None:
+        """Emit the statement that writes a value at its place."""
+        emitter, scatter = self.emitter, self.scatter
+        output = scatter.fusion.outputs[0]
+        coordinates = list(scatter.at(of_var(self.element)))
+        coordinates[scatter.axis] = of_var(self.place)
+        address = emitter.index(linearize(coordinates, output_strides(output)), WRITE + 1)
+        kind = storage_type(output.value.dtype)
+        name = identifier(output.value.name)
+        place = f"{name}[{address}]"
+        if self.p.step in ("claim", "win"):
+            winners = self._workspace()
+            if self.p.step == "claim":
+                line = f"fusec::atomic_max({winners} + {address.at_least(12)}, element + 1u);"
+            else:
+                test = f"{winners}[{address}] == element + 1u"
+                line = f"if ({test}) {place} = fusec::convert<{kind}>({value});"
+        elif self.p.step == "write":
+            line = f"{place} = fusec::convert<{kind}>({value});"
+        elif self.p.scatter.way == "elements":
+            line = f"fusec::atomic_add({name} + {address.at_least(12)}, {value});"
+        else:
+            now = f"fusec::convert<{self.type}>({place})"
+            line = f"{place} = fusec::convert<{kind}>({now} + {value});"
+        emitter.add(WRITE + 1, "element", line)

@@ -1,0 +1,20 @@
+// Adding to memory from many threads in any order, for integers, where order does not matter.
+#pragma once
+
+#include "storage.cuh"
+
+namespace fusec {
+
+template <class T>
+__device__ __forceinline__ void atomic_add(T* target, T value) {
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  if constexpr (sizeof(T) == 4) {
+    atomicAdd(reinterpret_cast<u32*>(target), static_cast<u32>(value));
+  } else {
+    atomicAdd(reinterpret_cast<u64*>(target), static_cast<u64>(value));
+  }
+}
+
+__device__ __forceinline__ void atomic_max(u32* target, u32 value) { atomicMax(target, value); }
+
+}  // namespace fusec

@@ -1,0 +1,115 @@
+"""Scatters: the kernels' results on the host, whichever way they are written, and their builds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_on_cpu import run_plan
+from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
+
+from fusec import driver
+from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.run.arrays import StridedArray, dense_strides
+from fusec.schedule import scatter
+
+Shape = tuple[int, ...]
+
+
+def scattered(op: str, dtype: DType, shape: Shape, index: Shape, source: Shape, dim: int) -> Fusion:
+    """Return a fusion of one scatter; a source of no dims is a number."""
+    builder = GraphBuilder("scattered")
+    x, places = builder.input("x", dtype, shape), builder.input("places", I64, index)
+    src: Any = builder.input("src", dtype, source) if source else 3
+    builder.output(builder.apply(op, x, places, src, dim))
+    return builder.finish()
+
+
+def places(shape: Shape, extent: int) -> dict[str, Any]:
+    chosen = np.random.default_rng(2).integers(0, extent, shape)
+    return {"places": StridedArray(chosen.ravel(), shape, dense_strides(shape))}
+
+
+CASES = [
+    ("lines", "scatter", F32, (9, 20), (6, 11), (7, 12), 1),
+    ("lines", "scatter", BF16, (30, 8), (12, 8), (), 0),
+    ("winners", "scatter", F32, (50,), (200,), (200,), 0),
+    ("winners", "scatter", I64, (3, 40), (3, 90), (3, 90), 1),
+    ("elements", "scatter_add", I32, (3, 40), (2, 90), (3, 90), 1),
+    ("elements", "index_add", I64, (20, 6), (50,), (50, 6), 0),
+    ("sorted", "scatter_add", F32, (40, 3), (90, 2), (90, 3), 0),
+    ("sorted", "scatter_add", F16, (5, 300), (5, 90), (5, 90), 1),
+    ("sorted", "index_add", BF16, (20, 6), (50,), (50, 6), 0),
+    ("sorted", "index_add", F32, (6, 20), (50,), (6, 50), 1),
+    ("lines", "scatter_add", F64, (12, 5), (9, 5), (9, 5), 0),
+    ("lines", "scatter_add", I16, (12, 5), (90, 5), (90, 5), 0),
+    ("lines", "scatter_add", BOOL, (40,), (60,), (60,), 0),
+]
+
+
+@pytest.mark.parametrize("backwards", [False, True])
+@pytest.mark.parametrize(("way", "op", "dtype", "shape", "index", "source", "dim"), CASES)
+def test_results(
+    way: str,
+    op: str,
+    dtype: DType,
+    shape: Shape,
+    index: Shape,
+    source: Shape,
+    dim: int,
+    backwards: bool,
+    tmp_path: Path,
+) -> None:
+    fusion = scattered(op, dtype, shape, index, source, dim)
+    assert planned(fusion, "scatter").plans[0].parameters.way == way
+    given = places(index, shape[dim])
+    check_on_cpu(fusion, "scatter", tmp_path, given, backwards=backwards)
+
+
+@pytest.mark.parametrize(("op", "length"), [("scatter", 60), ("scatter", 9), ("scatter_add", 60)])
+def test_places_outside_are_left_alone(op: str, length: int, tmp_path: Path) -> None:
+    wanted = np.arange(length) * 7 - 20
+    x = np.arange(30, dtype=np.float32)
+    plan = planned(scattered(op, F32, (30,), (length,), (), 0), "scatter").plans[0]
+    inputs = {"x": StridedArray(x, (30,), (1,)), "places": StridedArray(wanted, (length,), (1,))}
+    (found,) = run_plan(plan, inputs, tmp_path).values()
+    inside = np.isin(np.arange(30), wanted)
+    np.testing.assert_array_equal(found[~inside], x[~inside])
+    np.testing.assert_array_equal(found[inside], 3 if op == "scatter" else x[inside] + 3)
+
+
+def test_what_comes_before_is_fused_and_what_follows_is_not(tmp_path: Path) -> None:
+    builder = GraphBuilder("around")
+    index = builder.input("places", I32, (9, 30))
+    src = builder.input("src", F32, (9, 30))
+    zeros = builder.apply("full", [9, 50], 0.0)
+    filled = builder.apply("scatter", zeros, index, builder.apply("exp", src), 1)
+    builder.output(filled)
+    fusion = builder.finish()
+    chosen = np.random.default_rng(3).integers(0, 50, (9, 30)).astype(np.int32)
+    given = {"places": StridedArray(chosen.ravel(), (9, 30), (30, 1))}
+    check_on_cpu(fusion, "scatter", tmp_path, given)
+    builder = GraphBuilder("followed")
+    x, index = builder.input("x", F32, (9, 50)), builder.input("places", I64, (9, 30))
+    filled = builder.apply("scatter", x, index, 1.0, 1)
+    builder.output(builder.apply("exp", filled))
+    found = driver.plan(builder.finish(), OPTIONS)
+    assert [s.scheduler for s in found.segmented.segments] == ["scatter", "pointwise"]
+
+
+def test_many_lines_are_written_by_a_thread_each() -> None:
+    fusion = scattered("scatter_add", F32, (8, 20000), (64, 20000), (64, 20000), 0)
+    assert planned(fusion, "scatter").plans[0].parameters.way == "lines"
+    fusion = scattered("scatter_add", F32, (8, scatter.MANY_LINES - 1), (64, 16383), (64, 16383), 0)
+    assert planned(fusion, "scatter").plans[0].parameters.way == "sorted"
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype"), [("scatter", F32), ("scatter_add", I64), ("scatter_add", BF16)]
+)
+def test_builds_without_spills(op: str, dtype: DType) -> None:
+    check_build(scattered(op, dtype, (4, 70000), (4, 9000), (4, 9000), 1), "scatter")
