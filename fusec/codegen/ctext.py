@@ -179,17 +179,17 @@ def _atom_text(atom: Symbol | Call) -> Text:
 
 TEMPLATE_NAMES = frozenset([
     "base", "batch", "before", "block", "c", "carry", "chunk", "chunks", "column",
-    "column_of_thread", "column_tiles", "columns", "count", "counts", "d", "digit", "e",
-    "element", "end", "fetch", "first", "first_column", "first_line", "found", "from", "group",
-    "i", "inclusive", "index", "is_column", "is_row", "kBlocks", "kChunks", "kColumns",
-    "kernel", "kExtent", "kGroupRows", "kItems", "kKeep", "kLanes", "kLength", "kLines",
+    "column_of_thread", "column_tiles", "columns", "count", "counts", "d", "digit", "e", "element",
+    "end", "fetch", "first", "first_column", "first_line", "found", "from", "group", "i",
+    "inclusive", "index", "is_column", "is_row", "kBlocks", "kChunks", "kColumns", "kernel",
+    "kExtent", "Key", "key", "kGroupRows", "kItems", "kKeep", "kLanes", "kLength", "kLines",
     "kPitch", "kRangeRows", "kRanges", "kReadVec", "kRows", "kRowsPerThread", "kShift", "kSpan",
     "kSplits", "kStages", "kStep", "kThreads", "kThreadsX", "kThreadsY", "kTile", "kTiles",
-    "kUnroll", "kVec", "kWriteVec", "lane", "line", "line_tiles", "lines", "next_slot", "own",
-    "place", "position", "r", "range", "row", "row_ahead", "row_of_thread", "row_start", "rows",
-    "run", "shared_memory", "size", "slot", "sorted", "source_of", "split", "sum", "target",
-    "target_of", "targets", "thread", "tile", "tile_column", "tile_line", "tile_start", "total",
-    "turn", "u", "v", "warp", "width",
+    "kUnroll", "kVec", "kWriteVec", "lane", "line", "line_tiles", "lines", "next_slot", "Op",
+    "own", "part", "place", "position", "r", "range", "row", "row_ahead", "row_of_thread",
+    "row_start", "rows", "run", "shared_memory", "size", "slot", "sorted", "source_of", "split",
+    "Sum", "sum", "target", "target_of", "targets", "thread", "Tile", "tile", "tile_column",
+    "tile_line", "tile_start", "Total", "total", "turn", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 
