@@ -119,6 +119,7 @@ class Emitter(Nest):
             return self._load(instance, phase)
         if instance.kind == "index":
             assert instance.address is not None
+            self._gathered.update(instance.gathered)
             return self.index(instance.address, phase)
         if instance.kind == "select":
             return self._select(instance, phase)
@@ -207,6 +208,7 @@ class Emitter(Nest):
         return Text(f"fusec::to_float({text})") if dtype.is_half else text
 
     def _select(self, instance: Instance, phase: int) -> Text:
+        self._gathered.update(instance.gathered)
         text = self.convert(instance.operands[-1], instance.dtype, phase)
         result = text.at_least(2)
         first = list(zip(instance.operands, instance.branches, strict=False))
@@ -215,6 +217,12 @@ class Emitter(Nest):
             value = self.convert(operand, instance.dtype, phase)
             result = f"{test.at_least(3)} ? {value.at_least(3)} : {result}"
         return Text(result, 2)
+
+    def is_whole(self, instance: Instance) -> bool:
+        """Return whether one access loads what a thread takes at a time."""
+        assert instance.address is not None
+        base = self.vector_base(instance.address, instance.conditions)
+        return self.width == 1 or base is not None
 
     def _is_vector(self, instance: Instance) -> bool:
         assert instance.address is not None

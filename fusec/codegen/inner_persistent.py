@@ -160,6 +160,8 @@ def _stays(
     stays: list[Kept] = []
     offset = 0
     for instance in cached:
+        if not emitter.is_whole(instance):
+            continue
         name = emitter.names.fresh(f"{instance.name}_row", "row")
         stays.append((Stay(name, storage_type(instance.dtype), offset), instance))
         offset += -(-columns // 16) * 16 * instance.dtype.size

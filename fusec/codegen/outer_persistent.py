@@ -141,7 +141,7 @@ def _stays(emitter: Emitter, phases: Phases, row: Var) -> list[Kept]:
     stays: list[Kept] = []
     lane = "v" if emitter.lane is not None else "0"
     for instance in phases.cached:
-        if row in instance.variables:
+        if row in instance.variables and emitter.is_whole(instance):
             name = emitter.names.fresh(f"{instance.name}_rows", "rows")
             stays.append((Stay(name, storage_type(instance.dtype)), instance))
             emitter.cached[instance] = f"{name}[r][{lane}]"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fusec.diagnostics import Unsupported
@@ -31,7 +31,7 @@ class Instance:
         reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else
         the last operand), `index` (an integer from the loop variables), `dim` (from sizes),
         `constant`, `scalar` (a kernel parameter).
-    gathered: the loaded integers in the address and the conditions, and what loads them (also
+    gathered: the loaded integers in the address, conditions and branches, and what loads them (also
     operands). variables: the loop variables it depends on; depth: how many reductions lie before
     it.
     """
@@ -119,7 +119,7 @@ class Lowering:
         if node.op.name == "full":
             return self.operand(node.operands[0], (), where)
         if node.op.name == "iota":
-            return self._iota(node, value, at)
+            return self._iota(node, value, at, where)
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
 
     def _input(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
@@ -143,14 +143,23 @@ class Lowering:
 
     def _gather(self, address: Index, where: Conditions) -> tuple[tuple[Loaded, Instance], ...]:
         """Return what loads the integers in an address and in conditions."""
-        atoms = address.loaded.union(*(c.position.loaded for c in where))
-        ordered = sorted(atoms, key=str)
-        return tuple((a, self.at(a.tensor, a.coordinates, where)) for a in ordered)
+        return self._loads(address.loaded.union(*(c.position.loaded for c in where)), where)
+
+    def _loads(
+        self, atoms: Iterable[Loaded], where: Conditions
+    ) -> tuple[tuple[Loaded, Instance], ...]:
+        """Return what loads some integers, under the conditions that can be told before."""
+        loads: list[tuple[Loaded, Instance]] = []
+        for atom in sorted(atoms, key=str):
+            before = frozenset[Loaded]().union(*(c.loaded for c in atom.coordinates))
+            known = tuple(c for c in where if c.position.loaded <= before)
+            loads.append((atom, self.at(atom.tensor, atom.coordinates, known)))
+        return tuple(loads)
 
     def _op(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         operands = tuple(self.operand(o, pull_elementwise(o, at), where) for o in node.operands)
         if node.op.family == "random":
-            operands = (*operands, self._position(value, at))
+            operands = (*operands, self._position(value, at, where))
         return Instance(
             "op",
             value.dtype,
@@ -175,10 +184,14 @@ class Lowering:
             operands.append(self.operand(branch.operand, branch.coordinates, inside))
             branches.append(branch.conditions)
         if pulled.fill is not None:
-            operands.append(self.operand(pulled.fill, (), where))
+            rest = self.operand(pulled.fill, (), where)
         else:
             branches.pop()  # the last piece of a cat is what remains
-        tested = (c.position.variables for conditions in branches for c in conditions)
+            rest = operands.pop()
+        positions = [c.position for conditions in branches for c in conditions]
+        gathered = self._loads(frozenset[Loaded]().union(*(p.loaded for p in positions)), where)
+        operands += [*(i for _, i in gathered), rest]
+        tested = (p.variables for p in positions)
         return Instance(
             "select",
             value.dtype,
@@ -186,6 +199,7 @@ class Lowering:
             tuple(operands),
             value=value,
             branches=tuple(branches),
+            gathered=gathered,
             variables=frozenset[Var]().union(*(o.variables for o in operands), *tested),
             depth=max(o.depth for o in operands),
         )
@@ -209,25 +223,31 @@ class Lowering:
             depth=tensor.depth + 1,
         )
 
-    def _position(self, value: Value, at: Coordinates) -> Instance:
+    def _position(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
         """Return the row-major position of an element, by which its random number is drawn."""
         position = linearize(at, contiguous_strides(value.shape))
-        return Instance(
-            "index", I64, f"{value.name}_index", address=position, variables=position.variables
-        )
+        return self._integer(f"{value.name}_index", I64, position, where)
 
-    def _iota(self, node: Node, value: Value, at: Coordinates) -> Instance:
+    def _iota(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         start, step = node.operands[0], node.operands[1]
         if not (isinstance(start, Const) and isinstance(step, Const)):
             raise Unsupported("`iota` with a start or step that is no constant", span=node.span)
         if not value.dtype.is_integer:
             raise Unsupported(f"`iota` of {value.dtype}", span=node.span)
         position = at[0] * int(step.value.real) + index(int(start.value.real))
+        return self._integer(value.name, value.dtype, position, where)
+
+    def _integer(self, name: str, dtype: DType, position: Index, where: Conditions) -> Instance:
+        """Return an integer from the loop variables, and from integers that are loaded."""
+        gathered = self._loads(position.loaded, where)
+        loads = tuple(i for _, i in gathered)
         return Instance(
             "index",
-            value.dtype,
-            value.name,
-            value=value,
+            dtype,
+            name,
+            loads,
             address=position,
-            variables=position.variables,
+            gathered=gathered,
+            variables=position.variables.union(*(i.variables for i in loads)),
+            depth=max((i.depth for i in loads), default=0),
         )

@@ -173,10 +173,12 @@ def _all_vector(
     _, chunk, lane = rows.variables(width)
     loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
     large = max((_size(fusion, i) for i in loads), default=0)
+    written = {o.alias for o in fusion.outputs}
     for load in loads:
         assert load.address is not None
         kind = access_class(load.address, load.conditions, lane, width, facts)
-        if kind == "scalar" and 4 * _size(fusion, load) >= large:
+        # What is overwritten must stay on chip, and only whole vectors do.
+        if kind == "scalar" and (load.name in written or 4 * _size(fusion, load) >= large):
             return False
     for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)

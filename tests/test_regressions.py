@@ -1,0 +1,61 @@
+"""Fusions that once failed somewhere, small: each comes through every stage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from gpu_check import DRY, the_device
+
+from fusec.dev.draw import Run
+from fusec.dev.reduce import read_case
+from fusec.dev.trial import Depth, Outcome, Trials
+from fusec.parse import read_text
+
+FOLDER = Path(__file__).parent / "regressions"
+FILES = sorted(FOLDER.glob("*.yaml"))
+REFUSED = "# refused: "
+"""The line of a file that is to be refused, with the beginning of the message."""
+
+
+def outcome_of(path: Path, depth: Depth) -> Outcome:
+    case = read_case(path)
+    trials = Trials(depth)
+    try:
+        return trials.perform(Run(read_text(case.text, path.name), case.without))
+    finally:
+        trials.close()
+
+
+def expected(path: Path) -> str | None:
+    lines = path.read_text().splitlines()
+    return next((x.removeprefix(REFUSED) for x in lines if x.startswith(REFUSED)), None)
+
+
+def check(path: Path, outcome: Outcome) -> None:
+    refusal = expected(path)
+    if refusal is None:
+        assert outcome.status == "ok", f"{outcome.signature}\n{outcome.message}"
+    else:
+        assert outcome.status == "refused", outcome.signature
+        assert outcome.kind.startswith(refusal), outcome.kind
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_comes_through_every_stage(path: Path) -> None:
+    check(path, outcome_of(path, Depth(builds=False)))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
+def test_is_right_on_a_gpu(path: Path) -> None:
+    if DRY:
+        check(path, outcome_of(path, Depth()))
+        return
+    target = the_device().facts.target
+    assert target is not None
+    check(path, outcome_of(path, Depth(on_gpu=True, target=target.arch)))
+
+
+def test_there_are_some() -> None:
+    assert len(FILES) >= 5
