@@ -153,16 +153,12 @@ def draw_variant(fusion: Fusion, seed: int, number: int) -> Run:
 
 def with_boundaries(fusion: Fusion, rng: random.Random) -> Fusion:
     """Return the fusion with `segment_set` after one to three values that later nodes read."""
-    tensors = [
-        v for n in fusion.nodes for v in n.outputs if not v.is_scalar and v in fusion.users
-    ]
+    tensors = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar and v in fusion.users]
     chosen = set(rng.sample(tensors, min(len(tensors), rng.choice([1, 1, 2, 3]))))
     renamed: dict[Value, Value] = {}
     nodes: list[Node] = []
     for node in fusion.nodes:
-        operands = tuple(
-            renamed.get(o, o) if isinstance(o, Value) else o for o in node.operands
-        )
+        operands = tuple(renamed.get(o, o) if isinstance(o, Value) else o for o in node.operands)
         nodes.append(replace(node, operands=operands))
         for value in node.outputs:
             if value in chosen:
@@ -189,4 +185,3 @@ def draw_runs(seed: int, number: int) -> tuple[Run, Run]:
     """Return a fusion as it is, and a variant of it."""
     fusion = draw_fusion(seed, number)
     return Run(fusion), draw_variant(fusion, seed, number)
-

@@ -118,9 +118,7 @@ def _drawn_again(task: Task, position: int) -> Case | None:
         return None
 
 
-def _shrunk(
-    pool: Pool, failures: dict[str, list[Failure]], options: FuzzOptions
-) -> list[str]:
+def _shrunk(pool: Pool, failures: dict[str, list[Failure]], options: FuzzOptions) -> list[str]:
     """Shrink one failure of each kind; return a line for each file."""
     lines: list[str] = []
     kinds = [k for k in failures if failures[k]]

@@ -55,9 +55,7 @@ def _groups(cases: Iterator[Case], size: int) -> Iterator[list[Case]]:
         yield group
 
 
-def _first_alike(
-    pool: Pool, cases: list[Case], outcome: Outcome
-) -> tuple[Case, Outcome] | None:
+def _first_alike(pool: Pool, cases: list[Case], outcome: Outcome) -> tuple[Case, Outcome] | None:
     """Return the first of some cases, in their order, that fails in the same way."""
     tasks = [Task(0, number, case) for number, case in enumerate(cases)]
     results = {r.task.number: r.outcomes[0] for r in pool.run(tasks)}
@@ -90,8 +88,8 @@ def file_text(case: Case, outcome: Outcome, name: str) -> str:
     """Return a case as a fusion file that says how it fails and how to see that."""
     left_out = "".join(f" --without {n}" for n in case.without)
     first = outcome.message.strip().splitlines()[:1]
-    lines = [f"fusec run {name}{left_out}", outcome.signature, *first]
-    return "".join(f"# {line[:200]}\n" for line in lines) + case.text
+    lines = [f"fusec run {name}{left_out}", *(x[:160] for x in (outcome.signature, *first))]
+    return "".join(f"# {line}\n" for line in lines) + case.text
 
 
 def read_case(path: Path) -> Case:

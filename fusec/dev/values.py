@@ -102,9 +102,7 @@ def draw_reduction(sketch: Sketch) -> None:
     tensor = sketch.tensor(1)
     if sketch.chance(0.35):
         # A tensor that is neither an input's copy nor small makes the more interesting rows.
-        tensor = max(
-            (sketch.tensor(1) for _ in range(3)), key=lambda t: sketch.elements(t.shape)
-        )
+        tensor = max((sketch.tensor(1) for _ in range(3)), key=lambda t: sketch.elements(t.shape))
     sketch.keep(*reduced(sketch, tensor, sketch.pick(of_family("reduction"))))
 
 
