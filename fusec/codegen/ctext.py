@@ -59,6 +59,8 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
         return Text("true" if value else "false")
     if kind.is_integer:
         suffix = {"i64": "ll", "u64": "ull", "u32": "u"}.get(kind.name, "")
+        if kind.bits < 32:
+            return Text(f"{compute_type(kind)}({int(value)})")
         if int(value) == -(2**63):
             return Text("(-9223372036854775807ll - 1)")
         return Text(f"{int(value)}{suffix}", UNARY if int(value) < 0 else PRIMARY)

@@ -142,6 +142,10 @@ class Emitter(Nest):
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
         template = _template(node.op.cuda, kind)
         text = apply(template, arguments)
+        narrow = instance.dtype.is_integer and instance.dtype.bits < 32
+        if narrow and not text.text.startswith("fusec::"):
+            # C computes narrow integers as int: what is not stored at once must wrap, too.
+            return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text
 
     def _rounded(self, text: Text, dtype: DType) -> Text:
