@@ -12,7 +12,7 @@ from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
-from fusec.ir.dim import dim, floordiv, product
+from fusec.ir.dim import floordiv, product
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind
@@ -48,11 +48,9 @@ def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
     columns = product(a.extent for a in domain.axes[parameters.break_point :])
     width = parameters.vector_width
     whole = Facts(fusion.hints).multiple(columns, width)
-    names = parameter_names(kernel)
     body = _body(plan, kernel, domain, width)
     tail = None if whole else _body(plan, kernel, domain, 1)
     chunks = floordiv(columns, width)
-    del names
     return PointwiseView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(parameters, bool(outer)),
@@ -119,4 +117,4 @@ def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
     return Body(*(emitter.take(0, s) for s in ("kernel", "row", "vector", "lane", "after")))
 
 
-__all__ = ["PointwiseView", "dim", "view"]
+__all__ = ["PointwiseView", "view"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Protocol
 
+from fusec.diagnostics import InternalError
 from fusec.ir.graph import Fusion
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.protocol import Proposal
@@ -31,29 +32,36 @@ class PlanningScheduler(Protocol):
 @cache
 def schedulers() -> tuple[PlanningScheduler, ...]:
     """Return every scheduler; where two accept at the same price, the earlier one is chosen."""
-    import importlib
-    import importlib.util
+    from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
+    from fusec.schedule.inner_persistent import InnerPersistent
+    from fusec.schedule.matmul import Matmul
+    from fusec.schedule.no_op import NoOp
+    from fusec.schedule.outer_persistent import OuterPersistent
+    from fusec.schedule.pointwise import Pointwise
+    from fusec.schedule.reduction import Reduction
+    from fusec.schedule.scan import Scans
+    from fusec.schedule.scatter import Scatters
+    from fusec.schedule.sort import Sorts
+    from fusec.schedule.transpose import Transpose
 
-    listed = (
-        ("no_op", "NoOp"),  # nothing to compute
-        ("matmul", "Matmul"),  # the only one that takes a contraction
-        ("pointwise", "Pointwise"),  # no reduction: the plain loop, where its accesses are good
-        ("transpose", "Transpose"),  # no reduction: a tile, where two innermost dims differ
-        ("reduction", "Reduction"),  # reductions without a second reading of their input
-        ("inner_persistent", "InnerPersistent"),  # rows that are read again
-        ("outer_persistent", "OuterPersistent"),  # columns that are read again
-        ("scan", "Scans"),  # prefixes along one axis
-        ("sort", "Sorts"),  # order along one axis
-        ("scatter", "Scatters"),  # writing at positions that are data
-        ("inner_outer_persistent", "InnerOuterPersistent"),  # rows and columns in one reading
-    )
-    return tuple(
-        getattr(importlib.import_module(f"fusec.schedule.{module}"), name)()
-        for module, name in listed
-        if importlib.util.find_spec(f"fusec.schedule.{module}") is not None
+    return (
+        NoOp(),  # nothing to compute
+        Matmul(),  # the only one that takes a contraction
+        Pointwise(),  # no reduction: the plain loop, where its accesses are good
+        Transpose(),  # no reduction: a tile, where two innermost dims differ
+        Reduction(),  # reductions without a second reading of their input
+        InnerPersistent(),  # rows that are read again
+        OuterPersistent(),  # columns that are read again
+        Scans(),  # prefixes along one axis
+        Sorts(),  # order along one axis
+        Scatters(),  # writing at positions that are data
+        InnerOuterPersistent(),  # rows and columns in one reading
     )
 
 
 def find(name: str) -> PlanningScheduler:
     """Return the scheduler called `name`."""
-    return next(s for s in schedulers() if s.name == name)
+    for scheduler in schedulers():
+        if scheduler.name == name:
+            return scheduler
+    raise InternalError(f"there is no scheduler `{name}`")
