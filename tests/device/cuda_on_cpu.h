@@ -18,7 +18,7 @@
 #define __global__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __shared__ static
 #define __grid_constant__
 
@@ -68,6 +68,10 @@ static float __double2float_rz(double v) {
 }
 static float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 static double rsqrt(double v) { return 1.0 / std::sqrt(v); }
+static double sinpi(double v) { return std::sin(3.14159265358979323846 * v); }
+static double cospi(double v) { return std::cos(3.14159265358979323846 * v); }
+static float sinpif(float v) { return static_cast<float>(sinpi(v)); }
+static float cospif(float v) { return static_cast<float>(cospi(v)); }
 static float erfinvf(float v) { return v; }
 static float erfcinvf(float v) { return v; }
 static double erfinv(double v) { return v; }
