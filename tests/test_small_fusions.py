@@ -1,0 +1,149 @@
+"""Small fusions that once went wrong on the way through all stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from emulated import can_run, emulated
+from gpu_check import check_on_gpu
+
+from fusec import driver
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.parse.dsl import DataType, FusionDefinition
+from fusec.run.execute import Executable
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.verify import compare
+
+FLOAT, HALF, INT, INT32 = DataType.Float, DataType.BFloat16, DataType.Int, DataType.Int32
+CASES: dict[str, Callable[[FusionDefinition], None]] = {}
+
+
+def case(define: Callable[[FusionDefinition], None]) -> Callable[[FusionDefinition], None]:
+    CASES[define.__name__] = define
+    return define
+
+
+def tensor(fd: FusionDefinition, shape: list[int], dtype: DataType = FLOAT, **more: Any) -> Any:
+    return fd.define_tensor(shape=shape, contiguity=True, dtype=dtype, **more)
+
+
+@case
+def transposed_beside_one_value_a_line(fd: FusionDefinition) -> None:
+    """The bias runs along the lines of the tile, too, but is the same for all its columns."""
+    x = tensor(fd, [64, 96], HALF, stride_order=[0, 1])
+    bias = tensor(fd, [64], HALF)
+    fd.add_output(fd.ops.add(x, fd.ops.broadcast_in_dim(bias, [64, 96], [0])))
+
+
+@case
+def outputs_beside_an_empty_one(fd: FusionDefinition) -> None:
+    """One output has elements, the domain of the other has none to iterate over."""
+    x = tensor(fd, [3, 0])
+    total = fd.ops.sum(x, [1], True)
+    fd.add_output(fd.ops.sub(x, total))
+    fd.add_output(fd.ops.add(total, 1.0))
+
+
+@case
+def shifts_by_the_width_and_more(fd: FusionDefinition) -> None:
+    for dtype, width in ((INT, 64), (INT32, 32), (DataType.Char, 8)):
+        x = tensor(fd, [16], dtype, range=(-90, 90))
+        for shift in ("logical_right_shift", "bitwise_right_shift", "bitwise_left_shift"):
+            for distance in (width, width + 5):
+                fd.add_output(getattr(fd.ops, shift)(x, distance))
+
+
+@case
+def narrow_integers_that_wrap(fd: FusionDefinition) -> None:
+    """C would compute them as int and halve a sum that has not wrapped."""
+    for dtype in (DataType.Char, DataType.Byte, DataType.Short):
+        x = tensor(fd, [16], dtype, range=(80, 120))
+        fd.add_output(fd.ops.div(fd.ops.mul(x, 3), 2))
+        fd.add_output(fd.ops.remainder(fd.ops.add(x, x), 7))
+
+
+@case
+def pad_by_a_cast_of_literals(fd: FusionDefinition) -> None:
+    width = fd.ops.cast(fd.ops.mul(fd.define_scalar(2.5), fd.define_scalar(3)), INT)
+    fd.add_output(fd.ops.pad(tensor(fd, [2, 3]), [width, 1]))
+
+
+@case
+def gathered_rows_in_a_part_of_each_row(fd: FusionDefinition) -> None:
+    """A vector of the table lies inside or outside the part as a whole, and so does its index."""
+    table, x = tensor(fd, [50, 256], HALF), tensor(fd, [4096, 768], HALF)
+    rows = tensor(fd, [4096], INT, range=(0, 49))
+    fd.add_output(fd.ops.cat([fd.ops.index_select(table, rows, 0), fd.ops.neg(x)], 1))
+
+
+@case
+def outputs_that_are_inputs_and_views(fd: FusionDefinition) -> None:
+    x = tensor(fd, [4, 6])
+    y = fd.ops.exp(x)
+    for output in (x, x, y, fd.ops.permute(y, [1, 0]), fd.ops.slice(x, [1, 0], [3, 6]), y):
+        fd.add_output(output)
+
+
+@case
+def in_place_beside_a_view_of_the_old(fd: FusionDefinition) -> None:
+    x = tensor(fd, [4, 6])
+    fd.add_output(fd.ops.add(x, 1.0), alias_input=x)
+    fd.add_output(fd.ops.permute(x, [1, 0]))
+    fd.add_output(fd.ops.reshape(x, [24]))
+
+
+@case
+def two_inputs_that_change_places(fd: FusionDefinition) -> None:
+    x, y = tensor(fd, [8]), tensor(fd, [8])
+    fd.add_output(y, alias_input=x)
+    fd.add_output(x, alias_input=y)
+
+
+@case
+def a_norm_of_gathered_rows(fd: FusionDefinition) -> None:
+    table, ids = tensor(fd, [8, 64], HALF), tensor(fd, [12], INT, range=(0, 7))
+    rows = fd.ops.cast(fd.ops.index_select(table, ids, 0), FLOAT)
+    fd.add_output(fd.ops.rms_norm(rows, [64]))
+
+
+@case
+def sums_of_one_drawing_along_both_axes(fd: FusionDefinition) -> None:
+    x = tensor(fd, [16, 12])
+    u = fd.ops.uniform(0.0, 1.0, [16, 12], dtype=FLOAT)
+    fd.add_output(fd.ops.sum(u, [1]))
+    fd.add_output(fd.ops.sum(u, [0]))
+    fd.add_output(fd.ops.mul(x, u))
+
+
+def fusion(name: str) -> Fusion:
+    with FusionDefinition(name=name) as fd:
+        CASES[name](fd)
+    return fd.fusion()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_host(name: str, tmp_path: Path) -> None:
+    """Kernels build for the GPU; where they are small, their text is right on the host."""
+    made = fusion(name)
+    compiled = driver.compile_fusion(made, CompileOptions(jobs=1))
+    sizes = choose_sizes(made)
+    if not can_run(compiled, sizes):
+        return
+    inputs = random_inputs(made, sizes)
+    device: Any = emulated(compiled, tmp_path)
+    cubins = {kernel: b"" for kernel, _ in compiled.artifacts}
+    with Executable(device, compiled.program, cubins).bind(inputs, sizes) as bound:
+        bound.reset()
+        bound.run()
+        verdict = compare(made, sizes, inputs, bound.outputs())
+    assert verdict.ok, verdict.text()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", CASES)
+def test_on_the_gpu(name: str) -> None:
+    check_on_gpu(fusion(name))
