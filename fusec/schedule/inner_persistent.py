@@ -69,10 +69,10 @@ class InnerPersistent:
         if is_empty(fusion):
             return Refusal("empty", "a tensor has no elements")
         lowering = Lowering(fusion, domain, rows.bind(1))
+        phases = phases_of(fusion, lowering, rows.variables(1)[1:])
         hazard = in_place_hazard(fusion, lowering)
         if hazard is not None:
             return hazard
-        phases = phases_of(fusion, lowering, rows.variables(1)[1:])
         if not any(phases.loads[1:]):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):

@@ -67,10 +67,10 @@ class OuterPersistent:
             return Refusal("empty", "a tensor has no elements")
         binding, (row, chunk, lane) = bind_outer(rows, 1)
         lowering = Lowering(fusion, domain, binding)
+        phases = phases_of(fusion, lowering, (row, chunk, lane))
         hazard = in_place_hazard(fusion, lowering)
         if hazard is not None:
             return hazard
-        phases = phases_of(fusion, lowering, (row, chunk, lane))
         if not any(row in i.variables for phase in phases.loads[1:] for i in phase):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):

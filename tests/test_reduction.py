@@ -1,0 +1,177 @@
+"""The reduction scheduler: orientation, splits, refusals, and its kernels on the host."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
+
+from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, DType
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+
+
+def reduce(
+    op: str, dtype: DType, shape: tuple[int, ...], dims: tuple[int, ...], **attributes: Any
+) -> Fusion:
+    builder = GraphBuilder(f"reduce_{op}")
+    extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
+    x = builder.input("x", dtype, extents)
+    operand = builder.apply("cast", x, dtype=F32) if dtype.is_half else x
+    for result in builder.call(op, [operand], {"dims": dims, **attributes}):
+        builder.output(result)
+    return builder.finish()
+
+
+def around() -> Fusion:
+    """Two reductions with work before and after them, and an element-wise output."""
+    builder = GraphBuilder("around")
+    b, h = builder.declare_dim("B", 12), builder.declare_dim("H", 264)
+    x, w = builder.input("x", BF16, [b, h]), builder.input("w", F32, [h])
+    y = builder.apply("mul", x, w)
+    total = builder.apply("sum", y, dims=[1])
+    top = builder.apply("max", builder.apply("abs", y), dims=[1])
+    builder.output(builder.apply("div", total, builder.apply("add", top, 1.0)))
+    builder.output(builder.apply("cast", y, dtype=BF16))
+    return builder.finish()
+
+
+REPRESENTATIVE: dict[str, Callable[[], Fusion]] = {
+    "rows": lambda: reduce("sum", BF16, (4096, 8192), (1,)),
+    "odd rows": lambda: reduce("max", F32, (100, 1001), (1,)),
+    "columns": lambda: reduce("sum", F32, (4096, 2048), (0,)),
+    "odd columns": lambda: reduce("min", BF16, (1001, 37), (0,)),
+    "all": lambda: reduce("sum", F32, (1 << 12, 1 << 10), (0, 1)),
+    "split rows": lambda: reduce("var_mean", F32, (4, 1 << 20), (1,)),
+    "split columns": lambda: reduce("sum", F64, (1 << 16, 32), (0,)),
+    "mixed": lambda: reduce("sum", F32, (8, 64, 28, 28), (0, 2, 3)),
+    "any": lambda: reduce("any", BOOL, (64, 4096), (1,)),
+    "prod": lambda: reduce("prod", I32, (64, 256), (1,)),
+    "welford": lambda: reduce("welford", F32, (64, 4096), (1,)),
+    "around": around,
+}
+
+
+@pytest.mark.parametrize("name", REPRESENTATIVE)
+def test_kernels_build_without_spills(name: str) -> None:
+    assert_builds(plan_of("reduction", REPRESENTATIVE[name]()))
+
+
+SMALL: dict[str, Callable[[], Fusion]] = {
+    "rows": lambda: reduce("sum", BF16, (5, 264), (1,)),
+    "short rows": lambda: reduce("max", F32, (70, 3), (1,)),
+    "columns": lambda: reduce("var_mean", F32, (37, 40), (0,)),
+    "odd columns": lambda: reduce("sum", F64, (65, 7), (0,)),
+    "middle": lambda: reduce("sum", F32, (3, 17, 9), (1,)),
+    "outer and inner": lambda: reduce("sum", F32, (6, 5, 8), (0, 2)),
+    "all": lambda: reduce("var", F32, (7, 33), (0, 1)),
+    "split rows": lambda: reduce("sum", F32, (1, 16384), (1,)),
+    "split columns": lambda: reduce("max", F32, (4096, 5), (0,)),
+    "around": around,
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_kernels_compute_the_fusion(name: str, tmp_path: Path) -> None:
+    run_on_host("reduction", SMALL[name](), tmp_path)
+
+
+def test_rows_and_columns_are_told_by_memory() -> None:
+    assert plan_of("reduction", reduce("sum", F32, (64, 512), (1,))).parameters.inner
+    assert not plan_of("reduction", reduce("sum", F32, (64, 512), (0,))).parameters.inner
+    builder = GraphBuilder("turned")
+    x = builder.input("x", F32, [64, 512], stride_order=[0, 1])
+    builder.output(builder.apply("sum", x, dims=[0]))
+    assert plan_of("reduction", builder.finish()).parameters.inner
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "split"),
+    [((4096, 8192), (1,), False), ((2, 1 << 20), (1,), True), ((1 << 20, 8), (0,), True),
+     ((32, 32), (1,), False), ((1 << 20,), (0,), True), ((30, 30), (0, 1), False)],
+)  # fmt: skip
+def test_few_results_are_shared_by_blocks(
+    shape: tuple[int, ...], dims: tuple[int, ...], split: bool
+) -> None:
+    plan = plan_of("reduction", reduce("sum", F32, shape, dims))
+    assert (plan.parameters.splits > 1) == split
+    assert bool(plan.workspaces) == split
+    text = text_of(plan)
+    assert ("last_block" in text) == split
+    assert "atomicAdd(" not in text
+
+
+@pytest.mark.parametrize(
+    ("length", "dtype", "width"), [(4096, F32, 4), (4096, BF16, 8), (4098, F32, 2), (4097, F32, 1)]
+)
+def test_vectors_along_rows(length: int, dtype: DType, width: int) -> None:
+    assert plan_of("reduction", reduce("sum", dtype, (64, length), (1,))).parameters.vector_width == width
+
+
+def test_blocks_are_whole_warps() -> None:
+    for rows in (1, 2, 3, 31, 1000):
+        for columns in (1, 3, 9, 100, 1000, 50_000):
+            for dims in ((0,), (1,)):
+                kernel = plan_of("reduction", reduce("sum", F32, (rows, columns), dims)).kernels[0]
+                threads = int(np.prod(kernel.block))
+                assert threads % 32 == 0, (rows, columns, dims)
+                assert threads <= 1024
+
+
+def test_the_price_is_one_reading() -> None:
+    found = estimate("reduction", reduce("sum", F32, (4096, 1024), (1,)))
+    assert found.bytes == 4096 * 1024 * 4 + 4096 * 4
+    assert found.workspace_bytes == 0
+    assert estimate("reduction", reduce("sum", F32, (2, 1 << 20), (1,))).workspace_bytes > 0
+
+
+def refusal(make: Callable[[GraphBuilder, Any], Any]) -> Fusion:
+    builder = GraphBuilder("refused")
+    x = builder.input("x", F32, [16, 32])
+    for value in make(builder, x):
+        builder.output(value)
+    return builder.finish()
+
+
+def two_sets(b: GraphBuilder, x: Any) -> Any:
+    return [b.apply("sum", x, dims=[0]), b.apply("sum", x, dims=[1])]
+
+
+def depth(b: GraphBuilder, x: Any) -> Any:
+    return [b.apply("sum", b.apply("exp", b.apply("sum", x, dims=[1])), dims=[0])]
+
+
+def persistence(b: GraphBuilder, x: Any) -> Any:
+    return [b.apply("sub", x, b.apply("max", x, dims=[1], keepdim=True))]
+
+
+def chain(b: GraphBuilder, x: Any) -> Any:
+    shifted = b.apply("sub", x, b.apply("max", x, dims=[1], keepdim=True))
+    return [b.apply("sum", shifted, dims=[1])]
+
+
+def nothing(b: GraphBuilder, x: Any) -> Any:
+    return [b.apply("exp", x)]
+
+
+def product(b: GraphBuilder, x: Any) -> Any:
+    return [b.apply("matmul", x, b.input("y", F32, [32, 8]))]
+
+
+@pytest.mark.parametrize(
+    ("make", "rule"),
+    [
+        (two_sets, "reduction_axes"),
+        (depth, "reduction_axes"),
+        (persistence, "persistence"),
+        (chain, "depth"),
+        (nothing, "no reduction"),
+        (product, "operation"),
+    ],
+)
+def test_refusals(make: Callable[[GraphBuilder, Any], Any], rule: str) -> None:
+    assert refused_rule("reduction", refusal(make)) == rule
