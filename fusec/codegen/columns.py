@@ -1,6 +1,4 @@
-"""Values of columns: what depends on a column's lane but on no row, computed once before a sweep of
-rows.
-"""
+"""Values of columns: they depend on a lane but on no row; computed once before rows are swept."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ class ColumnValues:
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
-    """Return the computed values that rows read and that do not depend on the row, outermost
-    first.
-    """
+    """Return the computed values that rows read and no row changes, outermost first."""
     found: dict[Instance, None] = {}
     seen: set[Instance] = set()
 

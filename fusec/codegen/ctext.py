@@ -97,9 +97,7 @@ def _to_f32(number: float) -> float:
 
 
 def apply(template: str, arguments: Mapping[str, Text]) -> Text:
-    """Return an op's C expression with its operands put in, each in parentheses only where
-    needed.
-    """
+    """Return an op's C expression with its operands put in, in parentheses where needed."""
     tokens = [m for m in _TOKEN.finditer(template) if not m[0].isspace()]
     words = [m[0] for m in tokens]
     pieces: list[str] = []
@@ -145,9 +143,7 @@ def _required(words: list[str], k: int) -> int:
 
 
 def dim_text(value: Dim, *, wide: bool = False) -> Text:
-    """Return a Dim as C; the symbols are kernel parameters, `wide` adds 64-bit suffixes to
-    literals.
-    """
+    """Return a Dim as C, its symbols kernel parameters; `wide` adds 64-bit suffixes to literals."""
     if value.is_const:
         number = value.value
         text = str(number) + ("ll" if wide and abs(number) >= 2**31 else "")

@@ -180,9 +180,7 @@ class Emitter(Nest):
         return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
 
     def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
-        """Return an instance's value as it is stored; a cast that only rounds is left to the
-        store.
-        """
+        """Return an instance's value as stored; a cast that only rounds is left to the store."""
         source = instance
         while (
             source.kind == "op"
@@ -259,9 +257,7 @@ class Emitter(Nest):
         return self._stored(text, instance.dtype)
 
     def load_vector(self, instance: Instance, phase: int) -> str:
-        """Return the expression that loads one vector of an instance (with zeros where not
-        needed).
-        """
+        """Return the expression that loads a vector of an instance, zeros where not needed."""
         assert instance.address is not None
         # The lanes of a vector share its address: indices that are needed where the vector is are
         # read before the loop over lanes.
@@ -277,7 +273,6 @@ class Emitter(Nest):
         test = self.condition(lane0, phase)
         kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
         return f"{test.at_least(3)} ? {text} : {kind}{{}}"
-
 
     def _first_lane(self, instance: Instance) -> Instance:
         """Return an instance for the first element of a vector."""

@@ -20,9 +20,7 @@ from fusec.schedule.rows import Phases, Rows, phases_of, rows_of
 
 @dataclass(frozen=True)
 class Stay:
-    """A row that stays on chip: its array's name, element type, and where it begins in shared
-    memory.
-    """
+    """A row that stays on chip: its array's name, element type, and start in shared memory."""
 
     name: str
     type: str
@@ -143,9 +141,7 @@ def _phases(
 
 Kept = tuple[Stay, Instance]
 FILL = 1000
-"""Number of the sweep that fills what stays on chip for phase 0; a loop of its own, so a phase of
-its own.
-"""
+"""Number of the sweep that fills what stays on chip for phase 0: a loop and a phase of its own."""
 
 
 def _stays(
@@ -172,9 +168,7 @@ def _stays(
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
-    """Emit the copies of the values that stay in registers from this phase on, for later ones to
-    read.
-    """
+    """Emit the copies of the values that stay in registers for the phases after this one."""
     kept: list[Stay] = []
     lane = emitter.lane.name if emitter.lane is not None else "0"
     for instance, first in phases.kept:

@@ -100,9 +100,7 @@ def headers_used(text: str) -> tuple[str, ...]:
 
 
 def render(kernel: Kernel, view: Any) -> KernelSource:
-    """Return the text of a kernel's template filled with its view, with the headers in use sorted
-    in.
-    """
+    """Return a kernel's template filled with its view, the headers in use sorted in."""
     template = environment().get_template(f"{kernel.template}.cu.j2")
     used = headers_used(template.render(k=view))
     text = template.render(k=replace(view, headers=used))

@@ -26,9 +26,7 @@ from fusec.schedule.transpose import (
 
 @dataclass(frozen=True)
 class Tile:
-    """A tile in shared memory: its array, element type, and the expression of one vector along
-    lines.
-    """
+    """A tile in shared memory: array, element type, the expression of a vector along lines."""
 
     name: str
     type: str

@@ -1,6 +1,4 @@
-"""What every template's view holds, and how the body of an elementwise loop nest is put
-together.
-"""
+"""What every template's view holds, and how the body of an elementwise loop nest is composed."""
 
 from __future__ import annotations
 

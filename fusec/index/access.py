@@ -1,6 +1,4 @@
-"""Access classes: which accesses of a vector of lanes are one wide access, and under which
-facts.
-"""
+"""Access classes: which accesses of a vector of lanes are one wide access, and on which facts."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from fusec.ir.dim import Dim
 
 @dataclass
 class Facts:
-    """Answers whether dims are multiples of a number; answers read off hint sizes are kept as
-    facts.
-    """
+    """Answers whether dims are multiples of a number; those read off hint sizes become facts."""
 
     hints: Mapping[str, int]
     assumed: dict[tuple[Dim, int], None] = field(default_factory=dict[tuple[Dim, int], None])
@@ -38,9 +34,7 @@ class Facts:
 
 
 def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | None:
-    """Return the address of lane 0 if the lanes lie side by side from an aligned start, else
-    None.
-    """
+    """Return lane 0's address if the lanes lie side by side from an aligned start, else None."""
     if width == 1 or address.coefficient(lane) != 1:
         return None
     base = address.substitute({lane: index(0)})
@@ -50,9 +44,7 @@ def lane_zero(address: Index, lane: Var, width: int, facts: Facts) -> Index | No
 def vector_base(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> Index | None:
-    """Return lane 0's address if all lanes are one access, inside or outside the conditions
-    together.
-    """
+    """Return lane 0's address if all lanes are one access, all inside the conditions or none."""
     base = lane_zero(address, lane, width, facts)
     if base is None:
         return None

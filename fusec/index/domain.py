@@ -34,8 +34,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Home:
-    """Where a value sits on the domain: its coordinates at an iteration point, where conditions
-    hold.
+    """Where a value sits on the domain: coordinates at an iteration point, where conditions hold.
 
     `complete` says that the points reach every element of the value.
     """
@@ -55,9 +54,7 @@ class Home:
 
 @dataclass(frozen=True)
 class Domain:
-    """Ordered axes (the dims of `reference`), homes of values, and the axes that each reduction
-    reduces.
-    """
+    """Axes in the order of `reference`'s dims, homes of values, and each reduction's axes."""
 
     reference: Value
     axes: tuple[Var, ...]
@@ -116,8 +113,7 @@ def _spread(fusion: Fusion, reference: Value) -> Domain | Refusal:
     spread = _Spread(fusion, {reference: Home(tuple(of_var(a) for a in axes))}, axes)
     spread.run()
     for output in fusion.outputs:
-        # An output that no map reaches, of the reference's own shape, is a sibling on the same
-        # domain.
+        # An output of the reference's shape that no map reaches is a sibling on the same domain.
         if output.value not in spread.homes and output.value.shape == reference.shape:
             spread.settle(output.value, Home(tuple(of_var(a) for a in axes)))
             spread.run()
@@ -218,9 +214,7 @@ class _Spread:
             self.align(node, home)
 
     def align(self, node: Node, home: Home) -> None:
-        """Give the input of a reduction that is reached through its result the axes not used by
-        it.
-        """
+        """Give a reduction's input, reached through its result, the axes that the result lacks."""
         tensor, dims = node.inputs[0], set(node.attributes["dims"])
         free = [a for a in self.axes if a not in home.variables and a.extent != 1]
         extents = [e for i, e in enumerate(tensor.shape) if i in dims and e != 1]

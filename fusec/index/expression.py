@@ -1,5 +1,6 @@
-"""Index expressions: sums of loop variables with Dim coefficients, quotients, remainders, loaded
-integers.
+"""Index expressions: sums of loop variables, quotients, remainders and loaded integers.
+
+The coefficients are Dims.
 """
 
 from __future__ import annotations
@@ -69,9 +70,7 @@ def _factor(value: Dim) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """An index expression: `constant` plus the sum of coefficient * atom over `terms`, in a normal
-    form.
-    """
+    """An index in a normal form: `constant` plus the sum of coefficient * atom over `terms`."""
 
     terms: tuple[tuple[Atom, Dim], ...]
     constant: Dim
@@ -115,9 +114,7 @@ class Index:
         return frozenset(found)
 
     def coefficient(self, variable: Var) -> Dim | None:
-        """Return the coefficient of a variable; None if it also occurs inside a quotient or
-        remainder.
-        """
+        """Return a variable's coefficient; None if a quotient or remainder holds it too."""
         direct = dim(0)
         for atom, coefficient in self.terms:
             if atom == variable:
@@ -293,8 +290,9 @@ def _split(value: Index, by: Dim) -> tuple[Index, Index]:
 
 
 def _split_positive(value: Index, by: Dim) -> tuple[Index, Index]:
-    """Return (quotient, rest) of a nonnegative value with a rest that is not negative either, as C
-    cuts negative quotients towards zero.
+    """Return (quotient, rest) of a nonnegative value with a nonnegative rest.
+
+    The rest is divided in C, which cuts negative quotients towards zero.
     """
     whole, rest = _split(value, by)
     low, _ = rest.bounds

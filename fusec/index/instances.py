@@ -26,14 +26,19 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 class Instance:
     """A value at a map.
 
-    kind: `load` (address, conditions), `op` (node on operands), `reduced` (result number `result`
-    of a
-        reduction whose input is operands[0]), `select` (operands[k] where branches[k] hold, else
-        the last operand), `index` (an integer from the loop variables), `dim` (from sizes),
-        `constant`, `scalar` (a kernel parameter).
+    kind: what the instance is.
+        `load`: an element of an input (address, conditions).
+        `op`: a node on operands.
+        `reduced`: result number `result` of a reduction whose input is operands[0].
+        `select`: operands[k] where branches[k] hold, else the last operand.
+        `index`: an integer from the loop variables.
+        `dim`: an integer from sizes.
+        `constant`: a literal.
+        `scalar`: a kernel parameter.
     gathered: the loaded integers in the address, conditions and branches, and what loads them (also
-    operands). variables: the loop variables it depends on; depth: how many reductions lie before
-    it.
+        operands).
+    variables: the loop variables it depends on.
+    depth: how many reductions lie before it.
     """
 
     kind: str

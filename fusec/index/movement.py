@@ -1,6 +1,4 @@
-"""How movement operations map indices: pulled from a result to its operands, or pushed the other
-way.
-"""
+"""How movement operations map indices: pulled from a result to operands, or pushed forward."""
 
 from __future__ import annotations
 
@@ -66,8 +64,7 @@ class Pulled:
 
 @dataclass(frozen=True)
 class Pushed:
-    """The coordinates in the result of an operand's element; conditions say whether it is there at
-    all.
+    """Where an operand's element lies in the result; conditions say whether it is there at all.
 
     `complete` is False where the result has elements that no element of the operand reaches.
     """
@@ -247,9 +244,7 @@ PULL: dict[str, Callable[[Node, Coordinates], Pulled]] = {
     "flip": _pull_flip,
 }
 INDEXING = frozenset({"index_select", "select", "gather", "take_along_axis", "embedding_fwd"})
-"""Operations whose maps read integers from tensors: they reach no operand element by a known
-map.
-"""
+"""Operations whose maps read integers from tensors: no known map reaches an operand element."""
 
 
 def _push_same(node: Node, at: Coordinates, operand: int) -> Pushed | None:
@@ -339,9 +334,7 @@ def pull(node: Node, at: Coordinates) -> Pulled:
 
 
 def push(node: Node, at: Coordinates, operand: int) -> Pushed | None:
-    """Return where the element of an operand at `at` lands in the result; None if not by one
-    map.
-    """
+    """Return where an operand's element at `at` lands in the result; None if not by one map."""
     function = PUSH.get(node.op.name)
     return None if function is None else function(node, at, operand)
 

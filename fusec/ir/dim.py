@@ -1,6 +1,4 @@
-"""Sizes as integer polynomials in symbols, with floordiv, ceildiv, mod, min and max, in a normal
-form.
-"""
+"""Sizes: integer polynomials in symbols, with floordiv, ceildiv, mod, min, max; a normal form."""
 
 from __future__ import annotations
 
@@ -317,9 +315,7 @@ def floordiv(a: DimLike, b: DimLike) -> Dim:
 
 
 def _split(value: Dim, by: Dim) -> tuple[Dim | None, int]:
-    """Return (the quotient of all terms but the constant, the constant); None if it is not
-    exact.
-    """
+    """Return (quotient of the terms but the constant, constant); None if it is not exact."""
     constant = next((c for m, c in value.terms if not m), 0)
     return (value - constant).divide(by), constant
 

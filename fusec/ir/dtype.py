@@ -119,9 +119,7 @@ def _numpy_dtype(long: str) -> Any:
 
 
 def find(name: str) -> DType:
-    """Return the dtype called `name` (short, NumPy or nvFuser name); FusecError if there is
-    none.
-    """
+    """Return the dtype called `name` (short, NumPy or nvFuser name), or raise FusecError."""
     if name in DTYPES:
         return DTYPES[name]
     if name in _ALIASES:

@@ -104,9 +104,7 @@ Operand = Value | Const
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An application of an operation; optional operands that are absent are left out of
-    `operands`.
-    """
+    """An application of an operation; `operands` leaves out optional operands that are absent."""
 
     op: OpDef
     operands: tuple[Operand, ...]
@@ -244,9 +242,7 @@ class Fusion:
         )
 
     def structure(self) -> tuple[Any, ...]:
-        """Return what counts for equality: the graph with values and symbols numbered by first
-        use.
-        """
+        """Return what counts for equality: values and symbols are numbered by first use."""
         from fusec.ir.structure import structure_of
 
         return structure_of(self)

@@ -28,8 +28,7 @@ INT32_MAX = 2**31 - 1
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
-    """Return the symbols that can stay kernel parameters: those that are only ever whole leading
-    extents.
+    """Return the symbols that can stay kernel parameters: only ever whole leading extents.
 
     A symbol that occurs inside a shape, a stride other than a run-time one, or an attribute is
     specialised, so that strides and divisors are constants.
@@ -88,8 +87,7 @@ def free_name(name: str, taken: set[str]) -> str:
 def tensor_arguments(
     fusion: Fusion, workspaces: Iterable[Workspace] = (), sizes: Iterable[SizeArgument] = ()
 ) -> tuple[Argument, ...]:
-    """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then the symbols left as
-    sizes.
+    """Return a kernel's arguments: inputs, outputs, workspaces, scalars, then dynamic sizes.
 
     An aliased output is written through its input's pointer; pointers to buffers that are written
     and read are not restrict.
@@ -123,9 +121,7 @@ def tensor_arguments(
 
 
 def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
-    """Return whether 64-bit addresses are needed at hint sizes; if not, the guards that keep it
-    true.
-    """
+    """Return whether hint sizes need 64-bit addresses; if not, the guards that keep it so."""
     guards: list[Guard] = []
     for value in _memory_values(fusion):
         elements = _span(fusion, value)

@@ -1,6 +1,4 @@
-"""Chooses the shape of a row kernel with column accumulators from its registers and bytes in
-flight.
-"""
+"""Chooses the shape of a row kernel with column accumulators by registers and bytes in flight."""
 
 from __future__ import annotations
 

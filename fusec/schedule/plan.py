@@ -62,9 +62,7 @@ class TensorMapArgument:
     swizzle: str = "128B"
 
 
-Argument = (
-    TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument
-)
+Argument = TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument
 
 
 @dataclass(frozen=True)
@@ -82,9 +80,7 @@ class Workspace:
 
 @dataclass(frozen=True)
 class Guard:
-    """A condition on sizes under which a build is valid: `value relation bound`, with ==, % (is 0)
-    or <=.
-    """
+    """A condition on sizes for a valid build: `value relation bound`, by ==, % (is 0) or <=."""
 
     value: Dim
     relation: str

@@ -112,9 +112,7 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 
 
 def _efficiency(fusion: Fusion, domain: Domain) -> float:
-    """Return the part of the bandwidth that is reached: strided loads use a fraction of each
-    sector.
-    """
+    """Return the part of the bandwidth reached: strided loads use a fraction of a sector."""
     strided, total = strided_loads(fusion, domain)
     written = traffic(fusion)
     share = sum(s.bytes for s in strided) / max(1, total + written)

@@ -52,9 +52,7 @@ class ReductionParameters:
 
 @dataclass(frozen=True)
 class Orientation:
-    """A segment with its sizes put in, its domain, and how it is seen: rows of columns to
-    reduce.
-    """
+    """A segment with its sizes put in, its domain, and its view as rows of columns to reduce."""
 
     fusion: Fusion
     domain: Domain
@@ -176,9 +174,7 @@ def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
 
 
 def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
-    """Return the axes of an outer reduction in loop variables: row (reduced), chunk and lane
-    (kept).
-    """
+    """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
     row = Var("row", rows.columns)
     chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
     column = of_var(chunk) * width + of_var(lane)
@@ -235,8 +231,9 @@ def _blocks(oriented: Orientation, parameters: ReductionParameters) -> Dim:
 
 
 def partial_words(node: Node) -> int:
-    """Return how many numbers one partial result of a reduction holds: three for a variance, a
-    value and its position for argmax.
+    """Return how many numbers one partial result of a reduction holds.
+
+    Three for a variance, a value and its position for argmax.
     """
     if node.op.name in ("argmax", "argmin"):
         return 2
@@ -244,9 +241,7 @@ def partial_words(node: Node) -> int:
 
 
 def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tuple[Workspace, ...]:
-    """Return the buffers of partial results, one per reduction, and the counters of arrived
-    blocks.
-    """
+    """Return the buffers of partial results, one per reduction, and the arrival counters."""
     blocks = _blocks(oriented, parameters)
     results = oriented.rows.rows
     if not parameters.inner:

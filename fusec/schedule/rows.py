@@ -194,9 +194,7 @@ def _size(fusion: Fusion, load: Instance) -> int:
 
 
 def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
-    """Return a refusal if a buffer that is written in place is read at another map than the
-    store's.
-    """
+    """Return a refusal if a buffer written in place is read at another map than the store's."""
     for output in fusion.outputs:
         if output.alias is None:
             continue

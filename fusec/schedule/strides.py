@@ -13,9 +13,7 @@ from fusec.ir.graph import Fusion
 
 @dataclass(frozen=True)
 class Strided:
-    """A load that does not run along the innermost axis; `axis` is the one that it runs along, if
-    any.
-    """
+    """A load not along the innermost axis; `axis` is the one that it runs along, if any."""
 
     load: Instance
     axis: Var | None
@@ -28,9 +26,7 @@ def innermost(domain: Domain) -> Var | None:
 
 
 def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
-    """Return a lowering in which every axis is a loop variable of its own, with all outputs
-    made.
-    """
+    """Return a lowering with all outputs made and every axis a loop variable of its own."""
     lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
     for output in fusion.outputs:
         lowering.at_home(output.value)

@@ -1,6 +1,4 @@
-"""The transpose scheduler: loads that run along another axis than the stores go through a shared
-tile.
-"""
+"""The transpose scheduler: loads along another axis than the stores go through a shared tile."""
 
 from __future__ import annotations
 
@@ -51,9 +49,7 @@ class TransposeParameters:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A segment with the axes of its tiles: `line` runs along memory in loads, `column` in
-    stores.
-    """
+    """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores."""
 
     fusion: Fusion
     domain: Domain
@@ -68,9 +64,7 @@ class Crossing:
         )
 
     def bind(self, line: Index, column: Index) -> Mapping[Var, Index]:
-        """Return the axes in loop variables: `batch` for the others, and the given line and
-        column.
-        """
+        """Return the axes in loop variables: `batch` for all but the given line and column."""
         batch = of_var(Var("batch", product(a.extent for a in self.others)))
         at = delinearize(batch, (a.extent for a in self.others))
         binding = dict(zip(self.others, at, strict=True))
@@ -181,8 +175,10 @@ def tile_side(fusion: Fusion) -> int:
 
 
 def tiled_loads(lowering: Lowering, step: Var, *across: Var) -> list[Instance]:
-    """Return the loads of a lowering that go through the tile: unit stride in `step`, the line's
-    variable, and not the same for all columns, over which `across` run.
+    """Return the loads of a lowering that go through the tile.
+
+    They have unit stride in `step`, the line's variable, and are not the same for all columns, over
+    which `across` run.
     """
     found = {
         i

@@ -1,5 +1,4 @@
-"""Redefines variances as two passes over data that stay on chip: the mean, then the squared
-distances.
+"""Redefines variances as two passes over data on chip: the mean, then the squared distances.
 
 Fewer instructions than Welford's update and no division per element (Fuser#1243 proposes the same).
 """
@@ -15,9 +14,7 @@ from fusec.ops import TABLE
 
 
 def two_pass(fusion: Fusion) -> Fusion:
-    """Return the fusion with var, var_mean and welford written out as sums; counts must be
-    constants.
-    """
+    """Return the fusion with var, var_mean and welford as sums; counts must be constants."""
     nodes: list[Node] = []
     for node in fusion.nodes:
         if node.op.name in ("var", "var_mean", "welford"):
