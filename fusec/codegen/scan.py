@@ -108,7 +108,7 @@ def _bodies(scan: Scan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Bod
         written=frozenset(o.alias for o in scan.fusion.outputs if o.alias is not None),
         wide=p.wide_index,
     )
-    scanned = scan.scanned(lowering)
+    scanned = scan.scanned(lowering, (row, chunk, lane))
     plans = store_plans(lowering, scan.fusion.outputs)
     name = emitter.names.fresh(scan.node.output.name)
     emitter.given[scanned] = Text(name)

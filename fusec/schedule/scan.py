@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts
@@ -70,9 +70,16 @@ class Scan:
             return self.rows.bind(width), self.rows.variables(width)
         return bind_outer(self.rows, width)
 
-    def scanned(self, lowering: Lowering) -> Instance:
-        """Return the result of the scan where it is made."""
-        return lowering.at_home(self.node.output)
+    def scanned(self, lowering: Lowering, loops: Iterable[Var] = ()) -> Instance:
+        """Return the result of the scan where it is made: in some loops, whatever it depends on.
+
+        It must be the first value that is asked of the lowering.
+        """
+        output = self.node.output
+        found = lowering.at_home(output)
+        made = replace(found, variables=found.variables | frozenset(loops))
+        lowering.made[(output, *lowering.home(output))] = made
+        return made
 
 
 class Scans:
