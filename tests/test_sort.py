@@ -14,6 +14,7 @@ from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, 
 from fusec.ops.build import GraphBuilder
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.schedule import sort
+from fusec.schedule.sort_top import TopParameters
 
 CASES: list[tuple[str, DType, tuple[int, ...], tuple[Any, ...], dict[str, Any]]] = [
     ("sort", F32, (5, 300), (1,), {}),
@@ -66,6 +67,37 @@ def test_rows_in_passes(
     check_on_cpu(fusion, "sort", tmp_path, backwards=True)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "shape", "k", "dim", "largest"),
+    [(F32, (2, 4096), 8, 1, True), (BF16, (2, 3001), 50, 1, False), (F32, (1, 40000), 100, 1, True),
+     (I8, (1500, 3), 256, 0, True), (I32, (2, 2, 1032), 1, 2, False)],
+)  # fmt: skip
+def test_few_of_many(
+    dtype: DType, shape: tuple[int, ...], k: int, dim: int, largest: bool, tmp_path: Path
+) -> None:
+    fusion = one_operation("topk", dtype, shape, k, dim, largest=largest)
+    assert isinstance(planned(fusion, "sort").plans[0].parameters, TopParameters)
+    for backwards in (False, True):
+        check_on_cpu(fusion, "sort", tmp_path, backwards=backwards)
+
+
+@pytest.mark.parametrize("length", [20000, 40000])
+@pytest.mark.parametrize("kind", ["equal", "rising", "falling", "lumps", "special"])
+def test_few_of_many_where_the_first_limit_is_poor(kind: str, length: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    x = {
+        "equal": np.ones(length),
+        "rising": np.arange(length),
+        "falling": -np.arange(length),
+        # The elements of one thread are larger than all others.
+        "lumps": np.where(np.arange(length) // 4 % 256 == 3, rng.random(length), 0.0),
+        "special": rng.choice([np.nan, np.inf, -np.inf, 0.0, -0.0], length),
+    }[kind].astype(np.float32)
+    given = {"x": StridedArray(x, (1, length), (length, 1))}
+    fusion = one_operation("topk", F32, (1, length), 200, 1)
+    check_on_cpu(fusion, "sort", tmp_path, given)
+
+
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("dtype", [F32, F64, BF16, F16])
 def test_order_of_special_values(dtype: DType, descending: bool, tmp_path: Path) -> None:
@@ -111,3 +143,9 @@ def test_results_read_elsewhere_are_left_to_another_kernel() -> None:
 )
 def test_builds_without_spills(dtype: DType, length: int) -> None:
     check_build(one_operation("sort", dtype, (16, length), 1), "sort")
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, I8])
+@pytest.mark.parametrize("length", [8192, 131072])
+def test_top_k_builds_without_spills(dtype: DType, length: int) -> None:
+    check_build(one_operation("topk", dtype, (8, length), 50, 1), "sort")

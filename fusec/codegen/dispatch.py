@@ -23,6 +23,7 @@ VIEWS = {
     "sort_count": "fusec.codegen.sort",
     "sort_offsets": "fusec.codegen.sort",
     "sort_scatter": "fusec.codegen.sort",
+    "topk": "fusec.codegen.sort_top",
     "scatter_lines": "fusec.codegen.scatter",
     "scatter_elements": "fusec.codegen.scatter",
     "scatter_sorted": "fusec.codegen.scatter",

@@ -10,6 +10,7 @@ from fusec.codegen.nest import Scope
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.expression import Var
+from fusec.index.instances import Instance
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.sort import PassParameters, SortParameters, shared_bytes, workspaces_of
 from fusec.schedule.sort_parts import Parts, read_results, split
@@ -136,30 +137,46 @@ def _bodies(
         wide=sort.wide_index,
     )
     operand = parts.at(column).at_home(tensor)
-    gathered = parts.at(found).at_home(tensor)
-    after = parts.ordered(position)
-    plans = store_plans(after, parts.after.outputs) if writes else ()
-    used = list(read_results(parts, after))
-    values = parts.node.outputs[0] if len(parts.node.outputs) > 1 else None
-    wanted = [s.instance for s in plans]
-    if reads:
-        wanted.append(operand)
-    if values is not None and values in used:
-        wanted.append(gathered)
-    for result in used:
-        home = after.at_home(result)
-        text = Text("fusec::convert<fusec::i64>(found)")
-        if result is not values:
-            emitter.given[home] = text
-    emitter.count(wanted)
+    writing = Writing(parts, emitter, found, position) if writes else None
+    emitter.count([*([operand] if reads else []), *(writing.roots if writing else [])])
     value = emitter.ref(operand, READ).text if reads else ""
-    if values is not None and values in used:
-        name = emitter.names.fresh(values.name)
-        text = emitter.ref(gathered, WRITE)
-        emitter.add(WRITE, element.name, f"const {compute_type(values.dtype)} {name} = {text};")
-        emitter.given[after.at_home(values)] = Text(name)
-    for each in plans:
-        emit_store(emitter, each, WRITE)
+    write = writing.emit() if writing else ()
     row = (*emitter.take(0, "kernel"), *emitter.take(0, "row"))
-    write = (*emitter.take(WRITE, element.name), *emitter.take(WRITE, "after"))
     return row, emitter.take(READ, element.name), value, write
+
+
+class Writing:
+    """What follows at `position` of a row from the element at `found`."""
+
+    def __init__(self, parts: Parts, emitter: Emitter, found: Var, position: Var) -> None:
+        """Find what is stored; the place is known to the emitter, the value is read again."""
+        self.emitter = emitter
+        self.gathered = parts.at(found).at_home(parts.node.inputs[0])
+        self.after = parts.ordered(position)
+        self.plans = store_plans(self.after, parts.after.outputs)
+        results = parts.node.outputs
+        used = read_results(parts, self.after)
+        self.value = results[0] if len(results) > 1 and results[0] in used else None
+        for result in used:
+            if result is not self.value:
+                place = Text("fusec::convert<fusec::i64>(found)")
+                emitter.given[self.after.at_home(result)] = place
+
+    @property
+    def roots(self) -> list[Instance]:
+        """Return what is computed."""
+        stored = [s.instance for s in self.plans]
+        return stored if self.value is None else [*stored, self.gathered]
+
+    def emit(self) -> tuple[str, ...]:
+        """Return the statements."""
+        emitter, scope = self.emitter, self.emitter.scopes[-1].name
+        if self.value is not None:
+            name = emitter.names.fresh(self.value.name)
+            kind = compute_type(self.value.dtype)
+            text = emitter.ref(self.gathered, WRITE)
+            emitter.add(WRITE, scope, f"const {kind} {name} = {text};")
+            emitter.given[self.after.at_home(self.value)] = Text(name)
+        for each in self.plans:
+            emit_store(emitter, each, WRITE)
+        return (*emitter.take(WRITE, scope), *emitter.take(WRITE, "after"))

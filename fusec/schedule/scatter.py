@@ -30,7 +30,7 @@ from fusec.schedule.plan import (
 )
 from fusec.schedule.pointwise import Pointwise
 from fusec.schedule.sort import Sorts
-from fusec.schedule.sort_parts import needed
+from fusec.schedule.sort_parts import free_name, needed
 from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -241,7 +241,7 @@ def _writes(
     if parameters.way == "elements":
         return [_kernel(scatter, parameters, "add", elements)], ()
     if parameters.way == "winners":
-        name = _free("winners", scatter.fusion)
+        name = free_name("winners", scatter.fusion)
         claims = Workspace(name, U32, dim(_elements_of(scatter)), "zeroed per launch")
         steps = ("claim", "win")
         return [_kernel(scatter, parameters, s, elements, claims) for s in steps], (claims,)
@@ -250,13 +250,6 @@ def _writes(
     kernels = [_taken_over(k, sorting, taken) for k in sorting.kernels]
     kernels.append(_kernel(scatter, parameters, "add", elements, taken))
     return kernels, (taken, *sorting.workspaces)
-
-
-def _free(name: str, fusion: Fusion) -> str:
-    taken = {v.name for v in fusion.values}
-    while name in taken:
-        name += "_"
-    return name
 
 
 def _kernel(
@@ -288,11 +281,13 @@ def _order(scatter: Scatter, target: Target) -> tuple[KernelPlan, Value]:
     key = next((t for t in (U8, U16) if extent <= 1 << t.bits), I32)
     nodes = [*scatter.source.nodes]
     if index.dtype != key:
-        nodes.append(make_node("cast", [index], {"dtype": key}, [_free("where", scatter.fusion)]))
+        nodes.append(
+            make_node("cast", [index], {"dtype": key}, [free_name("where", scatter.fusion)])
+        )
         index = nodes[-1].output
     axis = 0 if scatter.node.op.name == "index_add" else scatter.axis
     ways = {"dim": axis, "descending": False, "stable": True}
-    nodes.append(make_node("argsort", [index], ways, [_free("order", scatter.fusion)]))
+    nodes.append(make_node("argsort", [index], ways, [free_name("order", scatter.fusion)]))
     order = nodes[-1].output
     fusion = needed(scatter.source.with_nodes(nodes), (Output(order),))
     return Sorts().build(_with_used_inputs(fusion), target), order

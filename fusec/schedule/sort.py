@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.index.expression import Var, of_var
 from fusec.ir.dim import dim
-from fusec.ir.dtype import U8, U16, U32, U64, DType
+from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     INT32_MAX,
@@ -17,7 +16,8 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.plan import Argument, Kernel, KernelPlan, Workspace
-from fusec.schedule.sort_parts import Parts, split
+from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
+from fusec.schedule.sort_top import top_choice, top_estimate, top_plan
 from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -81,6 +81,9 @@ class Sorts:
             return parts
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
+        top = top_choice(parts, target)
+        if top is not None:
+            return top_estimate(parts, segment, top)
         parameters = choose(parts)
         elements = parts.rows.evaluate(parts.fusion.hints) * parts.length
         flops, sfu = work(parts.before)
@@ -91,7 +94,7 @@ class Sorts:
             workspace_bytes=moved if parameters.tiles > 1 else 0,
             flops=2 * flops + 60 * parameters.passes * elements,
             sfu=2 * sfu,
-            efficiency=0.7 if _runs_along(parts) else 0.15,
+            efficiency=0.7 if runs_along(parts) else 0.15,
             ctas=max(1, rows * parameters.tiles),
             kernels=1 if parameters.tiles == 1 else 3 * parameters.passes,
         )
@@ -100,6 +103,9 @@ class Sorts:
         """Return a plan of one kernel, or of three for each digit."""
         parts = split(segment, "sort")
         assert isinstance(parts, Parts)
+        top = top_choice(parts, target)
+        if top is not None:
+            return top_plan(parts, segment, top)
         parameters = choose(parts)
         _, guards = needs_wide_index(parts.fusion)
         if parameters.tiles == 1:
@@ -113,11 +119,6 @@ class Sorts:
         return KernelPlan(self.name, fusion, kernels, parameters, workspaces, guards, known)
 
 
-def key_bits(dtype: DType) -> int:
-    """Return the bits of the keys that order values of a type; fp8 is ordered as f16."""
-    return 16 if dtype.is_half else dtype.size * 8
-
-
 def choose(parts: Parts) -> SortParameters:
     """Return the parameters: a row in one block where it fits."""
     bits = key_bits(parts.node.inputs[0].dtype)
@@ -129,18 +130,6 @@ def choose(parts: Parts) -> SortParameters:
         return SortParameters(bits, threads, items, 1, wide)
     items = 8 if bits == 64 else 16
     return SortParameters(bits, PASS_THREADS, items, -(-length // (PASS_THREADS * items)), wide)
-
-
-def _runs_along(parts: Parts) -> bool:
-    """Return whether the operand's loads run along the rows."""
-    column = Var("column", parts.node.inputs[0].shape[parts.axis])
-    if of_var(column).is_const:
-        return True
-    lowering = parts.at(column)
-    lowering.at_home(parts.node.inputs[0])
-    loads = [i.address for i in lowering.made.values() if i.kind == "load" and i.address]
-    steps = [a.coefficient(column) for a in loads]
-    return all(s is not None and s in (0, 1) for s in steps)
 
 
 def shared_bytes(p: SortParameters) -> int:
@@ -165,7 +154,6 @@ def _rows_kernel(parts: Parts, parameters: SortParameters) -> Kernel:
 def workspaces_of(parts: Parts, parameters: SortParameters) -> tuple[Workspace, ...]:
     """Return the buffers: keys and places between passes (two of each), counts, and their sums."""
     key = {8: U8, 16: U16, 32: U32, 64: U64}[parameters.key_bits]
-    taken = {v.name for v in parts.fusion.values}
     elements = parts.rows * parts.length
     buffers = min(2, parameters.passes - 1)
     made: list[Workspace] = []
@@ -174,13 +162,7 @@ def workspaces_of(parts: Parts, parameters: SortParameters) -> tuple[Workspace, 
         made.append(Workspace(f"places{number}", U32, elements))
     made.append(Workspace("digit_counts", U32, parts.rows * (DIGITS * parameters.tiles)))
     made.append(Workspace("digit_totals", U32, parts.rows * DIGITS))
-    return tuple(replace(w, name=_free(w.name, taken)) for w in made)
-
-
-def _free(name: str, taken: set[str]) -> str:
-    while name in taken:
-        name += "_"
-    return name
+    return tuple(replace(w, name=free_name(w.name, parts.fusion)) for w in made)
 
 
 def _passes(

@@ -9,6 +9,7 @@ from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Index, Var, contiguous_strides, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, product
+from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
 from fusec.schedule.common import dynamic_symbols, is_empty, specialise
 from fusec.segment.protocol import Refusal
@@ -123,3 +124,28 @@ def read_results(parts: Parts, lowering: Lowering) -> Iterable[Value]:
     """Return the results of the node that something is made of, once the outputs have been."""
     made = {key[0] for key in lowering.made}
     return [v for v in parts.node.outputs if v in made]
+
+
+def key_bits(dtype: DType) -> int:
+    """Return the bits of the keys that order values of a type; fp8 is ordered as f16."""
+    return 16 if dtype.is_half else dtype.size * 8
+
+
+def runs_along(parts: Parts) -> bool:
+    """Return whether the operand's loads run along the rows."""
+    column = Var("column", parts.node.inputs[0].shape[parts.axis])
+    if of_var(column).is_const:
+        return True
+    lowering = parts.at(column)
+    lowering.at_home(parts.node.inputs[0])
+    loads = [i.address for i in lowering.made.values() if i.kind == "load" and i.address]
+    steps = [a.coefficient(column) for a in loads]
+    return all(s is not None and s in (0, 1) for s in steps)
+
+
+def free_name(name: str, fusion: Fusion) -> str:
+    """Return a name that no value of the fusion has."""
+    taken = {v.name for v in fusion.values}
+    while name in taken:
+        name += "_"
+    return name

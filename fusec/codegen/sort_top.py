@@ -1,0 +1,109 @@
+"""The view of the topk template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.sort import READ, Writing
+from fusec.codegen.views import KernelView, head, parameter_names
+from fusec.index.access import Facts
+from fusec.index.expression import Var
+from fusec.index.instances import Lowering
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.sort_parts import Parts, key_bits, split
+from fusec.schedule.sort_top import TopParameters, bind, top_workspaces
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopView(KernelView):
+    """A block's part of a row, read twice: for the limit, and for what is not beyond it.
+
+    row: statements once per row; vector, lane: those that make the element at `column + v`; value:
+    its text; write: what follows at `position` from the element at `found`; entries, arrived:
+    workspaces.
+    """
+
+    index_type: str
+    type: str
+    key: str
+    vector_width: int
+    threads: int
+    buffer: int
+    splits: int
+    columns: int
+    keep: int
+    largest: bool
+    entries: str
+    arrived: str
+    row: tuple[str, ...]
+    vector: tuple[str, ...]
+    lane: tuple[str, ...]
+    value: str
+    write: tuple[str, ...]
+
+
+def view(plan: KernelPlan, kernel: Kernel) -> TopView:
+    """Return the view of a top-k kernel."""
+    parts = split(plan.fusion, "sort")
+    assert isinstance(parts, Parts)
+    p = kernel.parameters
+    assert isinstance(p, TopParameters)
+    names = parameter_names(kernel)
+    tensor = parts.node.inputs[0]
+    row = Scope("row", frozenset({parts.row}), per_phase=False)
+    outer = (Scope("kernel", frozenset(), per_phase=False), row)
+    binding, (chunk, lane) = bind(parts, p.vector_width)
+    reading = Emitter(
+        (*outer, Scope("vector", frozenset({chunk})), Scope("lane", frozenset({lane}))),
+        names,
+        Facts(parts.fusion.hints),
+        lane=lane if p.vector_width > 1 else None,
+        width=p.vector_width,
+        aliases={chunk: Alias("column", p.vector_width)},
+        wide=p.wide_index,
+    )
+    operand = Lowering(parts.before, parts.operand, binding).at_home(tensor)
+    reading.count([operand])
+    value = reading.ref(operand, READ).text
+    found = Var("found", tensor.shape[parts.axis])
+    position = Var("position", parts.node.output.shape[parts.axis])
+    place = Scope("element", frozenset({found, position}))
+    storing = Emitter((*outer, place), names, Facts(parts.fusion.hints), wide=p.wide_index)
+    writing = Writing(parts, storing, found, position)
+    storing.count(writing.roots)
+    write = writing.emit()
+    spaces = [w.name for w in top_workspaces(parts, p)] or ["", ""]
+    outside = ("kernel", "row")
+    attributes = parts.node.attributes
+    return TopView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(p),
+        index_type="fusec::i64" if p.wide_index else "int",
+        type=storage_type(tensor.dtype),
+        key=f"fusec::u{key_bits(tensor.dtype)}",
+        vector_width=p.vector_width,
+        threads=p.threads,
+        buffer=p.buffer,
+        splits=p.splits,
+        columns=parts.length,
+        keep=parts.keep,
+        largest=bool(attributes.get("descending", attributes.get("largest"))),
+        entries=spaces[0],
+        arrived=spaces[1],
+        row=tuple(line for e in (reading, storing) for s in outside for line in e.take(0, s)),
+        vector=reading.take(READ, "vector"),
+        lane=reading.take(READ, "lane"),
+        value=value,
+        write=write,
+    )
+
+
+def _sentence(p: TopParameters) -> str:
+    shared = f"; {p.splits} blocks share a row, the last one orders what they chose"
+    return (
+        f"Schedule: a block of {p.threads} threads reads a row twice, {p.vector_width} elements at "
+        f"a time{shared if p.splits > 1 else ''}."
+    )

@@ -1,0 +1,126 @@
+"""Top-k of few elements: a block gathers those that may be among them, and orders only these."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.index.access import Facts, access_class
+from fusec.index.expression import Index, Var, delinearize, of_var
+from fusec.index.instances import Lowering
+from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dtype import U32, U64
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import needs_wide_index, specialise, tensor_arguments, work
+from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
+from fusec.segment.price import traffic
+from fusec.segment.protocol import Estimate
+from fusec.target import Target
+
+THREADS = 256
+MIN_ROW = 1024
+"""Elements of a row below which ordering all of it is as fast."""
+MIN_PART = 16384
+"""Elements of a row that are worth a block of their own."""
+
+
+@dataclass(frozen=True)
+class TopParameters:
+    """The choices of a top-k: a row is read twice, by vectors, and shared by `splits` blocks.
+
+    buffer: entries that a block gathers before it orders them.
+    """
+
+    vector_width: int
+    threads: int
+    buffer: int
+    splits: int
+    wide_index: bool
+
+
+def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]]:
+    """Return the operand's axes in loop variables, and those: chunk and lane."""
+    length = parts.node.inputs[0].shape[parts.axis]
+    chunk, lane = Var("chunk", ceildiv(length, width)), Var("v", dim(width))
+    along = parts.operand.axes[parts.axis]
+    kept = [a for a in parts.operand.axes if a != along]
+    at_row = delinearize(of_var(parts.row), (a.extent for a in kept))
+    column = of_var(chunk) * width + of_var(lane)
+    return {along: column, **dict(zip(kept, at_row, strict=True))}, (chunk, lane)
+
+
+def width_of(parts: Parts, facts: Facts) -> int:
+    """Return the widest vector of which all loads are whole accesses."""
+    size = parts.node.inputs[0].dtype.size
+    for width in (8, 4, 2):
+        if width * size > 16 or parts.length % width:
+            continue
+        binding, (_, lane) = bind(parts, width)
+        lowering = Lowering(parts.before, parts.operand, binding)
+        lowering.at_home(parts.node.inputs[0])
+        kinds = [
+            access_class(i.address, i.conditions, lane, width, facts)
+            for i in lowering.made.values()
+            if i.kind == "load" and i.address is not None
+        ]
+        if "scalar" not in kinds:
+            return width
+    return 1
+
+
+def top_choice(parts: Parts, target: Target) -> TopParameters | None:
+    """Return the parameters, or None where ordering whole rows is as good."""
+    short = parts.length < max(MIN_ROW, 4 * parts.keep)
+    if parts.keep > THREADS or short or key_bits(parts.node.inputs[0].dtype) > 32:
+        return None
+    width = width_of(parts, Facts(parts.fusion.hints))
+    wide, _ = needs_wide_index(parts.fusion)
+    rows = max(1, parts.rows.evaluate(parts.fusion.hints))
+    splits = max(1, min(2 * target.sms // rows, parts.length // MIN_PART))
+    return TopParameters(width, THREADS, max(2048, 2 * THREADS * width), splits, wide)
+
+
+def top_estimate(parts: Parts, segment: Fusion, p: TopParameters) -> Estimate:
+    """Return the price: the inputs from memory once, and once again from the cache."""
+    flops, sfu = work(parts.before)
+    rows = parts.rows.evaluate(parts.fusion.hints)
+    return Estimate(
+        bytes=traffic(segment),
+        workspace_bytes=16 * rows * p.splits * parts.keep if p.splits > 1 else 0,
+        flops=2 * flops + 20 * rows * parts.length,
+        sfu=2 * sfu,
+        efficiency=0.6 if runs_along(parts) else 0.1,
+        ctas=max(1, rows * p.splits),
+    )
+
+
+def top_workspaces(parts: Parts, p: TopParameters) -> tuple[Workspace, ...]:
+    """Return the entries that blocks hand over, and the counters of those that have."""
+    if p.splits == 1:
+        return ()
+    entries = parts.rows * (p.splits * parts.keep)
+    return (
+        Workspace(free_name("entries", parts.fusion), U64, entries),
+        Workspace(free_name("arrived", parts.fusion), U32, parts.rows, "zeroed once"),
+    )
+
+
+def top_plan(parts: Parts, segment: Fusion, p: TopParameters) -> KernelPlan:
+    """Return a plan of one kernel."""
+    facts = Facts(parts.fusion.hints)
+    width_of(parts, facts)
+    _, guards = needs_wide_index(parts.fusion)
+    workspaces = top_workspaces(parts, p)
+    kernel = Kernel(
+        name=f"{parts.fusion.name}_topk",
+        template="topk",
+        parameters=p,
+        grid=(parts.rows * p.splits, dim(1), dim(1)),
+        block=(p.threads, 1, 1),
+        arguments=tensor_arguments(parts.fusion, workspaces),
+    )
+    known = {d.name: d.default for d in segment.dims if d.name not in parts.fusion.hints}
+    assumed = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+    fusion, _ = specialise(segment, (d.name for d in parts.fusion.dims))
+    return KernelPlan("sort", fusion, (kernel,), p, workspaces, (*guards, *assumed), known)
