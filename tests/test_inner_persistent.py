@@ -75,7 +75,7 @@ def test_softmax_builds_without_spills(columns: int, dtype: DType) -> None:
     assert_builds(plan_of("inner_persistent", softmax(dtype, 4096, columns)))
 
 
-@pytest.mark.parametrize("columns", [768, 4097, 8192, 16384, 300_000])
+@pytest.mark.parametrize("columns", [768, 4097, 8192, 16384, 36_873, 300_000])
 def test_layer_norm_builds_without_spills(columns: int) -> None:
     assert_builds(plan_of("inner_persistent", layer_norm(BF16, 256, columns)))
 

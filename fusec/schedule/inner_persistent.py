@@ -137,12 +137,18 @@ def _prepare(segment: Fusion) -> tuple[Fusion, Domain, Rows] | Refusal:
     return fusion, domain, rows
 
 
-def _row_bytes(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
-    """Return the bytes of the loads of one row that more than one phase reads."""
+def _row_bytes(
+    fusion: Fusion, domain: Domain, rows: Rows, width: int, *, registers: bool = False
+) -> int:
+    """Return the bytes of the loads of one row that more than one phase reads.
+
+    `registers`: as vectors in registers, of which each takes at least one.
+    """
     lowering = Lowering(fusion, domain, rows.bind(width))
     cached = phases_of(fusion, lowering, rows.variables(width)[1:]).cached
     columns = -(-rows.columns.value // 16) * 16
-    return sum(columns * i.dtype.size for i in cached)
+    least = 4 if registers else 0
+    return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
 
 
 def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
@@ -175,7 +181,7 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     width = vector_width(fusion, domain, rows, facts)
     wide, _ = needs_wide_index(fusion)
     columns = rows.columns.value
-    per_row = _row_bytes(fusion, domain, rows, width)
+    per_row = _row_bytes(fusion, domain, rows, width, registers=True)
     vectors = -(-columns // width)
     wanted = max(-(-per_row // REGISTER_BYTES), -(-vectors // 8))
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
@@ -184,7 +190,8 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     if per_row > 2 * REGISTER_BYTES * threads or (
         threads == MAX_THREADS and per_row > 96 * threads
     ):
-        storage, threads = ("shared" if per_row <= target.shared else "none"), MAX_THREADS // 2
+        fits = _row_bytes(fusion, domain, rows, width) <= target.shared
+        storage, threads = ("shared" if fits else "none"), MAX_THREADS // 2
     keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
     if keep:
         threads = min(

@@ -136,11 +136,12 @@ def prepare(segment: Fusion) -> Orientation | Refusal:
 
 
 def cached_bytes(fusion: Fusion, domain: Domain, oriented: Orientation, width: int) -> int:
-    """Return the bytes per column of the loads that more than one phase reads in each row."""
+    """Return the bytes of registers, per row, of the vectors that more than one phase reads."""
     binding, variables = bind_outer(oriented.rows, width)
     row: Var = variables[0]
     phases = phases_of(fusion, Lowering(fusion, domain, binding), variables)
-    return sum(i.dtype.size for i in phases.cached if row in i.variables)
+    sizes = [i.dtype.size * width for i in phases.cached if row in i.variables]
+    return sum(max(4, size) for size in sizes)
 
 
 def choose(oriented: Orientation) -> OuterPersistentParameters:
@@ -153,7 +154,7 @@ def choose(oriented: Orientation) -> OuterPersistentParameters:
     threads_x = 8
     while threads_x > 1 and threads_x * width > 2 * results:
         threads_x //= 2
-    per_row = cached_bytes(fusion, oriented.domain, oriented, width) * width
+    per_row = cached_bytes(fusion, oriented.domain, oriented, width)
     wanted = max(4, -(-length * per_row // REGISTER_BYTES))
     threads_y = min(1024 // threads_x, max(32 // threads_x, 1 << max(0, wanted - 1).bit_length()))
     per_thread = -(-length // threads_y)

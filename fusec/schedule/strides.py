@@ -38,7 +38,8 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
     last = innermost(domain)
     found: list[Strided] = []
     total = 0
-    for load in axis_lowering(fusion, domain).made.values():
+    # A value and what it was moved from may be one load.
+    for load in dict.fromkeys(axis_lowering(fusion, domain).made.values()):
         if load.kind != "load" or load.address is None or load.value is None:
             continue
         size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
