@@ -11,14 +11,13 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
 from fusec.ir.graph import Node
+from fusec.schedule.reduction import VARIANCES
 
 COMBINERS = {
     "sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All",
     "argmax": "ArgMax", "argmin": "ArgMin",
 }  # fmt: skip
 """Reductions that a combiner of device/combine.cuh computes."""
-VARIANCES = ("var", "var_mean", "welford")
-"""Reductions that a Welford state computes."""
 POSITIONS = ("argmax", "argmin")
 """Reductions whose state is a value and where it was found."""
 

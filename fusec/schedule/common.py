@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import cast
 
 from fusec.index.domain import Refusal
-from fusec.ir.dim import Dim, dim, product
+from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.substitute import substitute_dims
 from fusec.schedule.plan import (
@@ -63,8 +63,6 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
 
 
 def _symbol_of(extent: Dim) -> Dim | None:
-    from fusec.ir.dim import symbol
-
     names = extent.symbols
     return symbol(next(iter(names))) if len(names) == 1 else None
 
@@ -109,8 +107,6 @@ def tensor_arguments(
     arguments += [
         ScalarArgument(i.value.name, i.value.dtype) for i in fusion.inputs if i.value.is_scalar
     ]
-    from fusec.ir.dim import symbol
-
     scalar_names = {i.value.name for i in fusion.inputs if i.value.is_scalar}
     arguments += [
         SizeArgument(d.name, symbol(d.name), wide=True)

@@ -10,7 +10,7 @@ from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
-from fusec.ir.graph import Fusion, Node
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.common import (
     MEMORY_BOUND,
     dynamic_symbols,
@@ -31,6 +31,7 @@ from fusec.target import Target
 MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 VARIANCES = ("var", "var_mean", "welford")
+"""Reductions that a Welford state computes."""
 
 
 @dataclass(frozen=True)
@@ -128,10 +129,7 @@ class Reduction:
         )
 
 
-def _home(lowering: Lowering, value: object) -> frozenset[Var]:
-    from fusec.ir.graph import Value
-
-    assert isinstance(value, Value)
+def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
     return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
 
 
