@@ -14,6 +14,7 @@ from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.run.arrays import StridedArray, dense_strides
+from fusec.schedule import scan
 
 CASES: list[tuple[str, DType, tuple[int, ...], int]] = [
     ("cumsum", F32, (6, 264), 1),
@@ -36,6 +37,28 @@ def test_results(
     op: str, dtype: DType, shape: tuple[int, ...], dim: int, backwards: bool, tmp_path: Path
 ) -> None:
     check_on_cpu(one_operation(op, dtype, shape, dim), "scan", tmp_path, backwards=backwards)
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "shape", "keywords"),
+    [("cumsum", F32, (1, 140000), {}), ("cummax", I8, (3, 4003), {}),
+     ("cumsum", F64, (2, 1000), {"init": 2.0})],
+)  # fmt: skip
+def test_rows_shared_by_blocks(
+    op: str,
+    dtype: DType,
+    shape: tuple[int, int],
+    keywords: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scan, "MAX_THREADS", 32)
+    monkeypatch.setattr(scan, "VALUES", 1)
+    fusion = one_operation(op, dtype, shape, 1, **keywords)
+    plan = planned(fusion, "scan").plans[0]
+    # More than 32 x 32 tiles: totals of tiles, of groups of them and of groups of groups.
+    assert plan.parameters.tiles == -(-shape[1] // (32 * plan.parameters.vector_width))
+    check_on_cpu(fusion, "scan", tmp_path, backwards=True)
 
 
 @pytest.mark.parametrize("shape", [(3, 600), (600, 3)])

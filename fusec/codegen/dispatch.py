@@ -18,6 +18,7 @@ VIEWS = {
     "outer_persistent": "fusec.codegen.outer_persistent",
     "inner_outer_persistent": "fusec.codegen.inner_outer_persistent",
     "scan_rows": "fusec.codegen.scan",
+    "scan_tiles": "fusec.codegen.scan",
     "scan_columns": "fusec.codegen.scan",
     "sort_rows": "fusec.codegen.sort",
     "sort_count": "fusec.codegen.sort",

@@ -19,13 +19,14 @@ from fusec.index.access import Facts
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
 from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.scan import Scan, ScanParameters, prepare
+from fusec.schedule.scan import Scan, ScanParameters, prepare, workspaces_of
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScanView(KernelView):
     """Tiles of rows (or of columns): read, combined, and finished where they were read.
 
+    tiles: of a row, with totals, flags, counters: workspaces, where blocks share rows;
     rows, columns: extents as C text; exact: whether tiles are just the scanned axis; row_bound:
     whether rows may run out; initial: the first
     carry; row: statements before the tiles; before: fills the tile; after: what
@@ -39,6 +40,10 @@ class ScanView(KernelView):
     threads_y: int
     vector_width: int
     chunks: int
+    tiles: int
+    totals: str
+    flags: str
+    counters: str
     rows: str
     columns: str
     exact: bool
@@ -59,6 +64,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
     dtype = scan.node.output.dtype.compute
     tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
     rows, columns = scan.rows.rows, scan.rows.columns
+    spaces = [w.name for w in workspaces_of(scan, p)] or ["", "", ""]
     return ScanView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
@@ -69,6 +75,10 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
         threads_y=p.threads_y,
         vector_width=p.vector_width,
         chunks=p.chunks,
+        tiles=p.tiles,
+        totals=spaces[0],
+        flags=spaces[1],
+        counters=spaces[2],
         rows=dim_text(rows if p.inner else columns).text,
         columns=dim_text(columns if p.inner else rows).text,
         exact=columns.value % tile == 0,
@@ -81,6 +91,11 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
 
 
 def _sentence(p: ScanParameters) -> str:
+    if p.tiles > 1:
+        return (
+            f"Schedule: {p.tiles} tiles of a row, one for each block of {p.threads_x} threads with "
+            f"{p.chunks} x {p.vector_width} elements each; tiles hand on their totals."
+        )
     if p.inner:
         return (
             f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "

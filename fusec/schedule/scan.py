@@ -10,6 +10,7 @@ from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Index, Var, linearize, of_var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.dtype import U32
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     dynamic_symbols,
@@ -21,9 +22,10 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.layout import output_strides_in
-from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.reduction import bind_outer
 from fusec.schedule.rows import Rows, in_place_hazard, vector_width
+from fusec.schedule.sort_parts import free_name
 from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -32,6 +34,10 @@ FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", 
 VALUES = 16
 """Values of a tile that a thread holds, in 32-bit registers."""
 MAX_THREADS = 512
+MIN_TILES = 4
+"""Tiles of a row that are worth a block each, where there are few rows."""
+GROUP = 32
+"""Tiles whose totals are combined at once, as in device/scan_tiles.cuh."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +46,7 @@ class ScanParameters:
 
     inner: whether the scanned axis runs along memory (threads_x side by side on it, threads_y rows
     per block) or the other axes do (threads_x vectors of columns, threads_y spans of rows at a
-    time). chunks: vectors that a thread holds at a time.
+    time). chunks: vectors that a thread holds at a time. tiles: blocks that share a row.
     """
 
     inner: bool
@@ -49,6 +55,7 @@ class ScanParameters:
     threads_y: int
     chunks: int
     wide_index: bool
+    tiles: int = 1
 
 
 @dataclass(frozen=True)
@@ -97,9 +104,11 @@ class Scans:
             return scan
         fusion = scan.fusion
         parameters = choose(scan, target)
+        workspaces = workspaces_of(scan, parameters)
         flops, sfu = work(fusion)
         return Estimate(
             bytes=traffic(segment),
+            workspace_bytes=sum(w.size.evaluate(fusion.hints) * w.dtype.size for w in workspaces),
             flops=4 * flops,
             sfu=sfu,
             efficiency=0.8 if parameters.vector_width > 1 else 0.4,
@@ -115,19 +124,21 @@ class Scans:
         facts = Facts(scan.fusion.hints)
         width_of(scan, facts)
         _, guards = needs_wide_index(scan.fusion)
+        workspaces = workspaces_of(scan, parameters)
+        along = "scan_rows" if parameters.tiles == 1 else "scan_tiles"
         kernel = Kernel(
             name=f"{segment.name}_scan",
-            template="scan_rows" if scan.inner else "scan_columns",
+            template=along if scan.inner else "scan_columns",
             parameters=parameters,
             grid=(blocks_of(scan, parameters), dim(1), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(scan.fusion),
+            arguments=tensor_arguments(scan.fusion, workspaces),
         )
         known = {d.name: d.default for d in segment.dims if d.name not in scan.fusion.hints}
         facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
         fusion, _ = specialise(segment, (d.name for d in scan.fusion.dims))
         return KernelPlan(
-            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+            self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
         )
 
 
@@ -217,14 +228,17 @@ def choose(scan: Scan, target: Target) -> ScanParameters:
         chunks = max(1, values // width) if vectors > 32 else 1
         threads = min(MAX_THREADS, _power_above(-(-vectors // chunks)))
         chunks = min(chunks, -(-vectors // threads))
+        tiles = -(-vectors // (threads * chunks))
+        if tiles >= MIN_TILES and others < target.sms:
+            return ScanParameters(True, width, threads, 1, chunks, wide, tiles)
         at_once = min(max(1, 128 // threads), max(32 // threads, _power_above(others)))
         return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
     vectors = -(-others // width)
     threads_x = min(32, _power_above(vectors))
     while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
         threads_x //= 2
-    chunks = max(2, values // width)
-    threads_y = min(256 // threads_x, _power_above(-(-length // chunks)))
+    chunks = max(2, 2 * values // width)
+    threads_y = min(MAX_THREADS // threads_x, _power_above(-(-length // chunks)))
     threads_y = max(threads_y, 32 // threads_x)
     return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
 
@@ -236,6 +250,21 @@ def _power_above(value: int) -> int:
 def blocks_of(scan: Scan, parameters: ScanParameters) -> Dim:
     """Return the number of blocks."""
     if parameters.inner:
-        return ceildiv(scan.rows.rows, parameters.threads_y)
+        return ceildiv(scan.rows.rows, parameters.threads_y) * parameters.tiles
     vectors = ceildiv(scan.rows.rows, parameters.vector_width)
     return ceildiv(vectors, parameters.threads_x)
+
+
+def workspaces_of(scan: Scan, parameters: ScanParameters) -> tuple[Workspace, ...]:
+    """Return the totals that the tiles of a row leave, their flags, and the counters of blocks."""
+    if parameters.tiles == 1:
+        return ()
+    groups = -(-parameters.tiles // GROUP)
+    totals = scan.rows.rows * (parameters.tiles + groups + -(-groups // GROUP))
+    dtype = scan.node.output.dtype.compute
+    made = (
+        Workspace("tile_totals", dtype, totals),
+        Workspace("tile_flags", U32, totals, "zeroed once"),
+        Workspace("counters", U32, dim(2), "zeroed once"),
+    )
+    return tuple(replace(w, name=free_name(w.name, scan.fusion)) for w in made)
