@@ -92,7 +92,8 @@ def _in_order(lowering: Lowering, node: Node) -> bool:
     """Return whether loops over the domain's axes, in order, meet the positions in order."""
     axes = lowering.domain.axes
     met: list[int] = []
-    for d in node.attributes["dims"]:
+    dims: tuple[int, ...] = node.attributes["dims"]
+    for d in dims:
         at = lowering.domain.homes[node.inputs[0]].coordinates[d]
         found = [k for k, axis in enumerate(axes) if at == of_var(axis) and at.variables]
         if not found and not at.is_const:
@@ -149,7 +150,8 @@ def _variances(node: Node, state: str, dtype: DType) -> list[str]:
     else:
         correction = literal(float(node.attributes["correction"]), dtype)
         texts = [f"{state}.variance({correction})", f"{state}.mean"]
-    if product(node.inputs[0].shape[d] for d in node.attributes["dims"]) == 0:
+    dims: tuple[int, ...] = node.attributes["dims"]
+    if product(node.inputs[0].shape[d] for d in dims) == 0:
         texts[0 if node.op.name == "welford" else 1] = "NAN"  # the mean of nothing
     results: list[str] = []
     for text, output in zip(texts, node.outputs, strict=False):
