@@ -47,7 +47,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
     outer = domain.axes[: parameters.break_point]
     columns = product(a.extent for a in domain.axes[parameters.break_point :])
     width = parameters.vector_width
-    whole = Facts(fusion.hints).multiple(columns, width)
+    # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
+    whole = bool(outer) or Facts.proven(columns, width)
     body = _body(plan, kernel, domain, width)
     tail = None if whole else _body(plan, kernel, domain, 1)
     chunks = floordiv(columns, width)

@@ -19,12 +19,17 @@ class Facts:
 
     def multiple(self, value: Dim, by: int) -> bool:
         """Return whether `value` is a multiple of `by`."""
-        if by == 1 or all(c % by == 0 for _, c in value.terms):
+        if by == 1 or self.proven(value, by):
             return True
         if value.is_const or value.evaluate(self.hints) % by:
             return False
         self.assumed[(value, by)] = None
         return True
+
+    @staticmethod
+    def proven(value: Dim, by: int) -> bool:
+        """Return whether `value` is a multiple of `by` at any size."""
+        return all(c % by == 0 for _, c in value.terms)
 
     def index_multiple(self, value: Index, by: int) -> bool:
         """Return whether every value of the index is a multiple of `by`."""

@@ -31,7 +31,11 @@ struct Welford {
     m2 += delta * (value - mean);
   }
 
-  __device__ __forceinline__ T variance(T correction) const { return m2 / (n - correction); }
+  // As in PyTorch, no degree of freedom gives 0 / 0 or a / 0, also where the correction is above n.
+  __device__ __forceinline__ T variance(T correction) const {
+    const T freedom = n - correction;
+    return m2 / (freedom > T(0) ? freedom : T(0));
+  }
 };
 
 template <class T>
