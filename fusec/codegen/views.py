@@ -13,6 +13,7 @@ from fusec.codegen.render import parameters
 from fusec.index.expression import Index, linearize
 from fusec.index.instances import Instance, Lowering
 from fusec.index.movement import Conditions
+from fusec.ir.dim import product
 from fusec.ir.graph import Const, Fusion, Node, Output
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Kernel, KernelPlan
@@ -108,6 +109,8 @@ def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePla
     """Return where each output's home lies in memory."""
     plans: list[StorePlan] = []
     for output in outputs:
+        if product(output.value.shape) == 0:
+            continue  # there is no element to store
         coordinates, conditions = lowering.home(output.value)
         strides = output_strides_in(lowering.fusion, output)
         instance = lowering.at(output.value, coordinates, conditions)
