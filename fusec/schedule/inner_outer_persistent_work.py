@@ -47,7 +47,8 @@ def work_of(split: Split, lowering: Lowering, width: int) -> Work:
             continue
         if row not in instance.variables or not _is_whole(split, instance, lane, width):
             continue
-        copies = not instance.conditions and width * instance.dtype.size in COPY_SIZES
+        plain = not instance.conditions and not instance.gathered
+        copies = plain and width * instance.dtype.size in COPY_SIZES
         (ring if copies else kept).append(instance)
     constants = _constants(roots, row, columns)
     behind = [i for i in instances_under(constants) if i.kind == "load" and i.variables & columns]
