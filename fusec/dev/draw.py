@@ -34,17 +34,17 @@ Step = Callable[[Sketch], None]
 COMMON: dict[Step, int] = {
     draw_pointwise: 34, draw_movement: 18, draw_cast: 8, draw_reduction: 9, draw_scalar: 2,
     draw_idiom: 5, draw_composite_reduction: 3, draw_fresh: 4, draw_indexing: 4, draw_scan: 2,
-    draw_product: 2, draw_sort: 1, draw_scatter: 1,
+    draw_product: 1, draw_sort: 1, draw_scatter: 1,
 }  # fmt: skip
 # What a fusion is about: steps that come first, each once, and steps that come more often.
 THEMES: dict[str, tuple[tuple[Step, ...], dict[Step, int], int]] = {
     "plain": ((), {}, 20),
     "movement": ((), {draw_movement: 40}, 10),
-    "transposes": ((turned,), {turned: 8}, 9),
+    "transposes": ((turned,), {turned: 8}, 12),
     "rows": ((normalised,), {draw_composite_reduction: 10}, 14),
     "gradients": ((norm_gradient,), {}, 8),
     "channels": ((channel_norm,), {}, 3),
-    "products": ((epilogue,), {draw_cast: 6}, 11),
+    "products": ((epilogue,), {draw_cast: 6}, 8),
     "reductions": ((draw_reduction,), {draw_reduction: 20}, 9),
     "places": ((draw_indexing,), {draw_indexing: 20}, 7),
     "losses": ((draw_loss,), {}, 1),
@@ -80,7 +80,7 @@ def _drawn(sketch: Sketch) -> Fusion:
     weights = {**COMMON, **often}
     draw_inputs(sketch)
     entries = {t.name for t in sketch.tensors}
-    steps = [*(sketch.weighed(weights) for _ in range(sketch.count(0, 2))), *first]
+    steps = [*(sketch.weighed(weights) for _ in range(sketch.count(0, 1))), *first]
     steps += [sketch.weighed(weights) for _ in range(sketch.weighed(LENGTHS))]
     for step in steps:
         for _ in range(3):
@@ -99,7 +99,7 @@ def _drawn(sketch: Sketch) -> Fusion:
     return _with_outputs(sketch, fusion)
 
 
-LENGTHS = {1: 10, 2: 14, 3: 16, 4: 16, 5: 12, 6: 10, 8: 8, 10: 4, 14: 2}
+LENGTHS = {0: 6, 1: 18, 2: 20, 3: 18, 4: 12, 5: 8, 7: 5, 10: 3}
 
 
 def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
