@@ -1,4 +1,4 @@
-"""Every command of the README is there: run where it is quick, parsed where it is long."""
+"""What the README says works: its commands, options, file and environment."""
 
 from __future__ import annotations
 
@@ -7,72 +7,119 @@ import shlex
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
 
 from fusec.cli import cli, run_main
+from fusec.options import ENVIRONMENT
+from fusec.parse import read_text
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w*)\n(.*?)```", README, re.DOTALL)
+SHELL = [text for kind, text in BLOCKS if kind == "sh"]
+ROWS = [r.split("|")[1] for r in re.findall(r"^(\|.*\|)$", README, re.MULTILINE)]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def test_the_two_commands_install_what_the_project_declares() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    main_job, tests = blocks("sh")
-    assert "pip install -q . &&" in main_job
-    assert "fusec run examples/layernorm.yaml" in main_job
-    assert "'.[dev]'" in tests
-    assert "pytest" in tests
-    assert {"dev", "cu12"} <= set(project["optional-dependencies"])
-    assert project["scripts"]["fusec"] == "fusec.cli:main"
-
-
-def test_the_main_job_runs(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(ROOT)
-    (job,) = [b for b in blocks("sh") if "fusec run" in b]
-    arguments = shlex.split(job.split("fusec run", 1)[1])
-    assert run_main(["run", *arguments, "--set", "B=64", "--device", "reference"]) == 0
-    assert "layernorm" in capsys.readouterr().out
-
-
-def test_the_fusion_of_the_readme_is_the_example(tmp_path: Path) -> None:
-    from fusec.parse import read_file, read_text
-
-    (text,) = blocks("yaml")
-    example = read_file(ROOT / "examples" / "layernorm.yaml")
-    written = read_text(text)
-    assert [v.name for v in written.values][:4] == [v.name for v in example.values][:4]
-    assert written.outputs[0].value.dtype == example.outputs[0].value.dtype
-
-
-def commands() -> list[tuple[str, list[str]]]:
-    """Return (command, flags named beside it) for each row of the table of commands."""
-    rows = re.findall(r"^\| (`fusec [^|]*) \|([^|]*)\|", README, re.MULTILINE)
-    found: list[tuple[str, list[str]]] = []
-    for names, text in rows:
-        flags = re.findall(r"`(--[\w-]+)", names + text)
-        for name in re.findall(r"`fusec (\w+)", names):
-            found.append((name, flags))
-    return found
-
-
-@pytest.mark.parametrize(
-    ("name", "flags"), commands(), ids=lambda v: v if isinstance(v, str) else ""
+COMMANDS = sorted(
+    {
+        *re.findall(r"fusec (?:run|check|compile|dump|golden) [\w./-]+\.(?:yaml|py)[^\n`]*", README),
+        *(c for row in ROWS for c in re.findall(r"`fusec ([^`]+)`", row)),
+    }
 )
-def test_commands_and_flags_of_the_table_exist(name: str, flags: list[str]) -> None:
-    command = cli.commands[name]
-    known = {o.replace("_", "-") for p in command.params for o in p.opts}
-    values = {str(c) for p in command.params for c in getattr(p.type, "choices", ())}
-    missing = [f for f in flags if f.replace("_", "-") not in known | values]
-    assert not missing
 
 
-@pytest.mark.parametrize("command", ["ops", "ops rsqrt", "schema", "check examples/layernorm.yaml"])
-def test_quick_commands_run(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def from_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(ROOT)
-    assert run_main(shlex.split(command)) == 0
+    monkeypatch.setenv("FUSEC_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def arguments_of(command: str, tmp_path: Path) -> list[str]:
+    """Return the arguments of a command of the README, with a small file in place of FILE."""
+    words = shlex.split(command.removeprefix("fusec "))
+    small = {"FILE": "examples/swiglu.yaml", "FILE...": "examples/swiglu.yaml", "DIR": str(tmp_path)}
+    return [small.get(w, w) for w in words]
+
+
+def test_the_readme_is_found() -> None:
+    assert len(SHELL) == 2
+    assert len(COMMANDS) >= 8
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_are_understood(command: str, tmp_path: Path) -> None:
+    """Click parses every command; scripts that are examples of a form are left out."""
+    name, *rest = arguments_of(command, tmp_path)
+    if "script.py" in rest:
+        return
+    rest = [r for r in rest if r != "..."]
+    definition = cli.commands[name]
+    definition.make_context(name, list(rest), resilient_parsing=False)
+
+
+@pytest.mark.parametrize("name", ["check", "ops", "schema", "doctor", "dump"])
+def test_quick_commands_run(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = [] if name in ("ops", "schema", "doctor") else ["examples/swiglu.yaml"]
+    assert run_main([name, *file]) == 0
+    assert capsys.readouterr().out.strip()
+
+
+def test_compile_writes_what_the_table_says(tmp_path: Path) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    folder = tmp_path / "out"
+    given = ["compile", "examples/swiglu.yaml", "-o", str(folder), "--target", "sm_80,sm_90a"]
+    assert run_main(given) == 0
+    names = {p.name for p in folder.rglob("*")}
+    assert {"manifest.json", "fusion.yaml"} <= names
+    assert any(n.endswith(".cu") for n in names)
+    assert sum(n.endswith(".cubin") for n in names) == 2
+
+
+def test_a_run_without_a_gpu_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    given = ["run", "examples/layernorm.yaml", "--set", "B=16", "--device", "reference"]
+    assert run_main(given) == 0
+    assert "not verified on a GPU" in capsys.readouterr().out
+
+
+def options_of(command: click.Command) -> set[str]:
+    return {o for p in command.params for o in (*p.opts, *p.secondary_opts)}
+
+
+def test_options_exist() -> None:
+    """Flags are written with underscores or hyphens."""
+    every = {o.replace("_", "-") for c in cli.commands.values() for o in options_of(c)}
+    own = README.split("## Commands")[1]
+    named = {o.replace("_", "-") for o in re.findall(r"(?<![\w-])--[a-z][\w-]+", own)}
+    assert named
+    assert named - every == set()
+
+
+def test_the_file_shown_is_a_fusion() -> None:
+    (shown,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    fusion = read_text(shown)
+    assert fusion.name == "layernorm"
+    assert [o.value.name for o in fusion.outputs] == ["y"]
+
+
+def test_extras_and_folders_exist() -> None:
+    for extra in re.findall(r"\.\[(\w+)\]", README):
+        assert extra in PROJECT["optional-dependencies"]
+    for path in set(re.findall(r"`((?:fusec|examples|docs|tests)/[\w./]*)`", README)):
+        assert (ROOT / path).exists(), path
+    assert PROJECT["scripts"] == {"fusec": "fusec.cli:main"}
+
+
+def test_one_command_installs_and_runs_and_one_installs_and_tests() -> None:
+    run, test = SHELL
+    assert "fusec run examples/layernorm.yaml" in run
+    assert "pytest" in test
+    for text in SHELL:
+        assert text.startswith("python3 -m venv .venv && .venv/bin/pip install")
+        assert text.count("\n") == 1
+
+
+def test_environment_variables_are_declared() -> None:
+    for name in re.findall(r"\b(FUSEC_\w+|NVFUSER_DUMP)\b", README):
+        assert name in ENVIRONMENT

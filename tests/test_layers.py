@@ -1,0 +1,129 @@
+"""Imports go one way, and heavy packages load where they are used."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "fusec"
+
+# Each may import what stands before it; names in one line stand side by side.
+LAYERS: tuple[frozenset[str], ...] = tuple(
+    frozenset(line.split())
+    for line in (
+        "diagnostics options",
+        "ir",
+        "ops",
+        "parse index target passes",
+        "segment",
+        "schedule",
+        "codegen",
+        "hostir",
+        "run",
+        "driver",
+        "dev",
+        "commands",
+        "cli",
+        "__main__ __init__",
+    )
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+HEAVY = ("numpy", "networkx", "cuda", "jinja2", "yaml", "ml_dtypes", "safetensors", "rich", "scipy")
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def layer_of(path: Path) -> str:
+    """Return the part of the package that a file belongs to."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
+    """Yield (module, whether at run time and at the top, line) of every import in a file."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    typing_only = {
+        id(node)
+        for test in ast.walk(tree)
+        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.dump(test.test)
+        for part in test.body
+        for node in ast.walk(part)
+    }
+    for node in ast.walk(tree):
+        top = node in tree.body and id(node) not in typing_only
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, top, node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, f"{path}:{node.lineno}: relative import"
+            if node.module == "fusec":
+                for alias in node.names:
+                    yield f"fusec.{alias.name}", top, node.lineno
+            else:
+                yield node.module, top, node.lineno
+
+
+def test_every_part_has_a_layer() -> None:
+    assert {layer_of(p) for p in FILES} - set(LEVEL) == set()
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_one_way(path: Path) -> None:
+    own = layer_of(path)
+    for module, _, line in imports(path):
+        parts = module.split(".")
+        if parts[0] != "fusec" or len(parts) == 1:
+            continue
+        other = parts[1]
+        if other in (own, "__version__"):
+            continue
+        assert LEVEL[other] < LEVEL[own], f"{path.name}:{line}: {own} imports {module}"
+
+
+def test_the_ir_knows_no_operation() -> None:
+    for path in (PACKAGE / "ir").rglob("*.py"):
+        assert not [m for m, _, _ in imports(path) if m.startswith("fusec.ops")], path
+
+
+def test_the_segmenter_knows_no_scheduler() -> None:
+    for path in (PACKAGE / "segment").rglob("*.py"):
+        assert not [m for m, _, _ in imports(path) if m.startswith("fusec.schedule")], path
+
+
+def test_networkx_is_known_to_segmentation_alone() -> None:
+    for path in FILES:
+        if any(m.split(".")[0] == "networkx" for m, _, _ in imports(path)):
+            assert layer_of(path) == "segment", path
+
+
+def modules_after(*arguments: str) -> set[str]:
+    """Return the modules that a command loads."""
+    code = (
+        "import sys\n"
+        "from fusec.cli import run_main\n"
+        f"run_main({list(arguments)!r})\n"
+        "print('MODULES', *sorted({m.split('.')[0] for m in sys.modules}))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=PACKAGE.parent,
+        check=True,
+    )
+    return set(done.stdout.rsplit("MODULES", 1)[1].split())
+
+
+def test_help_loads_click_alone() -> None:
+    loaded = modules_after("--help")
+    assert "click" in loaded
+    assert not loaded & set(HEAVY)
+
+
+def test_a_check_loads_neither_cuda_nor_templates() -> None:
+    loaded = modules_after("check", "examples/layernorm.yaml")
+    assert "yaml" in loaded
+    assert not loaded & {"cuda", "jinja2", "safetensors", "scipy"}
