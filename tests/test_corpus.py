@@ -23,7 +23,7 @@ from benchmarks.corpus_inputs import (
 )
 from benchmarks.corpus_layouts import settle_layouts
 from benchmarks.corpus_reference import compare, differs, load_reference
-from benchmarks.corpus_stages import Settings, run_graph
+from benchmarks.corpus_stages import STAGES, Settings, run_graph
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F32, I64
 from fusec.ir.evaluate import evaluate
@@ -132,6 +132,28 @@ def test_the_other_reference_judges_the_evaluator(corpus: Path) -> None:
     record = run_graph("wrong", settings, None, lambda _: None)
     assert record.exit == 1
     assert "differ from the other reference" in record.message
+
+
+@pytest.mark.parametrize(("error", "code"), [(0.0, 0), (0.01, 1)])
+def test_results_are_verified(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, error: float, code: int
+) -> None:
+    """What a device returns is compared with fusec's reference."""
+    fusion = prepare(ROW_SUM, "graph").fusion
+
+    def execute(device: Any, program: Any, cubins: Any, inputs: Any, sizes: Any) -> Any:
+        assert device == "the device"
+        assert set(cubins) == {launch.kernel for launch in program.launches}
+        values = evaluate(fusion, inputs, sizes)
+        return {name: (v + error).astype(np.float32) for name, v in values.items()}
+
+    monkeypatch.setattr("fusec.run.execute.execute", execute)
+    stages: list[str] = []
+    record = run_graph("row_sum", Settings(corpus, cuda=True), "the device", stages.append)
+    assert (record.stage, record.exit) == ("verify", code), record.message
+    assert record.facts["checked"] == "all"
+    assert ("elements differ" in record.message) == bool(code)
+    assert list(dict.fromkeys(stages)) == list(STAGES)
 
 
 def test_only_and_missing_graphs(corpus: Path, tmp_path: Path) -> None:
