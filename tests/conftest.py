@@ -38,14 +38,13 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """Keep the outcome of a GPU test; with xdist this is called in the controller for all of them."""
+    """Keep the outcome of a GPU test; with xdist the controller is told of all of them."""
     if "gpu" not in report.keywords:
         return
-    outcome = report.outcome
-    if report.when == "call" or outcome != "passed":
-        # An error in setup or teardown counts as a failure of the test.
-        if OUTCOMES.get(report.nodeid) != "failed":
-            OUTCOMES[report.nodeid] = outcome
+    # An error in setup or teardown counts as a failure of the test.
+    counts = report.when == "call" or report.outcome != "passed"
+    if counts and OUTCOMES.get(report.nodeid) != "failed":
+        OUTCOMES[report.nodeid] = report.outcome
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

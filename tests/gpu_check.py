@@ -23,7 +23,7 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.verify import Verdict, compare
 
 DRY = os.environ.get("FUSEC_GPU_DRY", "")
-"""`build`: kernels are built, results come from the stand-in; `host`: small kernels run on the host."""
+"""`build`: kernels are built, a stand-in computes results; `host`: small ones run on the host."""
 _OPEN: list[Any] = []
 
 
@@ -78,7 +78,8 @@ def check_on_gpu(
     """Compile for `sizes`, run, compare with the reference, and assert that all is right.
 
     run_sizes: other sizes to run at; inputs: in place of random ones; scheduler: what every segment
-    must be (a name) or what the segments must be in order; repeats: runs that must agree bit by bit.
+    must be (a name) or what the segments must be in order; repeats: runs that must agree bit by
+    bit.
     """
     fusion = driver.with_planned_strides(driver.with_sizes(fusion, sizes or {}))
     compiled = driver.compile_fusion(fusion, options())
@@ -147,7 +148,9 @@ def _stand_in(
     """Return results in f32 arithmetic, so that a dry run tries the fusion and its bounds."""
     empty = any(0 in extents(v.type, sizes) for v in fusion.values)
     outputs = evaluate(fusion, inputs, sizes) if empty else simulate(fusion, inputs, sizes)
-    outputs = {o.value.name: outputs[o.value.name].astype(o.value.dtype.numpy) for o in fusion.outputs}
+    outputs = {
+        o.value.name: outputs[o.value.name].astype(o.value.dtype.numpy) for o in fusion.outputs
+    }
     return {
         o.value.name: np.broadcast_to(outputs[o.value.name], extents(o.value.type, sizes))
         for o in fusion.outputs

@@ -1,4 +1,4 @@
-"""C text says what was meant: NVRTC itself evaluates expressions that were put together at random."""
+"""C text says what was meant: NVRTC itself evaluates expressions put together at random."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def assert_equal_in_c(claims: list[tuple[str, int]]) -> None:
     nvrtc = pytest.importorskip("fusec.run.nvrtc")
     pytest.importorskip("cuda.bindings.nvrtc")
     lines = [f"constexpr long long {n} = {v};" for n, v in VALUES.items()]
-    lines.append("__device__ constexpr long long least(long long x, long long y) { return x < y ? x : y; }")
+    lines.append(
+        "__device__ constexpr long long least(long long x, long long y) { return x < y ? x : y; }"
+    )
     for text, value in claims:
         shown = text.replace('"', "'")
         lines.append(f'static_assert(({text}) == {value}ll, "{shown} is not {value}");')

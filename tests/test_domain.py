@@ -8,8 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from strategies import IDIOMS, Sketch, draw_cast, draw_movement, draw_twin, fusions, random_inputs
-from strategies import outer_product, unit_reduction
+from strategies import (
+    IDIOMS,
+    Sketch,
+    draw_cast,
+    draw_movement,
+    draw_twin,
+    fusions,
+    outer_product,
+    random_inputs,
+    unit_reduction,
+)
 
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Index, Loaded, Quotient, Var, contiguous_strides, of_var
@@ -31,9 +40,7 @@ Grid = Mapping[Var, Any]
 class OnGrid:
     """Evaluates indices and instances at all points of a loop nest at once."""
 
-    def __init__(
-        self, fusion: Fusion, axes: tuple[Var, ...], inputs: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, fusion: Fusion, axes: tuple[Var, ...], inputs: Mapping[str, Any]) -> None:
         self.fusion, self.inputs, self.sizes = fusion, inputs, fusion.hints
         self.shape = tuple(a.extent.evaluate(self.sizes) for a in axes)
         self.grid = dict(zip(axes, np.indices(self.shape), strict=True))
@@ -68,7 +75,7 @@ class OnGrid:
         assert instance.address is not None
         flat = np.asarray(self.inputs[instance.name]).reshape(-1)
         address, mask = self.index(instance.address), self.holds(instance.conditions)
-        assert ((0 <= address) & (address < flat.size))[mask].all(), "read outside of the tensor"
+        assert ((address >= 0) & (address < flat.size))[mask].all(), "read outside of the tensor"
         if not flat.size:
             return np.zeros(self.shape, flat.dtype)
         return np.where(mask, flat[np.clip(address, 0, flat.size - 1)], 0)
@@ -90,7 +97,9 @@ class OnGrid:
 
     def _select(self, instance: Instance) -> Any:
         result = self.value(instance.operands[-1])
-        for operand, where in reversed(list(zip(instance.operands, instance.branches, strict=False))):
+        for operand, where in reversed(
+            list(zip(instance.operands, instance.branches, strict=False))
+        ):
             result = np.where(self.holds(where), self.value(operand), result)
         return result
 
@@ -249,7 +258,9 @@ def test_cats_are_pulled_piece_by_piece() -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
-@pytest.mark.parametrize("op", ["index_select", "gather", "take_along_axis", "select", "embedding_fwd"])
+@pytest.mark.parametrize(
+    "op", ["index_select", "gather", "take_along_axis", "select", "embedding_fwd"]
+)
 def test_indexing_reads_where_the_integers_say(op: str, axis: int) -> None:
     rng = np.random.default_rng(axis)
     source = rng.normal(size=(4, 5, 6)).astype(np.float32)
@@ -319,7 +330,10 @@ def test_a_sum_of_a_sum_over_another_axis_is_refused_by_no_wrong_home() -> None:
     builder.output(builder.apply("sum", x, dims=[1]))
     domain = find_domain(builder.finish())
     assert isinstance(domain, Domain)
-    assert sorted(sorted(a.name for a in axes) for axes in domain.reduced.values()) == [["i0"], ["i1"]]
+    assert sorted(sorted(a.name for a in axes) for axes in domain.reduced.values()) == [
+        ["i0"],
+        ["i1"],
+    ]
 
 
 def test_addresses_of_homes() -> None:

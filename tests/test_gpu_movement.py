@@ -31,7 +31,9 @@ def begin(
 
 @pytest.mark.parametrize("dtype", [BF16, F32, F64, I8, BOOL, F8E4M3], ids=str)
 @pytest.mark.parametrize(
-    "shape", [(64, 64), (63, 65), (8, 4096), (4096, 8), (1000, 33), (1, 70), (129, 257), (7, 7)], ids=str
+    "shape",
+    [(64, 64), (63, 65), (8, 4096), (4096, 8), (1000, 33), (1, 70), (129, 257), (7, 7)],
+    ids=str,
 )
 def test_transposes(shape: Shape, dtype: DType) -> None:
     builder, x = begin("transposed", dtype, shape)
@@ -48,7 +50,9 @@ def test_permutes_of_rank_3(order: tuple[int, ...], shape: Shape) -> None:
 
 
 @pytest.mark.parametrize(
-    "order", [(0, 2, 1, 3), (3, 2, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (1, 3, 0, 2), (2, 3, 0, 1)], ids=str
+    "order",
+    [(0, 2, 1, 3), (3, 2, 1, 0), (0, 3, 1, 2), (0, 2, 3, 1), (1, 3, 0, 2), (2, 3, 0, 1)],
+    ids=str,
 )
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_permutes_of_rank_4(order: tuple[int, ...], dtype: DType) -> None:
@@ -71,7 +75,9 @@ def test_a_tensor_and_its_transpose(shape: Shape) -> None:
     m, n = builder.declare_dim("M", shape[0]), builder.declare_dim("N", shape[1])
     x, y = builder.input("x", BF16, [m, n]), builder.input("y", F32, [n, m])
     row, column = builder.input("row", F32, [n]), builder.input("column", F32, [m, 1])
-    total = builder.apply("add", builder.apply("cast", x, dtype=F32), builder.apply("permute", y, dims=[1, 0]))
+    total = builder.apply(
+        "add", builder.apply("cast", x, dtype=F32), builder.apply("permute", y, dims=[1, 0])
+    )
     builder.output(builder.apply("mul", builder.apply("add", total, row), column))
     builder.output(builder.apply("cast", total, dtype=BF16))
     check_on_gpu(builder.finish())
@@ -107,7 +113,9 @@ def test_slices(start: Shape, end: Shape, step: Shape, dtype: DType) -> None:
 
 @pytest.mark.parametrize("dtype", [BF16, F32, I32], ids=str)
 @pytest.mark.parametrize(
-    "widths", [(1, 2), (0, 8), (8, 8), (3, 0, 1, 5), (-3, 2), (2, -5, -1, -1), (0, 0, 2, 2)], ids=str
+    "widths",
+    [(1, 2), (0, 8), (8, 8), (3, 0, 1, 5), (-3, 2), (2, -5, -1, -1), (0, 0, 2, 2)],
+    ids=str,
 )
 @pytest.mark.parametrize("value", [0, 3])
 def test_pads(widths: Shape, value: int, dtype: DType) -> None:
@@ -230,7 +238,9 @@ def test_outputs_that_are_views() -> None:
     builder, x = begin("views", BF16, (16, 24), fixed=True)
     builder.output(builder.apply("permute", x, dims=[1, 0]))
     builder.output(builder.apply("reshape", x, new_shape=[4, 96]))
-    builder.output(builder.apply("slice", x, start_indices=[3, 2], end_indices=[9, 22], strides=[2, 5]))
+    builder.output(
+        builder.apply("slice", x, start_indices=[3, 2], end_indices=[9, 22], strides=[2, 5])
+    )
     builder.output(builder.apply("expand", x, shape=[3, 16, 24]))
     builder.output(builder.apply("broadcast", x, is_broadcast_dim=[False, True, False]))
     builder.output(builder.apply("set", x))
@@ -316,7 +326,9 @@ def test_a_rolled_row_in_place() -> None:
     last = builder.apply("slice", x, start_indices=[0, 40 - shift], end_indices=[8, 40])
     first = builder.apply("slice", x, start_indices=[0, 0], end_indices=[8, 40 - shift])
     joined = builder.apply("cat", [last, first], dim=1)
-    builder.output(builder.apply("reshape", builder.apply("neg", joined), new_shape=list(x.shape)), alias=x)
+    builder.output(
+        builder.apply("reshape", builder.apply("neg", joined), new_shape=list(x.shape)), alias=x
+    )
     check_on_gpu(builder.finish(), repeats=2)
 
 

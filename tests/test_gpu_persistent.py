@@ -1,4 +1,4 @@
-"""Kernels that read a row, a column or a tile again: softmax, norms and their gradients on the GPU."""
+"""Kernels that read rows or columns again: softmax, norms and their gradients on the GPU."""
 
 from __future__ import annotations
 
@@ -80,7 +80,9 @@ def test_rows_that_do_not_fit_on_chip(length: int, dtype: DType) -> None:
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32, F64], ids=str)
-@pytest.mark.parametrize("shape", [(64, 1000), (1000, 64), (7, 33), (4097, 5), (512, 8192)], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(64, 1000), (1000, 64), (7, 33), (4097, 5), (512, 8192)], ids=str
+)
 def test_columns(shape: Shape, dtype: DType) -> None:
     check_on_gpu(softmax(dtype, shape, 0))
     check_on_gpu(standardise(dtype, shape, (0,)))
@@ -156,7 +158,9 @@ def test_a_mask_that_is_broadcast() -> None:
 def test_softmax_of_a_permuted_and_reshaped_tensor() -> None:
     builder, x = begin("permuted", BF16, (4, 6, 40, 24))
     moved = builder.apply("permute", x, dims=[0, 2, 1, 3])
-    flat = builder.apply("reshape", moved, new_shape=[*moved.shape[:2], moved.shape[2] * moved.shape[3]])
+    flat = builder.apply(
+        "reshape", moved, new_shape=[*moved.shape[:2], moved.shape[2] * moved.shape[3]]
+    )
     y = builder.apply("softmax", wide(builder, flat), -1)
     builder.output(narrow(builder, y, BF16))
     check_on_gpu(builder.finish())
@@ -199,7 +203,9 @@ def layer_norm_backward(
 
 @pytest.mark.parametrize("dtype", [BF16, F16, F32], ids=str)
 @pytest.mark.parametrize(
-    "shape", [(1, 8), (7, 33), (129, 1000), (1024, 1024), (333, 4096), (8192, 256), (64, 8192)], ids=str
+    "shape",
+    [(1, 8), (7, 33), (129, 1000), (1024, 1024), (333, 4096), (8192, 256), (64, 8192)],
+    ids=str,
 )
 def test_gradients_of_layer_norm(shape: tuple[int, int], dtype: DType) -> None:
     check_on_gpu(layer_norm_backward(dtype, *shape), repeats=2)
@@ -264,7 +270,7 @@ def test_channels_last() -> None:
 
 
 def test_running_statistics_are_updated_in_place() -> None:
-    """Batch norm in training: the statistics of the batch are mixed into buffers that are inputs."""
+    """Batch norm in training: the statistics of the batch are mixed into inputs."""
     builder = GraphBuilder("training")
     n, c, s = (builder.declare_dim(k, e) for k, e in (("N", 16), ("C", 12), ("S", 100)))
     x = builder.input("x", F32, [n, c, s])

@@ -62,9 +62,7 @@ def test_lengths(op: str, length: int, others: int, inner: bool) -> None:
 @pytest.mark.parametrize("dtype", [BF16, F16, F64, I32], ids=str)
 @pytest.mark.parametrize("shape", [(1, 1 << 20), (5, 300_000), (3, 262_147)], ids=str)
 @pytest.mark.parametrize("op", ["sum", "min", "var_mean"])
-def test_inner_rows_split_over_blocks(
-    op: str, shape: tuple[int, int], dtype: DType
-) -> None:
+def test_inner_rows_split_over_blocks(op: str, shape: tuple[int, int], dtype: DType) -> None:
     if op == "var_mean" and not dtype.is_float:
         return
     checked = check_on_gpu(reduce(op, dtype, shape, (1,)), scheduler="reduction", repeats=3)
@@ -75,9 +73,7 @@ def test_inner_rows_split_over_blocks(
 @pytest.mark.parametrize("dtype", [BF16, F32, F64, I64], ids=str)
 @pytest.mark.parametrize("shape", [(50_000, 64), (65536, 8), (40_003, 31), (100_000, 1)], ids=str)
 @pytest.mark.parametrize("op", ["sum", "max", "var_mean"])
-def test_outer_columns_split_over_blocks(
-    op: str, shape: tuple[int, int], dtype: DType
-) -> None:
+def test_outer_columns_split_over_blocks(op: str, shape: tuple[int, int], dtype: DType) -> None:
     if op == "var_mean" and not dtype.is_float:
         return
     checked = check_on_gpu(reduce(op, dtype, shape, (0,)), scheduler="reduction", repeats=3)
@@ -174,7 +170,9 @@ def test_reductions_of_moved_elements(dims: tuple[int, ...]) -> None:
     x = builder.input("x", F32, [8, 12, 30])
     moved = [
         builder.apply("permute", x, dims=[2, 0, 1]),
-        builder.apply("slice", x, start_indices=[1, 0, 3], end_indices=[8, 12, 30], strides=[2, 1, 3]),
+        builder.apply(
+            "slice", x, start_indices=[1, 0, 3], end_indices=[8, 12, 30], strides=[2, 1, 3]
+        ),
         builder.apply("pad", x, [1, 2, 0, 3], 0.5),
         builder.apply("reshape", x, new_shape=[24, 4, 30]),
         builder.apply("cat", [x, builder.apply("neg", x)], dim=2),

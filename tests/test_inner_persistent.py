@@ -45,7 +45,9 @@ def masked() -> Fusion:
     b, h, q, k = (builder.declare_dim(n, e) for n, e in zip("BHQK", (2, 2, 3, 40), strict=True))
     x, keep = builder.input("x", BF16, [b, h, q, k]), builder.input("keep", BOOL, [b, k])
     mask = builder.apply("broadcast", keep, is_broadcast_dim=[False, True, True, False])
-    y = builder.apply("softmax", builder.apply("where", mask, builder.apply("cast", x, dtype=F32), -1e9), -1)
+    y = builder.apply(
+        "softmax", builder.apply("where", mask, builder.apply("cast", x, dtype=F32), -1e9), -1
+    )
     builder.output(builder.apply("cast", y, dtype=BF16))
     return builder.finish()
 

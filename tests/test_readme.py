@@ -23,7 +23,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 COMMANDS = sorted(
     {
-        *re.findall(r"fusec (?:run|check|compile|dump|golden) [\w./-]+\.(?:yaml|py)[^\n`]*", README),
+        *re.findall(
+            r"fusec (?:run|check|compile|dump|golden) [\w./-]+\.(?:yaml|py)[^\n`]*", README
+        ),
         *(c for row in ROWS for c in re.findall(r"`fusec ([^`]+)`", row)),
     }
 )
@@ -38,7 +40,11 @@ def from_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def arguments_of(command: str, tmp_path: Path) -> list[str]:
     """Return the arguments of a command of the README, with a small file in place of FILE."""
     words = shlex.split(command.removeprefix("fusec "))
-    small = {"FILE": "examples/swiglu.yaml", "FILE...": "examples/swiglu.yaml", "DIR": str(tmp_path)}
+    small = {
+        "FILE": "examples/swiglu.yaml",
+        "FILE...": "examples/swiglu.yaml",
+        "DIR": str(tmp_path),
+    }
     return [small.get(w, w) for w in words]
 
 

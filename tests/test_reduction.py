@@ -109,7 +109,10 @@ def test_few_results_are_shared_by_blocks(
     ("length", "dtype", "width"), [(4096, F32, 4), (4096, BF16, 8), (4098, F32, 2), (4097, F32, 1)]
 )
 def test_vectors_along_rows(length: int, dtype: DType, width: int) -> None:
-    assert plan_of("reduction", reduce("sum", dtype, (64, length), (1,))).parameters.vector_width == width
+    assert (
+        plan_of("reduction", reduce("sum", dtype, (64, length), (1,))).parameters.vector_width
+        == width
+    )
 
 
 def test_blocks_are_whole_warps() -> None:
