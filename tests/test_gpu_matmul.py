@@ -19,7 +19,9 @@ def product(
 ) -> Fusion:
     """Return a matrix product; `a_columns` (`b_columns`): the operand is stored transposed."""
     builder = GraphBuilder("product")
-    rows, columns, depth = (builder.declare_dim(d, s) for d, s in zip("MNK", (m, n, k), strict=True))
+    rows, columns, depth = (
+        builder.declare_dim(d, s) for d, s in zip("MNK", (m, n, k), strict=True)
+    )
     a = builder.input("a", dtype, (depth, rows) if a_columns else (rows, depth))
     b = builder.input("b", dtype, (columns, depth) if b_columns else (depth, columns))
     if a_columns:
@@ -103,8 +105,12 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
         ((2, 1, 16, 32), (1, 3, 32, 8)),
     ],
 )
-def test_batches_and_vectors(a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: DType) -> None:
+def test_batches_and_vectors(
+    a_shape: tuple[int, ...], b_shape: tuple[int, ...], dtype: DType
+) -> None:
     builder = GraphBuilder("batched")
-    (c,) = builder.call("matmul", [builder.input("a", dtype, a_shape), builder.input("b", dtype, b_shape)])
+    (c,) = builder.call(
+        "matmul", [builder.input("a", dtype, a_shape), builder.input("b", dtype, b_shape)]
+    )
     builder.output(c)
     check_on_gpu(builder.finish())
