@@ -1,0 +1,39 @@
+// swiglu_pointwise: The gated unit of a LLaMA MLP, silu(gate) * up.
+// Source: examples/swiglu.yaml
+//   cast_1 = cast(gate, dtype=f32)
+//   g = silu(cast_1)
+//   cast_2 = cast(up, dtype=f32)
+//   mul_1 = mul(g, cast_2)
+//   y = cast(mul_1, dtype=bf16)
+// Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
+#include "math.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+constexpr int kVec = 8;  // elements per access
+constexpr int kThreads = 256;
+constexpr int kUnroll = 1;  // vectors per thread
+
+extern "C" __global__ void __launch_bounds__(kThreads) swiglu_pointwise(
+    const fusec::bf16* __restrict__ gate,
+    const fusec::bf16* __restrict__ up,
+    fusec::bf16* __restrict__ y,
+    fusec::i64 T) {
+  const int chunks = T * 512;
+  const int first = blockIdx.x * static_cast<int>(kThreads * kUnroll) + threadIdx.x;
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) {
+    const int chunk = first + u * kThreads;
+    if (chunk >= chunks) break;
+    const int column = chunk * kVec;
+    const auto gate_vec = fusec::load_readonly<kVec>(gate + column);
+    const auto up_vec = fusec::load_readonly<kVec>(up + column);
+    fusec::Vec<fusec::bf16, kVec> y_vec;
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) {
+      const float mul_1 = fusec::silu(fusec::to_float(gate_vec[v])) * fusec::to_float(up_vec[v]);
+      y_vec[v] = fusec::convert<fusec::bf16>(mul_1);
+    }
+    fusec::store(y + column, y_vec);
+  }
+}

@@ -1,0 +1,42 @@
+"""The examples' dumps, kernels, manifests and registers are as the golden files keep them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fusec.cli import run_main
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FILES = sorted(EXAMPLES.glob("*.yaml"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_golden_files(
+    file: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+    code = run_main(["golden", str(file.relative_to(EXAMPLES.parent))])
+    assert code == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_golden_kernels_do_not_spill(file: Path) -> None:
+    kept = json.loads((EXAMPLES / "golden" / file.stem / "registers.json").read_text())
+    assert "spill_bytes" in json.dumps(kept)
+    spills = [v for k, v in walk(kept) if k == "spill_bytes"]
+    assert spills == [0] * len(spills)
+
+
+def walk(data: object) -> list[tuple[str, object]]:
+    """Return every (key, value) in nested data."""
+    if isinstance(data, dict):
+        return [p for k, v in data.items() for p in [(str(k), v), *walk(v)]]
+    return [p for v in data for p in walk(v)] if isinstance(data, list) else []
+
+
+def test_three_examples_keep_the_second_dialect() -> None:
+    kept = {p.parent.name for p in (EXAMPLES / "golden").glob("*/segmented_fusion.head.txt")}
+    assert len(kept) >= 3
