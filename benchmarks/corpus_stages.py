@@ -67,7 +67,8 @@ def run_graph(name: str, settings: Settings, device: Any, note: Callable[[str], 
     except FusecError as error:
         record.exit = error.exit_code
         # Places are lines of the runner: the message names values of the graph.
-        record.message = replace(error.diagnostic, span=None).render()
+        notes = tuple(n for n in error.diagnostic.notes if " is defined at " not in n)
+        record.message = replace(error.diagnostic, span=None, notes=notes).render()
         if error.exit_code == 3:
             record.facts["refused_at"] = record.stage
             record.stage = "refused"
