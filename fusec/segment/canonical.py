@@ -28,10 +28,23 @@ def sizes_of_inputs(fusion: Fusion) -> Fusion:
 
 
 def as_defined(fusion: Fusion, original: Fusion) -> Fusion:
-    """Return the fusion with its nodes in the order of `original`, and what is new last."""
+    """Return the fusion with its nodes in the order of `original`, and copies of outputs last."""
     last = len(original.nodes)
+    maker = {v.name: n for n in original.nodes for v in n.outputs}
     position = {v.name: k for k, n in enumerate(original.nodes) for v in n.outputs}
-    return fusion.with_nodes(sorted(fusion.nodes, key=lambda n: position.get(n.output.name, last)))
+    places: dict[Node, int] = {}
+    for node in fusion.nodes:
+        name, before = node.output.name, [places[fusion.producer[v]] for v in node.inputs
+                                          if v in fusion.producer]  # fmt: skip
+        if name in maker and maker[name].op is node.op:
+            own = position[name]
+        else:
+            # A copy has taken the name of what it copies, which was made in its place.
+            users = fusion.users.get(node.output, ())
+            copies = [u.output.name for u in users if u.op.name == "set"]
+            own = min((position.get(n, last) for n in copies if name not in maker), default=last)
+        places[node] = max(own, *before) if before else own
+    return fusion.with_nodes(sorted(fusion.nodes, key=lambda n: places[n]))
 
 
 def canonical(fusion: Fusion) -> Fusion:
