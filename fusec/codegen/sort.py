@@ -155,7 +155,7 @@ class Writing:
         self.after = parts.ordered(position)
         self.plans = store_plans(self.after, parts.after.outputs)
         results = parts.node.outputs
-        used = read_results(parts, self.after)
+        used = read_results(parts)
         self.value = results[0] if len(results) > 1 and results[0] in used else None
         for result in used:
             if result is not self.value:

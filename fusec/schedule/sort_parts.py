@@ -57,8 +57,16 @@ class Parts:
         return Lowering(self.before, self.operand, self._bind(self.operand, place))
 
     def ordered(self, place: Var) -> Lowering:
-        """Return the lowering of what follows from the results at a place of a row."""
-        return Lowering(self.after, self.results, self._bind(self.results, place))
+        """Return the lowering of what follows from the results at a place of a row.
+
+        The results differ from place to place, even if rows have one element.
+        """
+        lowering = Lowering(self.after, self.results, self._bind(self.results, place))
+        for result in read_results(self):
+            found = lowering.at_home(result)
+            made = replace(found, variables=found.variables | {place})
+            lowering.made[(result, *lowering.home(result))] = made
+        return lowering
 
     def _bind(self, domain: Domain, place: Var) -> Mapping[Var, Index]:
         along = domain.axes[self.axis]
@@ -111,7 +119,7 @@ def _trouble(parts: Parts) -> Refusal | None:
     lowering = parts.ordered(Var("position", parts.node.output.shape[parts.axis]))
     for output in parts.after.outputs:
         lowering.at_home(output.value)
-    for value in read_results(parts, lowering):
+    for value in read_results(parts):
         home = lowering.home(value)
         if any(key[1:] != home for key in lowering.made if key[0] is value):
             return Refusal(
@@ -120,10 +128,11 @@ def _trouble(parts: Parts) -> Refusal | None:
     return None
 
 
-def read_results(parts: Parts, lowering: Lowering) -> Iterable[Value]:
-    """Return the results of the node that something is made of, once the outputs have been."""
-    made = {key[0] for key in lowering.made}
-    return [v for v in parts.node.outputs if v in made]
+def read_results(parts: Parts) -> Iterable[Value]:
+    """Return the results of the node that something is made of."""
+    read = {v for n in parts.after.nodes for v in n.inputs}
+    read |= {o.value for o in parts.after.outputs}
+    return [v for v in parts.node.outputs if v in read]
 
 
 def key_bits(dtype: DType) -> int:
