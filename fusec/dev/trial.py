@@ -161,7 +161,7 @@ class _Trial:
         plans = self.at("schedule", lambda: driver.plan_segments(segmented, options))
         sources = self.at("codegen", lambda: _sources(plans))
         self.kernels = len(sources)
-        program = self.at("lower", lambda: _lowered(segmented, plans))
+        program = self.at("lower", lambda: _lowered(fusion, segmented, plans))
         if self.depth.builds:
             cubins = self.at("build", lambda: self._build(sources))
             if self.depth.on_gpu:
@@ -223,9 +223,13 @@ def kind_of(error: Exception) -> str:
     if isinstance(error, CompileError):
         first = next((x for x in error.log.splitlines() if "error" in x), str(error))
         return "CompileError " + general(first.partition("error")[2])
+    if isinstance(error, RecursionError):
+        # Where the stack ends is chance.
+        return "RecursionError"
     trace = traceback.extract_tb(error.__traceback__)
     place = f"{trace[-1].filename.rpartition('/')[2]}:{trace[-1].name}" if trace else ""
-    return f"{type(error).__name__} in {place}: {general(str(error))}"
+    message = f": {general(str(error))}" if isinstance(error, FusecError) else ""
+    return f"{type(error).__name__} in {place}{message}"
 
 
 def general(message: str) -> str:
@@ -264,10 +268,14 @@ def _sources(plans: Any) -> list[Any]:
     return [source for plan in plans for source in plan_sources(plan)]
 
 
-def _lowered(segmented: Any, plans: Any) -> Any:
+def _lowered(fusion: Fusion, segmented: Any, plans: Any) -> Any:
     from fusec.hostir.lower import lower
 
-    return lower(segmented, plans)
+    program = lower(segmented, plans)
+    names = tuple(o.value.name for o in fusion.outputs)
+    if program.outputs != names:
+        raise Rejected("outputs", f"the program returns {program.outputs}, not {names}")
+    return program
 
 
 def _outputs(executable: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
