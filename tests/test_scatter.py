@@ -70,6 +70,15 @@ def test_results(
     check_on_cpu(fusion, "scatter", tmp_path, given, backwards=backwards)
 
 
+def test_long_runs_of_one_place_are_summed_whole(tmp_path: Path) -> None:
+    lengths = [1, 2, 3, 5, 8, 40, 1, 140]
+    chosen = np.random.default_rng(5).permutation(np.repeat(np.arange(8), lengths))
+    given = {"places": StridedArray(chosen, (200,), (1,))}
+    for source in ((200,), ()):
+        fusion = scattered("scatter_add", F32, (9,), (200,), source, 0)
+        check_on_cpu(fusion, "scatter", tmp_path, given)
+
+
 @pytest.mark.parametrize(("op", "length"), [("scatter", 60), ("scatter", 9), ("scatter_add", 60)])
 def test_places_outside_are_left_alone(op: str, length: int, tmp_path: Path) -> None:
     wanted = np.arange(length) * 7 - 20

@@ -13,7 +13,7 @@ __device__ void order(Value* values, int* found) {
     from[i] = first + 32 * i;
     key[i] = fusec::order_key<T>(values[from[i]]);
   }
-  fusec::sort_tile<kThreads>(tile, key, from);
+  fusec::sort_tile<kThreads>(tile, key, from, kThreads * kItems - 3);
   for (int i = 0; i < kItems; ++i) found[first + 32 * i] = from[i];
 }
 

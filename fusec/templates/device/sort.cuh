@@ -6,6 +6,7 @@
 #pragma once
 
 #include "combine.cuh"
+#include "reduce.cuh"
 #include "scan.cuh"
 #include "shuffle.cuh"
 #include "types.cuh"
@@ -180,13 +181,32 @@ __device__ __forceinline__ int first_item() {
   return static_cast<int>(threadIdx.x / 32 * (32 * kItems) + threadIdx.x % 32);
 }
 
-// Orders a tile's keys, and `from` with them, by all bits of the keys.
+// The bits in which the first `count` keys of a tile differ.
+template <int kThreads, class Key, int kItems>
+__device__ __forceinline__ Key differing_bits(const Key (&key)[kItems], int count) {
+  Key set = Any<Key>::identity();
+  Key clear = Any<Key>::identity();
+#pragma unroll
+  for (int i = 0; i < kItems; ++i) {
+    if (first_item<kItems>() + 32 * i >= count) continue;
+    set = static_cast<Key>(set | key[i]);
+    clear = static_cast<Key>(clear | ~key[i]);
+  }
+  set = block_reduce<Any<Key>, kThreads>(set);
+  clear = block_reduce<Any<Key>, kThreads>(clear);
+  return static_cast<Key>(set & clear);
+}
+
+// Orders a tile's keys, and `from` with them. Elements past the first `count` have the largest key
+// and stay behind; digits that are the same everywhere need no pass.
 template <int kThreads, class Key, class From, int kItems>
 __device__ __forceinline__ void sort_tile(SortedTile<Key, From, kThreads, kItems>& tile,
-                                          Key (&key)[kItems], int (&from)[kItems]) {
+                                          Key (&key)[kItems], int (&from)[kItems], int count) {
   const int first = first_item<kItems>();
+  const Key differing = differing_bits<kThreads>(key, count);
 #pragma unroll 1
   for (int shift = 0; shift < static_cast<int>(8 * sizeof(Key)); shift += kDigitBits) {
+    if (digit_of(differing, shift) == 0) continue;
     u32 digit[kItems];
     int place[kItems];
 #pragma unroll
