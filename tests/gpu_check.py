@@ -102,6 +102,7 @@ def _run(
     if DRY == "host" and can_run(compiled, sizes):
         return _on_host(compiled, inputs, sizes)
     if DRY:
+        compiled.program.check_guards(sizes)
         return _stand_in(compiled.planned.original, inputs, sizes)
     from fusec.run.execute import Executable
 

@@ -144,6 +144,7 @@ def test_casts_to_every_dtype(source: DType) -> None:
     check_on_gpu(builder.finish(), scheduler="pointwise")
 
 
+@pytest.mark.skipif(bool(DRY), reason="NumPy's fp8 types do not saturate")
 @pytest.mark.parametrize("target", [F8E4M3, F8E5M2, BF16, F16], ids=str)
 def test_rounding_of_special_values(target: DType) -> None:
     """Ties to even, subnormals, saturation of fp8, infinities and NaN."""
