@@ -230,6 +230,11 @@ _EXACT = frozenset(
 """Operations whose float results need no rounding."""
 
 
+_OVERFLOWING = frozenset({"sigmoid", "silu"})
+"""Operations by way of exp(-x): where that is infinite the kernel's result is 0."""
+_VANISHED = {"f32": 2.0**-120, "f64": 2.0**-1012}
+
+
 def _pointwise(
     node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
 ) -> tuple[Bounded, ...]:
@@ -251,6 +256,10 @@ def _pointwise(
     ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
     terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
     bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
+    if node.op.name in _OVERFLOWING:
+        small = np.abs(raw)
+        vanished = small < _VANISHED[node.output.dtype.compute.name]
+        bound = add_bounds(bound, np.where(vanished, small, 0.0)) if vanished.any() else bound
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
 
 
