@@ -26,7 +26,7 @@ from fusec.index.expression import (
 )
 from fusec.ir.dim import Dim, dim, symbol
 
-QUICK = settings(max_examples=300, deadline=None, derandomize=True)
+QUICK = settings(max_examples=120, deadline=None, derandomize=True)
 SIZES = {"S": 3, "T": 5}
 VARIABLES = (Var("a", dim(2)), Var("b", dim(7)), Var("c", dim(12)), Var("s", symbol("S")))
 Env = Mapping[Var, int]

@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,28 +43,24 @@ def layer_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-def imports(path: Path) -> Iterator[tuple[str, bool, int]]:
-    """Yield (module, whether at run time and at the top, line) of every import in a file."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    typing_only = {
-        id(node)
-        for test in ast.walk(tree)
-        if isinstance(test, ast.If) and "TYPE_CHECKING" in ast.dump(test.test)
-        for part in test.body
-        for node in ast.walk(part)
-    }
-    for node in ast.walk(tree):
-        top = node in tree.body and id(node) not in typing_only
+@cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
+    """Return (module, line) of every import in a file, also inside functions."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                yield alias.name, top, node.lineno
+                yield alias.name, node.lineno
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
             if node.module == "fusec":
                 for alias in node.names:
-                    yield f"fusec.{alias.name}", top, node.lineno
+                    yield f"fusec.{alias.name}", node.lineno
             else:
-                yield node.module, top, node.lineno
+                yield node.module, node.lineno
 
 
 def test_every_part_has_a_layer() -> None:
@@ -73,7 +70,7 @@ def test_every_part_has_a_layer() -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_imports_go_one_way(path: Path) -> None:
     own = layer_of(path)
-    for module, _, line in imports(path):
+    for module, line in imports(path):
         parts = module.split(".")
         if parts[0] != "fusec" or len(parts) == 1:
             continue
@@ -85,17 +82,17 @@ def test_imports_go_one_way(path: Path) -> None:
 
 def test_the_ir_knows_no_operation() -> None:
     for path in (PACKAGE / "ir").rglob("*.py"):
-        assert not [m for m, _, _ in imports(path) if m.startswith("fusec.ops")], path
+        assert not [m for m, _ in imports(path) if m.startswith("fusec.ops")], path
 
 
 def test_the_segmenter_knows_no_scheduler() -> None:
     for path in (PACKAGE / "segment").rglob("*.py"):
-        assert not [m for m, _, _ in imports(path) if m.startswith("fusec.schedule")], path
+        assert not [m for m, _ in imports(path) if m.startswith("fusec.schedule")], path
 
 
 def test_networkx_is_known_to_segmentation_alone() -> None:
     for path in FILES:
-        if any(m.split(".")[0] == "networkx" for m, _, _ in imports(path)):
+        if any(m.split(".")[0] == "networkx" for m, _ in imports(path)):
             assert layer_of(path) == "segment", path
 
 
