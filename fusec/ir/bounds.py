@@ -30,6 +30,7 @@ from fusec.ir.evaluate import (
     settle,
 )
 from fusec.ir.graph import Node, Operand, Value
+from fusec.ir.periods import wrapping
 
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
 HALF_MARGIN = 2.0
@@ -196,6 +197,9 @@ def _variation(
     elif node.op.discontinuous:
         # A smooth stretch changes alike on both sides, a jump lies on one.
         doubt = either(doubt, change > 8 * np.fmin(moved[0], moved[1]))
+    wraps, most = wrapping(node, [o.value for o in operands], operand.bound, index)
+    if wraps is not None and wraps.any():
+        change = np.where(wraps, np.fmax(change, most), change)
     return change, doubt if doubt is not None and doubt.any() else None
 
 
