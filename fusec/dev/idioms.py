@@ -8,7 +8,7 @@ from fusec.dev.movements import permute, reshape
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import axes, draw_product, fresh, reduced
 from fusec.ir.dim import dim
-from fusec.ir.dtype import F32
+from fusec.ir.dtype import BF16, F16, F32, I32
 from fusec.ir.graph import Value
 
 UNARY = ("neg", "exp", "relu", "sigmoid", "tanh", "abs", "silu", "sin", "cos")
@@ -153,6 +153,31 @@ def twin(sketch: Sketch) -> None:
     sketch.keep(sketch.apply("mul", first, second))
 
 
+def grouped_product(sketch: Sketch) -> None:
+    """Multiply groups of rows by a matrix each."""
+    dtype = sketch.pick([BF16, F16, F32])
+    rows, inner, columns = (dim(sketch.pick([8, 16, 24, 64, 100])) for _ in range(3))
+    groups = dim(sketch.count(1, 5))
+    left = fresh(sketch, dtype, (rows, inner))
+    right = fresh(sketch, dtype, (groups, inner, columns))
+    name = sketch.builder.fresh_name("ends")
+    ends = sketch.builder.input(name, I32, (groups,))
+    sketch.keep(sketch.apply("grouped_mm", left, right, ends))
+
+
+def attention(sketch: Sketch) -> None:
+    """Attend, causally or not."""
+    dtype = sketch.pick([BF16, F16])
+    batch, heads, width = (dim(sketch.pick(c)) for c in ([1, 2], [1, 3], [8, 16, 64]))
+    queries, keys = (dim(sketch.pick([1, 8, 17, 32])) for _ in range(2))
+    q = fresh(sketch, dtype, (batch, heads, queries, width))
+    k, v = (fresh(sketch, dtype, (batch, heads, keys, width)) for _ in range(2))
+    scale = sketch.pick([None, 0.25])
+    causal = sketch.chance(0.4)
+    result = sketch.call("sdpfa_fwd", [q, k, v, None, None, None, scale], is_causal=causal)
+    sketch.keep(result[0])
+
+
 def channel_norm(sketch: Sketch) -> None:
     """Apply batch, instance or group norm."""
     x = sketch.tensor(2, 5, where=lambda t: t.dtype.is_float)
@@ -173,7 +198,7 @@ def channel_norm(sketch: Sketch) -> None:
 
 IDIOMS = (
     normalised, norm_gradient, epilogue, turned, split_and_join, rotated, padded_twice,
-    outer_product, round_trip, twin, channel_norm,
+    outer_product, round_trip, twin, channel_norm, grouped_product, attention,
 )  # fmt: skip
 
 

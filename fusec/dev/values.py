@@ -15,6 +15,7 @@ from fusec.ops import TABLE
 CONSTANTS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 3.0, 0, 1, 2, 3, -2)
 DIVISIONS = frozenset({"div", "truediv", "fmod", "mod", "remainder", "ceilDiv"})
 SHIFTS = frozenset({"bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"})
+WHOLE = SHIFTS | {"gcd", "ceilDiv", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
 WIDE_DOMAIN = (-2.0, 2.0)
 
 
@@ -27,6 +28,9 @@ def draw_pointwise(sketch: Sketch) -> None:
     """Apply an elementwise operation to tensors that broadcast together, scalars and numbers."""
     op = TABLE[sketch.pick([n for n in of_family("pointwise") if n != "cast"])]
     first = sketch.tensor()
+    if op.name in WHOLE and not first.dtype.is_integer and sketch.chance(0.8):
+        # Most tensors are floats: wait for one that the operation takes.
+        first = sketch.apply("cast", first, dtype=sketch.pick([I32, I64]))
     if op.name == "where":
         sketch.keep(_where(sketch, first))
         return

@@ -1,0 +1,228 @@
+"""The fuzzer: what it draws, what it finds, and how it makes that small."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusec.cli import run_main
+from fusec.dev import pool as pools
+from fusec.dev.draw import Run, draw_fusion, draw_runs
+from fusec.dev.edits import candidates
+from fusec.dev.pool import Pool
+from fusec.dev.reduce import file_text, read_case, reduce_case
+from fusec.dev.trial import Depth, Outcome, Trials, kind_of
+from fusec.dev.work import Case, Result, Task
+from fusec.ir.text import to_text
+from fusec.ops import TABLE
+from fusec.parse import read_text
+
+QUICK = Depth(builds=False)
+FUSIONS = [draw_fusion(7, number) for number in range(150)]
+
+
+def test_a_number_gives_one_fusion() -> None:
+    for number in (0, 3, 11):
+        first, second = (draw_runs(7, number) for _ in range(2))
+        for a, b in zip(first, second, strict=True):
+            assert to_text(a.fusion) == to_text(b.fusion)
+            assert a.without == b.without
+    assert to_text(draw_fusion(7, 1)) != to_text(draw_fusion(7, 2))
+    assert to_text(draw_fusion(7, 1)) != to_text(draw_fusion(8, 1))
+
+
+def test_fusions_read_back() -> None:
+    for fusion in FUSIONS:
+        assert read_text(to_text(fusion)) == fusion
+
+
+def test_everything_is_drawn() -> None:
+    drawn = {n.op.name for number in range(1500) for n in draw_fusion(9, number).nodes}
+    nodes = {name for name, op in TABLE.items() if op.family != "composite"}
+    assert nodes <= drawn
+    ranks = Counter(v.rank for f in FUSIONS for v in f.values)
+    assert set(ranks) >= {0, 1, 2, 3, 4, 5}
+    assert len({v.dtype for f in FUSIONS for v in f.values}) >= 9
+    assert any(o.alias for f in FUSIONS for o in f.outputs)
+    assert any(o.stride_order for f in FUSIONS for o in f.outputs)
+    assert any(0 in (e.evaluate(f.hints) for e in v.shape) for f in FUSIONS for v in f.values)
+
+
+def test_variants_differ_from_the_fusion_in_boundaries_alone() -> None:
+    pinned = apart = left_out = 0
+    for number in range(60):
+        plain, variant = draw_runs(7, number)
+        names = [n.op.name for n in variant.fusion.nodes if not n.output.name.endswith("_apart")]
+        assert names == [n.op.name for n in plain.fusion.nodes]
+        assert variant.fusion.inputs == plain.fusion.inputs
+        pinned += bool(variant.fusion.pins)
+        apart += len(variant.fusion.nodes) > len(plain.fusion.nodes)
+        left_out += bool(variant.without)
+    assert min(pinned, apart, left_out) > 5
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_runs_come_through(number: int) -> None:
+    trials = Trials(QUICK)
+    for run in draw_runs(5, number):
+        outcome = trials.perform(run)
+        assert outcome.status in ("ok", "refused"), outcome.message
+
+
+BROKEN = """
+fusion: broken
+dims: {A: 48, B: 7}
+inputs: {x: "f32[A, B]", y: "bf16[A, B]"}
+ops:
+  - wide = cast(y, dtype=f32)
+  - s = sin(x)
+  - t = mul(s, wide)
+  - bad = frac(t)
+  - total = sum(bad, dims=[1])
+  - other = exp(x)
+outputs: [total, other, wide]
+"""
+
+
+@pytest.fixture
+def broken_frac(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make fusions with a `frac` fail when they are segmented."""
+    from fusec import driver
+
+    segment = driver.segment
+
+    def failing(fusion, options):
+        if any(n.op.name == "frac" for n in fusion.nodes):
+            raise ValueError(f"{len(fusion.nodes)} nodes")
+        return segment(fusion, options)
+
+    monkeypatch.setattr(driver, "segment", failing)
+
+
+@pytest.mark.usefixtures("broken_frac")
+def test_a_failure_is_shrunk() -> None:
+    case = Case(to_text(read_text(BROKEN)), ("merge_casts", "remove_dead"))
+    with Pool(QUICK, 0) as pool:
+        (result,) = pool.run([Task(0, 0, case)])
+        outcome = result.outcomes[0]
+        assert (outcome.status, outcome.stage) == ("failed", "segment")
+        assert outcome.kind == "ValueError in test_fuzz.py:failing"
+        found = reduce_case(pool, case, outcome, time.monotonic() + 60)
+    fusion = read_text(found.case.text)
+    assert [n.op.name for n in fusion.nodes] == ["frac"]
+    assert [len(fusion.inputs), len(fusion.outputs)] == [1, 1]
+    assert fusion.hints == {"A": 1, "B": 1}
+    assert found.case.without == ()
+
+
+@pytest.mark.usefixtures("broken_frac")
+def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(file_text(Case(BROKEN, ("merge_casts",)), Outcome("failed"), path.name))
+    assert read_case(path).without == ("merge_casts",)
+    assert run_main(["dev", "reduce", str(path), "--jobs", "0", "--device", "none"]) == 0
+    small = tmp_path / "broken.min.yaml"
+    assert "frac(" in capsys.readouterr().out
+    assert len(read_text(small.read_text()).nodes) == 1
+    assert small.read_text().startswith("# fusec run broken.min.yaml\n# segment: ValueError")
+
+
+@pytest.mark.usefixtures("broken_frac")
+def test_fuzz_keeps_what_fails(tmp_path: Path, capsys) -> None:
+    numbers = [k for k in range(400) if _has(draw_fusion(3, k), "frac")]
+    first = numbers[0]
+    command = f"dev fuzz --seed 3 --first {first} --count 1 --no-build --jobs 0 --stats"
+    assert run_main([*command.split(), "--keep", str(tmp_path)]) == 1
+    printed = capsys.readouterr().out
+    assert "2 failed" in printed
+    assert "frac" in printed
+    assert {p.name for p in tmp_path.glob("*.yaml")} >= {f"3-{first}a.yaml", f"3-{first}b.yaml"}
+    assert len(list(tmp_path.glob("*.min.yaml"))) == 1
+
+
+def _has(fusion, op: str) -> bool:
+    return any(n.op.name == op for n in fusion.nodes)
+
+
+def test_candidates_are_simpler() -> None:
+    fusion = read_text(BROKEN)
+    made = list(candidates(fusion))
+    assert len(made) > 20
+    for other in made:
+        assert read_text(to_text(other)) == other
+        sizes = sum(other.hints.values())
+        smaller = (
+            len(other.nodes) < len(fusion.nodes)
+            or len(other.outputs) < len(fusion.outputs)
+            or sizes < sum(fusion.hints.values())
+            or other.inputs != fusion.inputs
+        )
+        assert smaller
+
+
+def test_a_mismatch_of_segments_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    from fusec import driver
+
+    optimise = driver.optimise
+
+    def wrong(fusion, options):
+        done = optimise(fusion, options)
+        nodes = [replace(n, op=TABLE["cos"]) if n.op.name == "sin" else n for n in done.nodes]
+        users = {n.output: m.output for n, m in zip(done.nodes, nodes, strict=True)}
+        assert all(k is v for k, v in users.items())
+        return done.with_nodes(nodes)
+
+    monkeypatch.setattr(driver, "optimise", wrong)
+    outcome = Trials(QUICK).perform(Run(read_text(BROKEN)))
+    assert outcome.signature == "segments: mismatch"
+
+
+def _crash(trials: Trials, task: Task) -> Result:
+    if task.number == 1:
+        os._exit(9)
+    if task.number == 2:
+        time.sleep(60)
+    return Result(task, (Outcome("ok"),))
+
+
+def test_a_process_that_dies_or_hangs_takes_nothing_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import multiprocessing
+
+    monkeypatch.setattr(pools, "perform", _crash)
+    with Pool(QUICK, 2, limit=1.5) as pool:
+        pool._context = multiprocessing.get_context("fork")
+        results = {r.task.number: r.outcomes[0] for r in pool.run(Task(0, k) for k in range(6))}
+    assert {k: o.status for k, o in results.items()} == {
+        0: "ok", 1: "failed", 2: "failed", 3: "ok", 4: "ok", 5: "ok"
+    }  # fmt: skip
+    assert results[1].kind == "exit code 9"
+    assert results[2].kind == "hang"
+
+
+def test_processes_give_the_same_as_none(tmp_path: Path, capsys) -> None:
+    printed: list[list[str]] = []
+    for jobs in ("0", "2"):
+        command = ["dev", "fuzz", "--seed", "5", "--count", "6", "--no-build", "--jobs", jobs]
+        assert run_main([*command, "--keep", str(tmp_path)]) == 0
+        printed.append(capsys.readouterr().out.splitlines()[2:])
+    assert printed[0] == printed[1]
+
+
+def test_kinds_have_no_names_or_numbers() -> None:
+    from fusec.diagnostics import InternalError
+
+    def kind(name: str, number: int) -> str:
+        try:
+            raise InternalError(f"`{name}` has {number} dims")
+        except InternalError as error:
+            return kind_of(error)
+
+    assert kind("a", 1) == kind("b", 22)
+    assert "has # dims" in kind("a", 1)
