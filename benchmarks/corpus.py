@@ -79,6 +79,7 @@ def _parser() -> argparse.ArgumentParser:
 def _write(path: Path, given: argparse.Namespace, records: Sequence[Record], total: float) -> None:
     data = {
         "device": given.device,
+        "fusec_tree": os.environ.get("FUSEC_TREE", ""),
         "target": given.target,
         "jobs": given.jobs,
         "seconds": round(total, 1),
