@@ -7,7 +7,9 @@ import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from fusec.cli import run_main
@@ -226,3 +228,68 @@ def test_kinds_have_no_names_or_numbers() -> None:
 
     assert kind("a", 1) == kind("b", 22)
     assert "has # dims" in kind("a", 1)
+
+
+def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.0) -> Trials:
+    """Return trials whose device runs kernels on the host; `spoil` is added to downloads."""
+    import cuda_on_cpu
+    from emulated import EmulatedDevice
+
+    from fusec import driver
+    from fusec.codegen.dispatch import plan_sources
+
+    plans: list = []
+    plan_segments = driver.plan_segments
+
+    def noting(segmented, options):
+        plans[:] = plan_segments(segmented, options)
+        return tuple(plans)
+
+    class Host(Trials):
+        def device(self):
+            functions = {
+                kernel.name: cuda_on_cpu.build(kernel, source.text, folder)
+                for plan in plans
+                for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True)
+            }
+            device = EmulatedDevice(functions)
+            download = device.download
+
+            def spoiled(address: int, size: int):
+                data = download(address, size)
+                if spoil and size == 48 * 7 * 4:
+                    data.view(np.float32)[5] += spoil
+                return data
+
+            device.download = spoiled
+            return device
+
+        def artifact(self, name: str, text: str):
+            return SimpleNamespace(cubin=b"", spill_bytes=0)
+
+    monkeypatch.setattr(driver, "plan_segments", noting)
+    return Host(Depth(on_gpu=True, seeds=(0, 1, 2)))
+
+
+def test_a_run_on_a_device_is_verified(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    run = Run(read_text(BROKEN))
+    good = on_the_host(monkeypatch, tmp_path).perform(run)
+    assert good.status == "ok", good.message
+    assert {"build", "run", "verify"} <= good.seconds.keys()
+    bad = on_the_host(monkeypatch, tmp_path, spoil=0.5).perform(run)
+    assert bad.signature == "verify: mismatch"
+    assert "`wide`" in bad.message or "wide:" in bad.message
+
+
+def test_a_fault_ends_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from fusec.diagnostics import InternalError
+
+    trials = on_the_host(monkeypatch, tmp_path)
+
+    def fault(*_: object) -> None:
+        raise InternalError("the GPU reports CUDA_ERROR_ILLEGAL_ADDRESS (running the kernels)")
+
+    monkeypatch.setattr("fusec.run.execute.Bound.run", fault)
+    outcome = trials.perform(Run(read_text(BROKEN)))
+    assert outcome.fatal
+    assert "CUDA_ERROR_ILLEGAL_ADDRESS" in outcome.kind
