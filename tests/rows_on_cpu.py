@@ -48,17 +48,19 @@ def check_on_cpu(
     scheduler: str,
     folder: Path,
     inputs: Mapping[str, Any] | None = None,
-    *,
-    backwards: bool = False,
 ) -> dict[str, np.ndarray]:
-    """Run a fusion's kernels on the host and assert that the results are right."""
+    """Run a fusion's kernels on the host and assert that they are right in both orders of threads."""
     plan = planned(fusion, scheduler).plans[0]
     sizes = choose_sizes(fusion, None)
     given = {**random_inputs(fusion, sizes, 0), **(inputs or {})}
     # A library that is loaded cannot be replaced: every run has a folder of its own.
     folder = folder / str(len(list(folder.iterdir())))
     folder.mkdir()
-    outputs = run_plan(plan, given, folder, backwards=backwards)
+    outputs = run_plan(plan, given, folder)
+    for name, again in run_plan(plan, given, folder, backwards=True).items():
+        assert again.tobytes() == outputs[name].tobytes(), (
+            f"`{name}` depends on the order of threads"
+        )
     verdict = compare(fusion, sizes, given, outputs)
     assert verdict.ok, f"{plan.parameters}\n{verdict.text()}"
     return outputs

@@ -51,7 +51,6 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize(("way", "op", "dtype", "shape", "index", "source", "dim"), CASES)
 def test_results(
     way: str,
@@ -61,22 +60,20 @@ def test_results(
     index: Shape,
     source: Shape,
     dim: int,
-    backwards: bool,
     tmp_path: Path,
 ) -> None:
     fusion = scattered(op, dtype, shape, index, source, dim)
     assert planned(fusion, "scatter").plans[0].parameters.way == way
     given = places(index, shape[dim])
-    check_on_cpu(fusion, "scatter", tmp_path, given, backwards=backwards)
+    check_on_cpu(fusion, "scatter", tmp_path, given)
 
 
 def test_long_runs_of_one_place_are_summed_whole(tmp_path: Path) -> None:
     lengths = [1, 2, 3, 5, 8, 40, 1, 140]
     chosen = np.random.default_rng(5).permutation(np.repeat(np.arange(8), lengths))
     given = {"places": StridedArray(chosen, (200,), (1,))}
-    for source in ((200,), ()):
-        fusion = scattered("scatter_add", F32, (9,), (200,), source, 0)
-        check_on_cpu(fusion, "scatter", tmp_path, given)
+    fusion = scattered("scatter_add", F32, (9,), (200,), (200,), 0)
+    check_on_cpu(fusion, "scatter", tmp_path, given)
 
 
 @pytest.mark.parametrize(("op", "length"), [("scatter", 60), ("scatter", 9), ("scatter_add", 60)])

@@ -32,7 +32,6 @@ CASES: list[tuple[str, DType, tuple[int, ...], tuple[Any, ...], dict[str, Any]]]
 ]
 
 
-@pytest.mark.parametrize("backwards", [False, True])
 @pytest.mark.parametrize(("op", "dtype", "shape", "arguments", "keywords"), CASES)
 def test_rows_in_a_block(
     op: str,
@@ -40,17 +39,16 @@ def test_rows_in_a_block(
     shape: tuple[int, ...],
     arguments: tuple[Any, ...],
     keywords: dict[str, Any],
-    backwards: bool,
     tmp_path: Path,
 ) -> None:
     fusion = one_operation(op, dtype, shape, *arguments, **keywords)
-    check_on_cpu(fusion, "sort", tmp_path, backwards=backwards)
+    check_on_cpu(fusion, "sort", tmp_path)
 
 
 @pytest.mark.parametrize(
     ("op", "dtype", "shape", "arguments"),
-    [("sort", F32, (2, 9000), (1,)), ("argsort", U8, (9000,), (0,)),
-     ("topk", F16, (2, 5000), (2500, 1))],
+    [("sort", F32, (2, 4500), (1,)), ("argsort", U8, (5000,), (0,)),
+     ("topk", U8, (2, 5000), (2500, 1))],
 )  # fmt: skip
 def test_rows_in_passes(
     op: str,
@@ -64,7 +62,7 @@ def test_rows_in_passes(
     fusion = one_operation(op, dtype, shape, *arguments)
     plan = planned(fusion, "sort").plans[0]
     assert len(plan.kernels) == 3 * plan.parameters.passes
-    check_on_cpu(fusion, "sort", tmp_path, backwards=True)
+    check_on_cpu(fusion, "sort", tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +75,7 @@ def test_few_of_many(
 ) -> None:
     fusion = one_operation("topk", dtype, shape, k, dim, largest=largest)
     assert isinstance(planned(fusion, "sort").plans[0].parameters, TopParameters)
-    for backwards in (False, True):
-        check_on_cpu(fusion, "sort", tmp_path, backwards=backwards)
+    check_on_cpu(fusion, "sort", tmp_path)
 
 
 @pytest.mark.parametrize("length", [20000, 40000])
