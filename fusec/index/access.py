@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fusec.diagnostics import FusecError
 from fusec.index.expression import Index, Var, index
 from fusec.index.movement import Conditions
 from fusec.ir.dim import Dim
@@ -21,8 +22,13 @@ class Facts:
         """Return whether `value` is a multiple of `by`."""
         if by == 1 or self.proven(value, by):
             return True
-        if value.is_const or value.evaluate(self.hints) % by:
+        if value.is_const:
             return False
+        try:
+            if value.evaluate(self.hints) % by:
+                return False
+        except FusecError:
+            return False  # a remainder by an extent of 0: nothing is read
         self.assumed[(value, by)] = None
         return True
 
