@@ -152,6 +152,8 @@ def test_an_interrupt(surroundings: dict[str, str], tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*FUSEC, "run", str(script)],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=surroundings,
+        # A shell's background job ignores interrupts, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )  # fmt: skip
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
