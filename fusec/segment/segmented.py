@@ -51,6 +51,20 @@ class Decision:
 
 
 @dataclass(frozen=True)
+class Rematerialised:
+    """A value that segments compute again, because that moves fewer bytes than storing it.
+
+    segments: the ids of those that recompute it. saved_bytes: what storing and reading it would
+    move at hint sizes, less what the segments read for it instead. because: the figures as text.
+    """
+
+    value: Value
+    segments: tuple[int, ...]
+    saved_bytes: int
+    because: str
+
+
+@dataclass(frozen=True)
 class Edge:
     """A tensor that crosses from one segment to another."""
 
@@ -61,11 +75,15 @@ class Edge:
 
 @dataclass(frozen=True)
 class SegmentedFusion:
-    """Segments in execution order; `fusion` may have a copy more than the one that was given."""
+    """Segments in execution order; `fusion` may have a copy more than the one that was given.
+
+    rematerialised: the values that were to cross and are computed again instead, in order.
+    """
 
     fusion: Fusion
     segments: tuple[Segment, ...]
     decisions: tuple[Decision, ...] = ()
+    rematerialised: tuple[Rematerialised, ...] = ()
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
