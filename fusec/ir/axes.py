@@ -292,7 +292,8 @@ def _band(
 ) -> Band | None:
     axes = dict(group)
     sizes = {shape[v][a] for v, a in group}
-    if len(axes) != len(group) or len(sizes) != 1 or sizes == {1}:
+    if len(axes) != len(group) or len(sizes) != 1 or sizes <= {0, 1}:
+        # Nothing can be divided along a single element or none.
         return None
     summing, unbound = set[Node](), set[Node]()
     for node in nodes:
