@@ -11,6 +11,7 @@ DEFAULT_TARGET = "sm_90a"
 ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
+    "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
     "NVFUSER_DUMP": "comma list of nvFuser's dump names, printed while `fusec run script.py` runs",
 }
@@ -44,7 +45,8 @@ class CompileOptions:
 
     targets: architectures to build for, each with plans of its own; targets_given: whether the user
     chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
-    sizes: default sizes that the user replaces.
+    sizes: default sizes that the user replaces. check_bounds: whether kernels check indices that
+    are data.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -54,6 +56,7 @@ class CompileOptions:
     jobs: int | None = None
     use_cache: bool = True
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    check_bounds: bool = False
 
     @property
     def target(self) -> str:

@@ -7,8 +7,10 @@ from typing import cast
 
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
+from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.substitute import substitute_dims
+from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 from fusec.schedule.plan import (
     Argument,
     Guard,
@@ -113,6 +115,8 @@ def tensor_arguments(
         for d in fusion.dims
         if d.name not in scalar_names
     ]
+    if any(n.op is CHECK_INDEX for n in fusion.nodes):
+        arguments.append(WorkspaceArgument(INDEX_ERRORS, U64))
     return (*arguments, *sizes)
 
 
@@ -142,6 +146,11 @@ def _span(fusion: Fusion, value: Value) -> Dim:
         reach = reach + (extent - 1) * stride
     total = product(value.shape)
     return total if reach == total else reach
+
+
+def access(width: int) -> str:
+    """Return what `Target.reach` calls loads of `width` elements along memory."""
+    return "vector" if width > 1 else "scalar"
 
 
 def work(fusion: Fusion) -> tuple[float, float]:

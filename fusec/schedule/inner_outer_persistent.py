@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.schedule.common import (
     MEMORY_BOUND,
+    access,
     is_empty,
     specialise,
     tensor_arguments,
@@ -57,7 +58,7 @@ class InnerOuterPersistent:
             workspace_bytes=2 * partials,
             flops=flops,
             sfu=sfu,
-            efficiency=0.8 if parameters.vector_width > 1 else 0.35,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             live_registers=min(255, target.registers // (parameters.blocks * _threads(parameters))),
             kernels=2,

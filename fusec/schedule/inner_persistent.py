@@ -11,6 +11,7 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
+    access,
     dynamic_symbols,
     is_empty,
     needs_wide_index,
@@ -22,7 +23,7 @@ from fusec.schedule.common import (
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import traffic
+from fusec.segment.price import bytes_read, traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -80,12 +81,16 @@ class InnerPersistent:
         parameters = choose(fusion, domain, rows, target)
         again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
-        strided = _strided(fusion, domain, rows)
+        how = access(parameters.vector_width)
+        if _strided(fusion, domain, rows):
+            how = "strided"
+        elif how == "vector" and parameters.threads_x > MAX_THREADS // 2:
+            how = "alone"
         return Estimate(
-            bytes=traffic(segment) * (1 + again),
+            bytes=traffic(segment) + again * bytes_read(segment),
             flops=flops,
             sfu=sfu,
-            efficiency=0.12 if strided else 0.88 if parameters.vector_width > 1 else 0.5,
+            efficiency=target.reach(self.name, how),
             ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
             live_registers=32 + parameters.chunks * parameters.vector_width,
         )

@@ -67,7 +67,7 @@ class Matmul:
             flops=flops,
             sfu=sfu,
             tensor_flops=matrix,
-            efficiency=0.9,
+            efficiency=target.reach(self.name, "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
             kernels=1,
         )

@@ -12,6 +12,7 @@ from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
+    access,
     dynamic_symbols,
     is_empty,
     needs_wide_index,
@@ -24,7 +25,7 @@ from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer, is_inner, width_of
 from fusec.schedule.rows import in_place_hazard, phases_of, rows_of
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import traffic
+from fusec.segment.price import bytes_read, traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -82,10 +83,10 @@ class OuterPersistent:
         flops, sfu = work(fusion)
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
-            bytes=traffic(segment) * (1 + again),
+            bytes=traffic(segment) + again * bytes_read(segment),
             flops=flops,
             sfu=sfu,
-            efficiency=0.8 if parameters.vector_width > 1 else 0.4,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
             live_registers=40 + parameters.rows_per_thread * parameters.vector_width,
         )

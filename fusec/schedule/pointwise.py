@@ -63,7 +63,7 @@ class Pointwise:
             bytes=traffic(segment),
             flops=flops,
             sfu=sfu,
-            efficiency=_efficiency(segment, domain),
+            efficiency=_efficiency(segment, domain, target),
             ctas=max(1, elements // 1024),
             kernels=0 if is_empty(segment) else 1,
         )
@@ -111,9 +111,10 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
     )
 
 
-def _efficiency(fusion: Fusion, domain: Domain) -> float:
+def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
     """Return the part of the bandwidth reached: strided loads use a fraction of a sector."""
     strided, total = strided_loads(fusion, domain)
     written = traffic(fusion)
     share = sum(s.bytes for s in strided) / max(1, total + written)
-    return 0.92 * (1 - share) + 0.1 * share
+    along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
+    return along * (1 - share) + across * share

@@ -13,6 +13,7 @@ from fusec.ir.dtype import U32
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.common import (
     MEMORY_BOUND,
+    access,
     dynamic_symbols,
     free_name,
     is_empty,
@@ -99,7 +100,7 @@ class Reduction:
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
-            efficiency=0.88 if parameters.vector_width > 1 else 0.45,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, blocks),
             kernels=0 if is_empty(fusion) and not results else 1,
         )

@@ -13,6 +13,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
+    access,
     dynamic_symbols,
     is_empty,
     needs_wide_index,
@@ -111,7 +112,7 @@ class Scans:
             workspace_bytes=sum(w.size.evaluate(fusion.hints) * w.dtype.size for w in workspaces),
             flops=4 * flops,
             sfu=sfu,
-            efficiency=0.8 if parameters.vector_width > 1 else 0.4,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, blocks_of(scan, parameters).evaluate(fusion.hints)),
             live_registers=40 + 2 * VALUES,
         )

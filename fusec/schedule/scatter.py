@@ -140,7 +140,7 @@ class Scatters:
             workspace_bytes=elements * (sorting + 2 * scatter.node.output.dtype.size),
             flops=flops,
             sfu=sfu,
-            efficiency=0.5,
+            efficiency=target.reach(self.name, "vector"),
             ctas=max(1, scatter.lines // THREADS if parameters.way == "lines" else elements // 256),
             kernels=2 + (parameters.way == "winners") + 12 * (parameters.way == "sorted"),
         )

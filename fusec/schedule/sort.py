@@ -83,7 +83,7 @@ class Sorts:
             return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
         top = top_choice(parts, target)
         if top is not None:
-            return top_estimate(parts, segment, top)
+            return top_estimate(parts, segment, top, target)
         parameters = choose(parts)
         elements = parts.rows.evaluate(parts.fusion.hints) * parts.length
         flops, sfu = work(parts.before)
@@ -94,7 +94,7 @@ class Sorts:
             workspace_bytes=moved if parameters.tiles > 1 else 0,
             flops=2 * flops + 60 * parameters.passes * elements,
             sfu=2 * sfu,
-            efficiency=0.7 if runs_along(parts) else 0.15,
+            efficiency=target.reach("sort", "vector" if runs_along(parts) else "strided"),
             ctas=max(1, rows * parameters.tiles),
             kernels=1 if parameters.tiles == 1 else 3 * parameters.passes,
         )

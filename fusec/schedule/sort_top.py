@@ -81,7 +81,7 @@ def top_choice(parts: Parts, target: Target) -> TopParameters | None:
     return TopParameters(width, THREADS, max(2048, 2 * THREADS * width), splits, wide)
 
 
-def top_estimate(parts: Parts, segment: Fusion, p: TopParameters) -> Estimate:
+def top_estimate(parts: Parts, segment: Fusion, p: TopParameters, target: Target) -> Estimate:
     """Return the price: the inputs from memory once, and once again from the cache."""
     flops, sfu = work(parts.before)
     rows = parts.rows.evaluate(parts.fusion.hints)
@@ -90,7 +90,7 @@ def top_estimate(parts: Parts, segment: Fusion, p: TopParameters) -> Estimate:
         workspace_bytes=16 * rows * p.splits * parts.keep if p.splits > 1 else 0,
         flops=2 * flops + 20 * rows * parts.length,
         sfu=2 * sfu,
-        efficiency=0.6 if runs_along(parts) else 0.1,
+        efficiency=target.reach("topk", "vector" if runs_along(parts) else "strided"),
         ctas=max(1, rows * p.splits),
     )
 

@@ -92,6 +92,7 @@ class Transpose:
         if min(s.evaluate(fusion.hints) for s in sides) < 8:
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
         parameters = choose(crossing)
+        width = min(parameters.read_width, parameters.write_width)
         flops, sfu = work(fusion)
         tiles = _tiles(crossing, parameters.tile).evaluate(fusion.hints)
         batch = product(a.extent for a in crossing.others).evaluate(fusion.hints)
@@ -99,7 +100,7 @@ class Transpose:
             bytes=traffic(segment),
             flops=flops,
             sfu=sfu,
-            efficiency=0.8 if min(parameters.read_width, parameters.write_width) > 1 else 0.5,
+            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
             ctas=max(1, tiles * batch),
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,14 +17,16 @@ __all__ = ["Estimate", "Proposal", "Refusal", "Scheduler"]
 class Estimate:
     """The price of a segment at hint sizes.
 
-    bytes: global memory traffic of inputs and outputs; workspace_bytes: of scratch buffers; flops,
-    sfu: ordinary and special-function operations; tensor_flops: on tensor cores; efficiency: the
-    part of the memory bandwidth that the family reaches; ctas: blocks in the largest launch;
-    kernels: launches, 0 where the outputs are only views or empty.
+    bytes: global memory traffic of inputs and outputs; workspace_bytes: of scratch buffers;
+    l2_bytes: of what is read again and found in L2; flops, sfu: ordinary and special-function
+    operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
+    family reaches (`Target.reach`); ctas: blocks in the largest launch; kernels: launches, 0 where
+    the outputs are only views or empty.
     """
 
     bytes: int
     workspace_bytes: int = 0
+    l2_bytes: int = 0
     flops: float = 0
     sfu: float = 0
     tensor_flops: float = 0
@@ -34,11 +37,29 @@ class Estimate:
 
     def seconds(self, target: Target) -> float:
         """Return the predicted time on `target`: the slowest resource, plus launches."""
+        return max(self.parts(target).values()) + self.kernels * target.launch
+
+    def parts(self, target: Target) -> Mapping[str, float]:
+        """Return the seconds that each resource needs by itself.
+
+        Blocks fill the GPU from one per SM on. An operation that is no multiply-add takes as long
+        as one, of which `flops` counts two.
+        """
         fill = min(1.0, self.ctas / target.sms) if self.ctas else 1.0
-        moved = (self.bytes + self.workspace_bytes) / (target.bandwidth * self.efficiency * fill)
-        arithmetic = (self.flops + 8 * self.sfu) / (target.flops / 2 * fill)
-        matrix = self.tensor_flops / (target.half_flops * 0.8 * fill)
-        return max(moved, arithmetic, matrix) + self.kernels * target.launch
+        moved = self.bytes + self.workspace_bytes
+        return {
+            "memory": moved / (target.bandwidth * self.efficiency * fill),
+            "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * fill),
+            "arithmetic": self.flops / (target.flops / 2 * target.issue * fill),
+            "special functions": self.sfu / (target.special * fill),
+            "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),
+        }
+
+    def bound_by(self, target: Target) -> str:
+        """Return the resource that takes longest, or `launch` where launching does."""
+        parts = self.parts(target)
+        slowest = max(parts, key=lambda name: parts[name])
+        return "launch" if parts[slowest] < self.kernels * target.launch else slowest
 
 
 Proposal = Estimate | Refusal

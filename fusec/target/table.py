@@ -1,20 +1,36 @@
-"""Targets: limits from the CUDA programming guide, rates measured or from data sheets."""
+"""Targets: what GPUs can do, as data, one file each beside this module.
+
+`fusec doctor --measure FOLDER` writes such a file for the GPU at hand; FUSEC_TARGETS=FOLDER has the
+files there instead of those with the same name here.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from functools import cache
+from math import inf
+from pathlib import Path
+from typing import Any
 
 from fusec.diagnostics import FusecError
+from fusec.options import environment
+
+FOLDER = Path(__file__).parent
+ORDER = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 
 
 @dataclass(frozen=True)
 class Target:
     """A GPU.
 
-    arch: as NVRTC takes it. bandwidth: bytes per second that a kernel reaches. flops: fp32
-    operations per second, half_flops: fp16/bf16 tensor-core operations per second. launch: seconds
-    per kernel launch. registers: 32-bit registers per SM; shared: bytes of shared memory per block;
-    l2: bytes.
+    arch: as NVRTC takes it. Rates per second: bandwidth, of bytes copied in memory; l2_bandwidth,
+    of bytes read from L2; flops, of fp32 operations (a multiply-add is two); special, of special
+    functions; half_flops, of fp16/bf16 tensor-core operations. launch: seconds that a kernel takes
+    at least. registers: 32-bit registers per SM; threads: per SM; shared: bytes of shared memory
+    per block; l2: bytes. issue: the part of `flops` that kernels reach among their loads. rates:
+    the part of `bandwidth` reached, by family and access.
     """
 
     arch: str
@@ -26,8 +42,14 @@ class Target:
     l2: int
     shared: int
     threads: int
+    l2_bandwidth: float
+    special: float
     registers: int = 65536
     launch: float = 2.5e-6
+    issue: float = 0.58
+    rates: Mapping[str, Mapping[str, float]] = field(
+        default_factory=dict[str, Mapping[str, float]], hash=False
+    )
 
     @property
     def capability(self) -> int:
@@ -44,17 +66,76 @@ class Target:
         """Return whether warpgroup matrix instructions exist (sm_90a alone)."""
         return self.arch == "sm_90a"
 
+    def reach(self, family: str, access: str) -> float:
+        """Return the part of the bandwidth that a family's kernels reach with such an access."""
+        return self.rates[family][access]
 
-_TARGETS = (
-    # bandwidth: 0.9 of the data sheet, H200: a measured copy of 1 GiB
-    Target("sm_80", "A100", 108, 1.8e12, 19.5e12, 312e12, 40 << 20, 163 << 10, 2048),
-    Target("sm_89", "L40S", 142, 0.78e12, 91e12, 362e12, 96 << 20, 99 << 10, 1536),
-    Target("sm_90", "H100", 132, 3.0e12, 67e12, 990e12, 50 << 20, 227 << 10, 2048),
-    Target("sm_90a", "H200", 132, 4.25e12, 67e12, 790e12, 60 << 20, 227 << 10, 2048),
-    Target("sm_100", "B200", 148, 7.0e12, 75e12, 2250e12, 126 << 20, 227 << 10, 2048),
-    Target("sm_120", "RTX 5090", 170, 1.6e12, 105e12, 210e12, 96 << 20, 99 << 10, 1536),
-)
-TARGETS = {t.arch: t for t in _TARGETS}
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise FusecError(f"target file `{path}`: {error}") from None
+
+
+@cache
+def load(arch: str) -> Target:
+    """Return the target of FUSEC_TARGETS' file, else of the one shipped.
+
+    FusecError names a field that is missing, unknown or no number.
+    """
+    own = environment("FUSEC_TARGETS")
+    path = FOLDER / f"{arch}.toml"
+    if own is not None and (Path(own) / path.name).is_file():
+        path = Path(own) / path.name
+    data = _read(path)
+    like = data.pop("like", None)
+    shipped = _read(FOLDER / f"{like or 'sm_90a'}.toml")
+    rates: dict[str, dict[str, float]] = shipped["reach"]
+    measured: dict[str, dict[str, float]] = data.pop("reach", {})
+    try:
+        rates = {family: {**known, **measured.get(family, {})} for family, known in rates.items()}
+    except (AttributeError, TypeError):
+        raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
+    values = {"issue": shipped["issue"], **data}
+    kinds = {f.name: str(f.type) for f in fields(Target) if f.name != "rates"}
+    for name in (*values, *kinds):
+        if name not in kinds or name not in values:
+            problem = "unknown" if name not in kinds else "missing"
+            raise FusecError(f"target file `{path}`: {problem} field `{name}`")
+        if not _fits(values[name], kinds[name]):
+            raise FusecError(f"target file `{path}`: `{name}` must be a positive {kinds[name]}")
+    for family, known in rates.items():
+        for access, rate in known.items():
+            if not _fits(rate, "float"):
+                name = f"reach.{family}.{access}"
+                raise FusecError(f"target file `{path}`: `{name}` must be a positive float")
+    return Target(**values, rates=rates)
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    allowed = (int,) if kind == "int" else (int, float)
+    return isinstance(value, allowed) and not isinstance(value, bool) and 0 < value < inf
+
+
+class _Targets(Mapping[str, Target]):
+    """The known targets by arch, each read when it is asked for."""
+
+    def __getitem__(self, arch: str) -> Target:
+        if arch not in ORDER:
+            raise KeyError(arch)
+        return load(arch)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(ORDER)
+
+    def __len__(self) -> int:
+        return len(ORDER)
+
+
+TARGETS: Mapping[str, Target] = _Targets()
 
 
 def find(arch: str) -> Target:

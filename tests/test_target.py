@@ -1,0 +1,79 @@
+"""Targets as data, and what prices make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fusec.diagnostics import FusecError
+from fusec.segment.protocol import Estimate
+from fusec.target import TARGETS, find
+from fusec.target.table import FOLDER, load
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give the folder that FUSEC_TARGETS names."""
+    monkeypatch.setenv("FUSEC_TARGETS", str(tmp_path))
+    load.cache_clear()
+    yield tmp_path
+    load.cache_clear()
+
+
+def test_every_file_is_a_target() -> None:
+    assert sorted(p.stem for p in FOLDER.glob("*.toml")) == sorted(TARGETS)
+    for arch in TARGETS:
+        assert find(arch).arch == arch
+        assert all(0 < rate < 1 for known in find(arch).rates.values() for rate in known.values())
+
+
+def test_own_files_come_first_and_may_leave_rates_out(own: Path) -> None:
+    text = (FOLDER / "sm_80.toml").read_text().replace("bandwidth = 1.8e12", "bandwidth = 1.7e12")
+    (own / "sm_80.toml").write_text(text + "[reach.scan]\nvector = 0.25\n")
+    assert find("sm_80").bandwidth == 1.7e12
+    assert find("sm_80").reach("scan", "vector") == 0.25
+    assert find("sm_80").reach("scan", "scalar") == find("sm_90a").reach("scan", "scalar")
+    assert find("sm_89").bandwidth == 0.78e12
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sms = 108", "sms = 0", "`sms` must be a positive int"),
+        ("sms = 108", "sms = 108.5", "`sms` must be a positive int"),
+        ("sms = 108", "", "missing field `sms`"),
+        ("sms = 108", "sms = 108\nsmss = 3", "unknown field `smss`"),
+        ("bandwidth = 1.8e12", "bandwidth = nan", "`bandwidth` must be a positive float"),
+        ("sms = 108", "sms = ", "Invalid value"),
+        ("launch = 2.5e-6", "launch = 1e-6\n[reach]\nscan = 3", "`reach` holds tables of numbers"),
+        ("launch = 2.5e-6", "launch = 1e-6\n[reach.scan]\nvector = '1'", "`reach.scan.vector`"),
+    ],
+)
+def test_a_wrong_file_is_named_with_its_field(own: Path, old: str, new: str, message: str) -> None:
+    text = (FOLDER / "sm_80.toml").read_text()
+    assert old in text
+    (own / "sm_80.toml").write_text(text.replace(old, new))
+    with pytest.raises(FusecError) as raised:
+        find("sm_80")
+    assert message in str(raised.value)
+    assert str(own / "sm_80.toml") in str(raised.value)
+
+
+def test_the_slowest_resource_is_the_price() -> None:
+    target = find("sm_90a")
+    plain = Estimate(bytes=1 << 30, ctas=10_000, efficiency=1.0)
+    assert plain.bound_by(target) == "memory"
+    assert plain.seconds(target) == pytest.approx((1 << 30) / target.bandwidth + target.launch)
+    cases = {
+        "L2": replace(plain, l2_bytes=1 << 34),
+        "arithmetic": replace(plain, flops=1e12),
+        "special functions": replace(plain, sfu=1e12),
+        "tensor cores": replace(plain, tensor_flops=1e15),
+        "launch": replace(plain, bytes=1 << 10),
+    }
+    for name, estimate in cases.items():
+        assert estimate.bound_by(target) == name
+    assert replace(plain, ctas=target.sms // 2).seconds(target) > plain.seconds(target) * 1.9
