@@ -191,6 +191,21 @@ def test_column_sums_are_accumulated_over_row_blocks(monkeypatch: pytest.MonkeyP
     assert len(stream.plan.band.summing) == 1
 
 
+def test_nothing_is_divided_along_no_elements(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+    b = GraphBuilder()
+    none, rows = b.declare_dim("N", 0), b.declare_dim("B", 50)
+    empty, full = b.input("e", F32, [none, 3]), b.input("x", F32, [rows])
+    b.output(b.apply("sum", b.apply("exp", empty), dims=[0]))
+    b.output(b.apply("exp", empty))
+    b.output(b.apply("exp", full))
+    fusion = b.finish()
+    inputs, sizes = inputs_of(fusion)
+    blocks = evaluate_with_bounds(fusion, inputs, sizes)
+    for name, value in evaluate(fusion, inputs, sizes).items():
+        np.testing.assert_array_equal(blocks[name].value, value)
+
+
 @pytest.mark.parametrize("name", graphs.KINDS)
 @pytest.mark.parametrize("seed", range(3))
 def test_f32_arithmetic_stays_within_the_bounds(name: str, seed: int):
