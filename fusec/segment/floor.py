@@ -1,0 +1,243 @@
+"""Compulsory traffic: what no segmentation of a fusion can save.
+
+Every element of an input that some output depends on is read once, every output is written once.
+An output that is a view costs no more than what it is a view of. Where it is hard to say which
+elements are needed, fewer are counted: the floor holds for every segmentation that the schedulers'
+estimates price at `traffic` of each segment or above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from itertools import product as combinations
+from math import prod
+
+from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.segment.views import VIEW_OPS, view_of
+
+Range = tuple[int, int]
+Box = tuple[Range, ...]
+MOST_CELLS = 20_000
+"""Cells of a union beyond which only its largest box counts."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """Elements of a value that are needed: at least `count`; which ones, where `boxes` says it."""
+
+    count: int
+    boxes: frozenset[Box] | None = None
+
+
+def floor_bytes(fusion: Fusion) -> int:
+    """Return the bytes that every segmentation moves at least, at hint sizes."""
+    return Floor(fusion).bytes
+
+
+class Floor:
+    """What a fusion needs of each value, and what its outputs cost at least."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        """Take the fusion; everything else is found when it is asked for."""
+        self.fusion = fusion
+        self._needs: dict[Value, Need] = {}
+        self._sizes: dict[Value, tuple[int, ...]] = {}
+        self._in_place = any(o.alias is not None for o in fusion.outputs)
+
+    @property
+    def bytes(self) -> int:
+        """Return the compulsory bytes of reads and writes."""
+        reads = sum(self.input_bytes(i) for i in self.fusion.inputs if not i.value.is_scalar)
+        return reads + sum(self.written.values())
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        """Return a value's extents at hint sizes."""
+        if value not in self._sizes:
+            hints = self.fusion.hints
+            self._sizes[value] = tuple(e.evaluate(hints) for e in value.shape)
+        return self._sizes[value]
+
+    def size(self, value: Value) -> int:
+        """Return the number of elements of a value."""
+        return 0 if value.is_scalar else prod(self.shape(value))
+
+    @cached_property
+    def bases(self) -> Mapping[Value, tuple[Value, ...]]:
+        """Return of each output that may be a view the values that it may be a view of."""
+        found: dict[Value, tuple[Value, ...]] = {}
+        for output in self.fusion.outputs:
+            if output.alias is None:
+                chain = tuple(self._chain(output.value))
+                if chain:
+                    found[output.value] = chain
+        return found
+
+    def _chain(self, value: Value) -> Iterable[Value]:
+        node, bases = self.fusion.producer.get(value), list[Value]()
+        while node is not None and node.op.name in VIEW_OPS:
+            source = node.inputs[0]
+            bases.append(source)
+            if view_of(self.fusion, value, frozenset({source})) is not None:
+                yield source
+            node = self.fusion.producer.get(source)
+
+    @cached_property
+    def written(self) -> Mapping[Value, int]:
+        """Return the bytes that are written for sure, by the value that causes them."""
+        roots: dict[Value, int] = {}
+        for output in self.fusion.outputs:
+            value = output.value
+            chain = self.bases.get(value, ())
+            if any(v in self.fusion.input_of for v in chain) or value in self.fusion.input_of:
+                continue
+            least = min(self.size(v) * v.dtype.size for v in (value, *chain))
+            root = chain[-1] if chain else value
+            roots[root] = max(roots.get(root, 0), least)
+        return roots
+
+    def input_bytes(self, entry: Input) -> int:
+        """Return the bytes of one input that are read for sure."""
+        value, need = entry.value, self.need(entry.value)
+        strides = tuple(s.evaluate(self.fusion.hints) for s in entry.strides)
+        shape, size = self.shape(value), value.dtype.size
+        distinct = prod(e for e, s in zip(shape, strides, strict=True) if s)
+        if need.boxes is None:
+            repeats = prod(e for e, s in zip(shape, strides, strict=True) if not s)
+            return min(-(-need.count // max(1, repeats)), distinct) * size
+        boxes = (
+            tuple(
+                (0, 1) if not s and b > a else (a, b)
+                for (a, b), s in zip(box, strides, strict=True)
+            )
+            for box in need.boxes
+        )
+        return min(union(boxes), distinct) * size
+
+    def need(self, value: Value) -> Need:
+        """Return what of a value some output depends on."""
+        if value not in self._needs:
+            self._needs[value] = Need(0, frozenset())
+            self._needs[value] = self._found(value)
+        return self._needs[value]
+
+    def _found(self, value: Value) -> Need:
+        bases, count = self.bases, 0
+        boxes: set[Box] = set()
+        for output in self.fusion.outputs:
+            if output.value is value and not any(
+                v in self.fusion.input_of for v in bases.get(value, ())
+            ):
+                return self.whole(value)
+        for user in self.fusion.users.get(value, ()):
+            if user.op.family == "scalar":
+                continue
+            need = self.through(user, value)
+            if need.boxes is None:
+                count = max(count, need.count)
+            else:
+                boxes |= need.boxes
+        known = union(boxes)
+        return Need(known, frozenset(boxes)) if known >= count else Need(count)
+
+    def whole(self, value: Value) -> Need:
+        """Return the need for all of a value."""
+        return Need(self.size(value), frozenset({tuple((0, e) for e in self.shape(value))}))
+
+    def through(self, user: Node, value: Value) -> Need:
+        """Return what of `value` one of its users needs for what is needed of its results."""
+        needs = [self.need(v) for v in user.outputs]
+        most = max(needs, key=lambda n: n.count)
+        if most.count == 0:
+            return Need(0, frozenset())
+        if user.op.family == "indexing" and value is _table(user):
+            # Estimates count what is looked up, also where an element is looked up twice.
+            return Need(min(self.size(user.output), self.size(value)))
+        if user.op.family == "scatter" and value is user.operands[0] and self._in_place:
+            return Need(0)
+        if user.op.family in ("movement", "pointwise") and len(user.outputs) == 1:
+            return self._moved(user, value, most)
+        complete = any(n.count == self.size(v) for n, v in zip(needs, user.outputs, strict=True))
+        return self.whole(value) if complete else Need(1)
+
+    def _moved(self, user: Node, value: Value, need: Need) -> Need:
+        shape, target = self.shape(value), self.shape(user.output)
+        boxes = None if need.boxes is None else [_moved(user, b, shape) for b in need.boxes]
+        if boxes is not None and all(b is not None for b in boxes):
+            exact = frozenset(b for b in boxes if b is not None)
+            return Need(union(exact), exact)
+        missing = prod(target) - need.count
+        if user.op.name in ("cat", "pad"):
+            return Need(max(0, prod(shape) - missing - _cropped(user, shape, self.fusion)))
+        if user.op.name == "slice":
+            return Need(need.count)
+        if missing == 0:
+            return self.whole(value)
+        repeats = -(-prod(target) // max(1, prod(shape)))
+        return Need(min(prod(shape), -(-need.count // max(1, repeats))))
+
+
+def _table(user: Node) -> object:
+    """Return the operand of an indexing node in which elements are looked up."""
+    return user.operands[1 if user.op.name == "embedding_fwd" else 0]
+
+
+def _cropped(user: Node, shape: tuple[int, ...], fusion: Fusion) -> int:
+    """Return how many elements a pad with negative widths may leave out at most."""
+    if user.op.name == "cat":
+        return 0
+    grown = tuple(e.evaluate(fusion.hints) for e in user.output.shape)
+    return prod(shape) if any(g < s for g, s in zip(grown, shape, strict=True)) else 0
+
+
+def _moved(user: Node, box: Box, shape: tuple[int, ...]) -> Box | None:
+    """Return the box of the operand under a box of the result; None where it is no box."""
+    attributes = user.attributes
+    match user.op.name:
+        case "set" | "segment_set":
+            return box
+        case "slice":
+            starts = attributes["start_indices"]
+            steps = attributes["strides"]
+            if any(int(step) != 1 for step in steps) or any(not s.is_const for s in starts):
+                return None
+            return tuple(
+                (a + int(s.value), b + int(s.value)) for (a, b), s in zip(box, starts, strict=True)
+            )
+        case "permute":
+            order: tuple[int, ...] = attributes["dims"]
+            return tuple(box[order.index(axis)] for axis in range(len(order)))
+        case "squeeze":
+            rest = iter(box)
+            gone: tuple[int, ...] = attributes["dims"]
+            return tuple((0, 1) if k in gone else next(rest) for k in range(len(shape)))
+        case "broadcast":
+            mask: tuple[bool, ...] = attributes["is_broadcast_dim"]
+            return tuple(r for r, new in zip(box, mask, strict=True) if not new)
+        case _:
+            if user.op.family == "pointwise" and len(shape) == len(box):
+                return tuple((0, 1) if e == 1 else r for r, e in zip(box, shape, strict=True))
+            return None
+
+
+def union(boxes: Iterable[Box]) -> int:
+    """Return the number of elements in a union of boxes, or fewer where that is hard to say."""
+    dense = sorted({b for b in boxes if prod(end - start for start, end in b) > 0})
+    if not dense:
+        return 0
+    largest = max(prod(end - start for start, end in b) for b in dense)
+    if len(dense) == 1:
+        return largest
+    cuts = [sorted({x for b in dense for x in b[axis]}) for axis in range(len(dense[0]))]
+    if prod(max(1, len(c)) for c in cuts) * len(dense) > MOST_CELLS:
+        return largest
+    return sum(
+        prod(high - low for low, high in cell)
+        for cell in combinations(*(list(pairwise(c)) for c in cuts))
+        if any(
+            all(s <= low and high <= e for (low, high), (s, e) in zip(cell, b, strict=True))
+            for b in dense
+        )
+    )
