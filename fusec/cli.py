@@ -204,6 +204,35 @@ def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) 
     return dump(file, options, DumpOptions(kinds or ("segmented-fusion",), style))
 
 
+@cli.command("explain")
+@click.argument("file")
+@click.option("--json", "as_json", is_flag=True, help="The query's answer, see docs/query.md.")
+@click.option(
+    "--html", metavar="FILE", help="Write a page with the graph, the CUDA and the reasons."
+)
+@click.option("--exact", is_flag=True, help="Also bound how far the bytes are from the fewest.")
+@click.option(
+    "--sizes",
+    "ranges",
+    multiple=True,
+    metavar="DIM=FIRST..LAST",
+    help="Also say over which sizes of a dim the choice stays the same.",
+)
+@compile_options
+def explain_command(
+    file: str,
+    as_json: bool,
+    html: str | None,
+    exact: bool,
+    ranges: tuple[str, ...],
+    options: CompileOptions,
+) -> int:
+    """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen."""
+    from fusec.commands.explain import ExplainOptions, explain_file
+
+    return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges))
+
+
 @cli.command("golden")
 @click.argument("files", nargs=-1, required=True)
 @click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")

@@ -24,6 +24,7 @@ LAYERS = (
     ("hostir",),
     ("run",),
     ("driver",),
+    ("explain",),
     ("commands", "dev"),
     ("cli",),
 )

@@ -27,6 +27,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "hostir",
         "run",
         "driver",
+        "explain",
         "dev",
         "commands",
         "cli",

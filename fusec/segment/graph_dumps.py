@@ -48,7 +48,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
             {**_typed(o.value), **({} if o.alias is None else {"alias": o.alias})}
             for o in segment.fusion.outputs
         ],
-        "nodes": [_node(n) for n in segment.nodes],
+        "nodes": [node_text(n) for n in segment.nodes],
         "estimate": None if segment.estimate is None else asdict(segment.estimate),
         "refusals": [
             {"scheduler": name, "rule": r.rule, "because": r.because}
@@ -61,7 +61,7 @@ def _typed(value: Value) -> dict[str, Any]:
     return {"name": value.name, "type": str(value.type)}
 
 
-def _node(node: Node) -> str:
+def node_text(node: Node) -> str:
     arguments = [o.name if isinstance(o, Value) else repr(o.value) for o in node.operands]
     arguments += [f"{k}={_attribute(v)}" for k, v in node.attributes.items() if v is not None]
     return f"{', '.join(v.name for v in node.outputs)} = {node.op.name}({', '.join(arguments)})"
@@ -120,7 +120,7 @@ def _ends(rank: str, values: list[Value], shape: str) -> list[str]:
 
 
 def _cluster(segment: Segment) -> list[str]:
-    text = "\\l".join(_node(n) for n in segment.nodes) + "\\l"
+    text = "\\l".join(node_text(n) for n in segment.nodes) + "\\l"
     title = f"{segment.name} {segment.scheduler}"
     return [
         f"  subgraph cluster_{segment.id} {{",

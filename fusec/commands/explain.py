@@ -1,0 +1,51 @@
+"""`fusec explain`: why a fusion is cut as it is, as text, JSON or a page."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.options import CompileOptions
+
+
+@dataclass(frozen=True)
+class ExplainOptions:
+    """How to answer: as JSON, as a page at a path; with ranges of sizes, with the exact bound."""
+
+    json: bool = False
+    html: str | None = None
+    exact: bool = False
+    ranges: Sequence[str] = ()
+
+
+def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
+    """Explain every fusion of a file for every target."""
+    from fusec.explain.record import Questions, explain
+    from fusec.explain.sizes import ranges_of
+
+    if chosen.html == "":
+        raise FusecError("--html names no file", help="e.g. --html explain.html")
+    questions = Questions(ranges_of(chosen.ranges), chosen.exact)
+    fusions = driver.load_all(path, options.sizes)
+    found = [
+        explain(fusion, replace(options, targets=(target,)), questions)
+        for fusion in fusions
+        for target in options.targets
+    ]
+    if chosen.html is not None:
+        from fusec.explain.page import write_page
+
+        write_page(chosen.html, found)
+    if chosen.json:
+        texts = [f.record.json() for f in found]
+        sys.stdout.write((texts[0] if len(texts) == 1 else f"[{','.join(texts)}]") + "\n")
+    elif chosen.html is None:
+        from fusec.explain.text import explanation
+
+        sys.stdout.write("\n".join(explanation(f.record) for f in found))
+    else:
+        print(f"{chosen.html}: {', '.join(f.record.fusion for f in found)}")
+    return 0

@@ -1,0 +1,105 @@
+"""From a fusion to the answer of the query: no data, no GPU and no compiler are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.options import DEFAULT_TARGET, CompileOptions
+from fusec.segment.query import Segmentation, describe
+
+if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
+    from fusec.ir.graph import Fusion
+    from fusec.schedule.plan import KernelPlan
+    from fusec.segment.segmented import SegmentedFusion
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A fusion's segmentation as data, beside what it was read from."""
+
+    record: Segmentation
+    segmented: SegmentedFusion
+    plans: tuple[KernelPlan, ...]
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked besides the segmentation: ranges of dims, and the exact bound."""
+
+    ranges: Mapping[str, tuple[int, int]]
+    exact: bool = False
+
+
+def explain(
+    fusion: Fusion, options: CompileOptions, questions: Questions | None = None
+) -> Explained:
+    """Return what is known of a fusion's segmentation for the first target of the options."""
+    from fusec import target
+    from fusec.explain.sizes import choices
+    from fusec.hostir.lower import lower
+
+    options = replace(options, targets=options.targets[:1])
+    segmented = driver.segment(driver.optimise(fusion, options), options)
+    plans = driver.plan_segments(segmented, options)
+    peak = peak_bytes(lower(segmented, plans), segmented.fusion.hints)
+    record = describe(segmented, target.find(options.target), peak_bytes=peak)
+    if questions is not None:
+        found = (choices(fusion, options, n, *r) for n, r in questions.ranges.items())
+        record = replace(record, choices=tuple(c for each in found for c in each))
+    return Explained(record, segmented, plans)
+
+
+def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:
+    """Return the most memory that is live at once besides the inputs, at `sizes`."""
+    from fusec.hostir.program import Allocate, Free
+
+    live, peak = dict[str, int](), 0
+    for instruction in program.instructions:
+        if isinstance(instruction, Allocate):
+            buffer = program.buffer[instruction.buffer]
+            live[buffer.name] = buffer.elements.evaluate(sizes) * buffer.dtype.size
+        elif isinstance(instruction, Free):
+            live.pop(instruction.buffer, None)
+        peak = max(peak, sum(live.values()))
+    return peak
+
+
+def segmentation(
+    fusion: Any,
+    *,
+    target: str = DEFAULT_TARGET,
+    sizes: Mapping[str, int] | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    exact: bool = False,
+) -> Segmentation:
+    """Return the segments of a fusion, what crosses between them, and what that costs.
+
+    `fusion` is a Fusion, a FusionDefinition, or the path of a file. `sizes` replace default sizes;
+    `ranges` asks over which sizes of a dim the choice stays the same; `exact` for the fewest bytes.
+    """
+    options = CompileOptions(targets=(target,), targets_given=True, sizes=sizes or {})
+    chosen = driver.with_sizes(_fusion_of(fusion, options), options.sizes)
+    return explain(chosen, options, Questions(ranges or {}, exact)).record
+
+
+def _fusion_of(given: Any, options: CompileOptions) -> Fusion:
+    from fusec.ir.graph import Fusion
+    from fusec.parse.dsl import FusionDefinition
+
+    if isinstance(given, Fusion):
+        return given
+    if isinstance(given, FusionDefinition):
+        return given.fusion()
+    if isinstance(given, (str, PathLike)):
+        return driver.load(str(given), options.sizes)  # pyright: ignore[reportUnknownArgumentType]
+    kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
+    raise FusecError(
+        f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",
+        help='e.g. fusec.segmentation("examples/layernorm.yaml")',
+    )

@@ -1,0 +1,125 @@
+"""Over which sizes of a dim the segments and their schedulers stay the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.segment.query import Choice, Part
+
+LARGEST = 2**40
+"""The largest size that a range may name."""
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What is chosen at a size; two are the same choice if their parts and refusals agree."""
+
+    parts: tuple[Part, ...]
+    refused: str | None
+    seconds: float
+
+    def agrees(self, other: _Found) -> bool:
+        return self.parts == other.parts and (self.refused is None) == (other.refused is None)
+
+
+def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """Return `B=1..65536` options as a dict; FusecError for what is no range."""
+    ranges: dict[str, tuple[int, int]] = {}
+    for item in items:
+        name, _, text = (part.strip() for part in item.partition("="))
+        low, dots, high = text.partition("..")
+        try:
+            if not name or not dots or max(len(low), len(high)) > 20:
+                raise ValueError
+            ranges[name] = (int(low, 0), int(high, 0))
+        except ValueError:
+            raise FusecError(
+                f"--sizes {item}: expected NAME=FIRST..LAST", help="e.g. --sizes B=1..65536"
+            ) from None
+    return ranges
+
+
+def choices(
+    fusion: Fusion, options: CompileOptions, name: str, first: int, last: int
+) -> Iterator[Choice]:
+    """Yield the choices between two sizes of a dim, the other dims at their default sizes.
+
+    Looked at are the ends and every power of two between them; where two neighbours differ, the
+    size at which the choice changes is found exactly by bisection.
+    """
+    from fusec import target
+
+    step = _step_of(fusion, name, first, last)
+    gpu = target.find(options.target)
+    known: dict[int, _Found] = {}
+
+    def at(size: int) -> _Found:
+        if size not in known:
+            known[size] = _found(fusion, options, name, size, gpu)
+        return known[size]
+
+    low = -(-first // step)
+    for begin, end in _stretches(low, last // step, lambda k: at(k * step)):
+        here, there = at(begin * step), at(end * step)
+        seconds = None if here.refused else (here.seconds, there.seconds)
+        yield Choice(name, begin * step, end * step, here.parts, here.refused, seconds)
+
+
+def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:
+    facts = {d.name: d for d in fusion.dims}
+    if name not in facts:
+        known = ", ".join(n for n in facts if "." not in n) or "none: every size is a number"
+        raise FusecError(f"--sizes: `{fusion.name}` has no dim `{name}`", help=f"dims: {known}")
+    if not 0 <= first <= last <= LARGEST:
+        raise FusecError(
+            f"--sizes {name}={first}..{last}: expected 0 <= FIRST <= LAST <= {LARGEST}",
+            help=f"e.g. --sizes {name}=1..65536",
+        )
+    step = facts[name].multiple_of
+    if -(-first // step) > last // step:
+        raise FusecError(f"--sizes {name}={first}..{last}: no multiple of {step} lies there")
+    return step
+
+
+def _found(fusion: Fusion, options: CompileOptions, name: str, size: int, gpu: object) -> _Found:
+    from fusec.target import Target
+
+    assert isinstance(gpu, Target)
+    try:
+        sized = driver.with_sizes(fusion, {name: size})
+        segmented = driver.segment(driver.optimise(sized, options), options)
+    except FusecError as error:
+        return _Found((), error.diagnostic.message, 0.0)
+    parts = (Part(s.scheduler, _names(s.fusion)) for s in segmented.segments)
+    return _Found(tuple(parts), None, segmented.seconds(gpu))
+
+
+def _names(segment: Fusion) -> tuple[str, ...]:
+    return tuple(o.value.name for o in segment.outputs)
+
+
+def _stretches(low: int, high: int, at: Callable[[int], _Found]) -> Iterator[tuple[int, int]]:
+    """Yield the longest runs of whole numbers with one choice, from `low` to `high`."""
+    begin = low
+    for mark in _marks(low, high):
+        while not at(begin).agrees(at(mark)):
+            same, other = begin, mark
+            while other - same > 1:
+                middle = (same + other) // 2
+                if at(begin).agrees(at(middle)):
+                    same = middle
+                else:
+                    other = middle
+            yield begin, same
+            begin = other
+    yield begin, high
+
+
+def _marks(low: int, high: int) -> Iterable[int]:
+    powers = (1 << k for k in range(high.bit_length()))
+    return [*(p for p in powers if low < p < high), high]

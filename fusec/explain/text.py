@@ -1,0 +1,236 @@
+"""A segmentation as text for people: what each segment computes and costs, and why it is one."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from fusec.explain.units import bytes_text, share_text, time_text
+from fusec.segment.query import Choice, Crossing, Exact, Segmentation, SegmentFacts, Taken
+
+WIDTH = 100
+LABEL = 13
+GLUE = "\u00a0"
+NAMES = 8
+"""The most names that one line lists."""
+
+SAVING = ("region", "merge", "rematerialise", "redefine")
+
+
+def explanation(record: Segmentation) -> str:
+    """Return the whole explanation of one fusion for one target."""
+    blocks = [
+        _overview(record),
+        *(_segment(s) for s in record.segments),
+        _boundaries(record),
+        _saved(record),
+        _others(record),
+        _choices(record.choices),
+    ]
+    return "\n".join("\n".join(block) + "\n" for block in map(list, blocks) if block)
+
+
+def _overview(record: Segmentation) -> Iterator[str]:
+    target = record.target
+    yield f"{record.fusion} on {target['device']} ({target['arch']}): {summary(record)}"
+    yield from _row("moves", moved(record.bytes, record.floor_bytes))
+    yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
+    yield from _row("time", f"{time_text(record.seconds)} predicted")
+    sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
+    yield from _row("sizes", sizes) if sizes else ()
+    yield from _row("exact", exact_text(record.exact, record.bytes)) if record.exact else ()
+
+
+def summary(record: Segmentation) -> str:
+    """Return `2 segments, 3 kernels`."""
+    kernels = sum(s.kernels for s in record.segments)
+    return f"{count(len(record.segments), 'segment')}, {count(kernels, 'kernel')}"
+
+
+def count(number: int, noun: str) -> str:
+    """Return `1 segment`, `2 segments`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def moved(size: int, floor: int, workspace: int = 0) -> str:
+    """Return bytes moved against the floor."""
+    scratch = f", scratch {bytes_text(workspace)}" if workspace else ""
+    if not size and not floor:
+        return f"nothing{scratch}"
+    share = f"{share_text(floor, size)} of it must move"
+    return f"{bytes_text(size)}, floor {bytes_text(floor)} ({share}){scratch}"
+
+
+def exact_text(exact: Exact, found: int) -> str:
+    """Return how close to the fewest bytes a segmentation is."""
+    lower = bytes_text(exact.lower_bytes)
+    if exact.proven and not exact.gap:
+        return f"{bytes_text(found)} is the fewest possible ({exact.method})"
+    kind = "the fewest possible" if exact.proven else "proven so far"
+    return f"at most {100 * exact.gap:.1f} % above {lower}, {kind} ({exact.method})"
+
+
+def _segment(segment: SegmentFacts) -> Iterator[str]:
+    pin = f", pinned as `{segment.pin}`" if segment.pin else ""
+    yield f"{segment.name} {segment.scheduler}{pin}"
+    yield from _row("computes", computes(segment))
+    yield from _row("moves", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
+    yield from _row("time", time_of(segment))
+    if segment.kernels:
+        yield from _row(
+            "kernels", f"{segment.kernels}, {count(segment.ctas, 'block')}, "
+            f"{segment.live_registers} live registers, {100 * segment.efficiency:.0f} % of the "
+            "bandwidth"
+        )  # fmt: skip
+    yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
+    yield from _rows(
+        "refused", alike(((r.scheduler, f"{r.reason} ({r.rule})")) for r in segment.refusals)
+    )
+
+
+def rivals(segment: SegmentFacts) -> str:
+    """Return the schedulers that take the segment too, with their times."""
+    return segment.why.partition("; ")[2]
+
+
+def alike(refusals: Iterable[tuple[str, str]]) -> list[str]:
+    """Return `names: reason` for each reason, the schedulers that give the same one together."""
+    given: dict[str, list[str]] = {}
+    for scheduler, reason in refusals:
+        given.setdefault(reason, []).append(scheduler)
+    return [f"{', '.join(schedulers)}: {reason}" for reason, schedulers in given.items()]
+
+
+def computes(segment: SegmentFacts) -> str:
+    """Return what a segment makes from what, and by which operations."""
+    kinds = Counter(n.op for n in segment.nodes)
+    by = ", ".join(f"{n} {op}" if n > 1 else op for op, n in kinds.most_common(NAMES))
+    rest = f" and {len(kinds) - NAMES} other kinds" if len(kinds) > NAMES else ""
+    given = f" from {names(segment.inputs)}" if segment.inputs else ""
+    return f"{names(segment.outputs)}{given} by {by}{rest}"
+
+
+def names(every: Sequence[str]) -> str:
+    """Return names, at most a line of them."""
+    more = f" and {len(every) - NAMES} more" if len(every) > NAMES else ""
+    return ", ".join(every[:NAMES]) + more
+
+
+def time_of(segment: SegmentFacts) -> str:
+    """Return the predicted time and what bounds it."""
+    if segment.bound == "nothing":
+        return "nothing is launched"
+    parts = (
+        f"{resource(name)} {time_text(seconds)}"
+        for name, seconds in sorted(segment.time.items(), key=lambda item: -item[1])
+        if seconds >= 1e-8
+    )
+    return f"{time_text(segment.seconds)}, bound by {resource(segment.bound)} ({', '.join(parts)})"
+
+
+def resource(key: str) -> str:
+    """Return the name of a resource as people write it."""
+    return key.replace("l2", "L2").replace("_", " ")
+
+
+def _boundaries(record: Segmentation) -> Iterator[str]:
+    stayed = [d for d in record.decisions if d.action == "boundary"]
+    if stayed:
+        yield "Not fused"
+    for decision in stayed:
+        producer, consumer = decision.subject[:2]
+        over = [c for c in record.crossing if crosses(c, producer, consumer)]
+        yield f"  {producer} -> {consumer}"
+        for tensor in over:
+            yield from _row("tensor", crossing_text(tensor))
+        yield from _rows("because", reasons(decision))
+
+
+def crosses(tensor: Crossing, producer: str, consumer: str) -> bool:
+    """Return whether a tensor goes from one segment to another."""
+    return f"s{tensor.producer}" == producer and consumer in {f"s{c}" for c in tensor.consumers}
+
+
+def crossing_text(tensor: Crossing) -> str:
+    """Return a tensor with its type and what it costs to pass it on."""
+    shape = ", ".join(map(str, tensor.shape))
+    reads = count(len(tensor.consumers), "reader")
+    stored = ", an output anyway" if tensor.is_output else ""
+    return f"{tensor.name} {tensor.dtype}[{shape}], {bytes_text(tensor.bytes)}, {reads}{stored}"
+
+
+def reasons(decision: Taken) -> list[str]:
+    """Return the reasons of a decision, schedulers that give the same one together."""
+    parts = [p.partition(": ") for p in decision.because.split("; ") if p]
+    named = [(name, reason) for name, colon, reason in parts if colon and name.isidentifier()]
+    if len(named) < len(parts):
+        return [decision.because] if decision.because else []
+    return alike(named)
+
+
+def _saved(record: Segmentation) -> Iterator[str]:
+    taken = [d for d in record.decisions if d.action in SAVING]
+    if taken or record.rematerialised:
+        yield "Saved"
+    for decision in taken:
+        if decision.action != "rematerialise" or not record.rematerialised:
+            yield from _row(decision.action, f"{names(decision.subject)}: {decision.because}")
+    for value in record.rematerialised:
+        where = names([f"s{k}" for k in value.segments])
+        shape = ", ".join(map(str, value.shape))
+        yield from _row(
+            "recompute",
+            f"{value.name} {value.dtype}[{shape}] in {where}, saves "
+            f"{bytes_text(value.saved_bytes)}: {value.because}",
+        )
+
+
+def _others(record: Segmentation) -> Iterator[str]:
+    rest = [d for d in record.decisions if d.action not in (*SAVING, "boundary")]
+    if rest:
+        yield "Also decided"
+    for decision in rest:
+        yield from _row(decision.action, names(decision.subject))
+        yield from _rows("", reasons(decision))
+
+
+def _choices(found: Iterable[Choice]) -> Iterator[str]:
+    last: str | None = None
+    for choice in found:
+        if choice.dim != last:
+            yield f"Choices over {choice.dim}"
+            last = choice.dim
+        where = f"{choice.first}..{choice.last}" if choice.first < choice.last else choice.first
+        yield from _row(str(where), choice_text(choice), label=max(LABEL, len(str(where)) + 1))
+
+
+def choice_text(choice: Choice) -> str:
+    """Return what is chosen over a range of sizes."""
+    if choice.refused is not None or choice.seconds is None:
+        return f"not possible: {choice.refused}"
+    parts = "; ".join(f"{p.scheduler} ({names(p.outputs)})" for p in choice.segments)
+    first, last = map(time_text, choice.seconds)
+    time = f"{first} to {last}" if choice.first < choice.last else first
+    return f"{count(len(choice.segments), 'segment')}, {time}: {parts}"
+
+
+def _rows(name: str, texts: Iterable[str]) -> Iterator[str]:
+    for number, text in enumerate(texts):
+        yield from _row("" if number else name, text)
+
+
+def _row(name: str, text: str, *, label: int = LABEL) -> Iterator[str]:
+    """Yield the lines of a labelled text; numbers stay with their units."""
+    head = f"    {name:<{label - 2}} "
+    kept = re.sub(r"(?<=\d) (?=(?:[um]?s|[kMGTP]?B|%)(?!\w))", GLUE, text)
+    lines = textwrap.wrap(
+        kept,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    yield from (line.replace(GLUE, " ") for line in lines)

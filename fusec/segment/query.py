@@ -1,0 +1,263 @@
+"""What a segmentation is, as data for tools: segments, crossing tensors, bytes, time, decisions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment.graph_dumps import node_text
+from fusec.segment.price import traffic
+from fusec.segment.protocol import Estimate
+from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
+from fusec.target import Target
+
+SCHEMA = 1
+"""Grows when a key changes its meaning or goes; docs/query.md describes every key."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A node of a segment by the names of what it reads and makes; `text` is its line."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A scheduler that does not take a segment, and why."""
+
+    scheduler: str
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class SegmentFacts:
+    """A segment with its price; `time` holds the seconds of each resource used alone."""
+
+    id: int
+    name: str
+    scheduler: str
+    pin: str | None
+    nodes: tuple[Operation, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    bytes: int
+    floor_bytes: int
+    workspace_bytes: int
+    seconds: float
+    time: Mapping[str, float]
+    bound: str
+    ctas: int
+    live_registers: int
+    efficiency: float
+    kernels: int
+    refusals: tuple[Refused, ...]
+    why: str
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor in global memory between segments: written once, read by each consumer."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    producer: int
+    consumers: tuple[int, ...]
+    is_output: bool
+    bytes: int
+    bytes_expr: str
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A value that segments compute again instead of reading it."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    segments: tuple[int, ...]
+    saved_bytes: int
+    because: str
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A decision: what was done to which values or segments, and why."""
+
+    action: str
+    subject: tuple[str, ...]
+    because: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """A segment in a choice: who takes what."""
+
+    scheduler: str
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Sizes of a dim, `first` to `last`, over which segments and schedulers stay the same.
+
+    refused: why there are no segments at these sizes. seconds: predicted at both ends.
+    """
+
+    dim: str
+    first: int
+    last: int
+    segments: tuple[Part, ...]
+    refused: str | None
+    seconds: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class Exact:
+    """How far the bytes are from the fewest possible: between `lower_bytes` and `bytes`."""
+
+    lower_bytes: int
+    proven: bool
+    gap: float
+    method: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Segmentation:
+    """The answer to a query; its keys are those of its JSON."""
+
+    schema: int
+    fusion: str
+    target: Mapping[str, str]
+    sizes: Mapping[str, int]
+    segments: tuple[SegmentFacts, ...]
+    crossing: tuple[Crossing, ...]
+    rematerialised: tuple[Recomputed, ...]
+    bytes: int
+    floor_bytes: int
+    peak_bytes: int
+    seconds: float
+    decisions: tuple[Taken, ...]
+    choices: tuple[Choice, ...] = ()
+    exact: Exact | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain dicts, lists, strings and numbers."""
+        plain: dict[str, Any] = json.loads(self.json())
+        return plain
+
+    def json(self) -> str:
+        """Return the JSON text."""
+        return json.dumps(asdict(self), indent=2)
+
+
+def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> Segmentation:
+    """Return what is known of a segmentation; `peak_bytes` comes from its host program."""
+    fusion = segmented.fusion
+    return Segmentation(
+        schema=SCHEMA,
+        fusion=fusion.name,
+        target={"arch": target.arch, "device": target.device},
+        sizes=dict(fusion.hints),
+        segments=tuple(_segment(s, target) for s in segmented.segments),
+        crossing=crossing(segmented),
+        rematerialised=tuple(
+            Recomputed(
+                r.value.name, _shape(r.value), r.value.dtype.name, r.segments, r.saved_bytes,
+                r.because,
+            )
+            for r in segmented.rematerialised
+        ),
+        bytes=segmented.bytes,
+        floor_bytes=_floor(segmented),
+        peak_bytes=peak_bytes,
+        seconds=segmented.seconds(target),
+        decisions=tuple(Taken(d.action, d.subject, d.because) for d in segmented.decisions),
+    )  # fmt: skip
+
+
+def _segment(segment: Segment, target: Target) -> SegmentFacts:
+    estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
+    read = {v for n in segment.nodes for v in n.inputs}
+    return SegmentFacts(
+        id=segment.id,
+        name=segment.name,
+        scheduler=segment.scheduler,
+        pin=segment.pin,
+        nodes=tuple(_operation(n) for n in segment.nodes),
+        inputs=tuple(i.value.name for i in segment.fusion.inputs if i.value in read),
+        outputs=tuple(o.value.name for o in segment.fusion.outputs),
+        bytes=estimate.bytes,
+        floor_bytes=0 if estimate.kernels == 0 else min(traffic(segment.fusion), estimate.bytes),
+        workspace_bytes=estimate.workspace_bytes,
+        seconds=estimate.seconds(target),
+        time=time_by_resource(estimate, target),
+        bound=_key(estimate.bound_by(target)) if estimate.kernels else "nothing",
+        ctas=estimate.ctas,
+        live_registers=estimate.live_registers,
+        efficiency=estimate.efficiency,
+        kernels=estimate.kernels,
+        refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
+        why=segment.why,
+    )
+
+
+def time_by_resource(estimate: Estimate, target: Target) -> dict[str, float]:
+    """Return the seconds that each resource needs by itself, and those of the launches."""
+    parts = {_key(name): seconds for name, seconds in estimate.parts(target).items()}
+    return {**parts, "launch": estimate.kernels * target.launch}
+
+
+def _key(resource: str) -> str:
+    return resource.lower().replace(" ", "_")
+
+
+def _operation(node: Node) -> Operation:
+    inputs = tuple(dict.fromkeys(v.name for v in node.inputs))
+    return Operation(node.op.name, inputs, tuple(v.name for v in node.outputs), node_text(node))
+
+
+def _shape(value: Value) -> tuple[int | str, ...]:
+    return tuple(e.value if e.is_const else str(e) for e in value.shape)
+
+
+def crossing(segmented: SegmentedFusion) -> tuple[Crossing, ...]:
+    """Return each tensor that segments pass on, once, in the order in which they are made."""
+    final = {o.value for o in segmented.fusion.outputs}
+    readers: dict[Value, list[int]] = {}
+    producers: dict[Value, int] = {}
+    for edge in segmented.edges:
+        readers.setdefault(edge.value, []).append(edge.consumer)
+        producers[edge.value] = edge.producer
+    return tuple(
+        Crossing(
+            value.name,
+            _shape(value),
+            value.dtype.name,
+            producers[value],
+            tuple(sorted(consumers)),
+            value in final,
+            tensor_bytes(value, segmented.fusion.hints),
+            str(product(value.shape) * value.dtype.size) if not value.is_scalar else "0",
+        )
+        for value, consumers in readers.items()
+    )
+
+
+def _floor(segmented: SegmentedFusion) -> int:
+    """Return the bytes that any segmentation moves: distinct inputs and outputs, without views."""
+    free = {o.value for s in segmented.segments if s.estimate is not None
+            and not s.estimate.kernels for o in s.fusion.outputs}  # fmt: skip
+    fusion: Fusion = segmented.fusion
+    outputs = tuple(o for o in fusion.outputs if o.value not in free)
+    return min(traffic(replace(fusion, outputs=outputs)), segmented.bytes)
