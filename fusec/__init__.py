@@ -5,11 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fusec.explain.record import segmentation
     from fusec.ir.dim import ceildiv, maximum, minimum
     from fusec.parse.dsl import DataType, FusionDefinition
 
 __version__ = "0.1.0"
-__all__ = ["DataType", "FusionDefinition", "__version__", "ceildiv", "maximum", "minimum"]
+__all__ = [
+    "DataType",
+    "FusionDefinition",
+    "__version__",
+    "ceildiv",
+    "maximum",
+    "minimum",
+    "segmentation",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -22,4 +31,8 @@ def __getattr__(name: str) -> Any:
         from fusec.ir import dim
 
         return getattr(dim, name)
+    if name == "segmentation":
+        from fusec.explain import record
+
+        return record.segmentation
     raise AttributeError(f"module 'fusec' has no attribute {name!r}")
