@@ -65,6 +65,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
     @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
     @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
+    @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -74,6 +75,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         stop_after: str | None,
         jobs: int | None,
         no_cache: bool,
+        check_bounds: bool,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -93,6 +95,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             jobs=jobs,
             use_cache=not no_cache,
             sizes=sizes_of(sizes),
+            check_bounds=check_bounds,
         )
         return function(*args, options=options, **rest)
 

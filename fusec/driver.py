@@ -150,10 +150,12 @@ def with_planned_strides(fusion: Fusion) -> Fusion:
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import run_pipeline
+    from fusec.passes.check_indices import check_indices
 
-    return run_pipeline(
+    fusion = run_pipeline(
         fusion, without=options.without, stop_after=options.stop_after, observer=observer
     )
+    return check_indices(fusion) if options.check_bounds else fusion
 
 
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:

@@ -176,20 +176,20 @@ def _atom_text(atom: Symbol | Call) -> Text:
 
 
 TEMPLATE_NAMES = frozenset([
-    "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk", "chunks",
-    "column", "column_of_thread", "column_tiles", "columns", "count", "counts", "d", "digit",
-    "e", "element", "end", "entry", "fetch", "first", "first_column", "first_line", "found",
-    "from", "group", "i", "in_tile", "inclusive", "index", "is_column", "is_row", "kBlocks",
-    "kChunks", "kColumns", "kernel", "kExtent", "Key", "key", "kGroupRows", "kItems", "kKeep",
-    "kLanes", "kLength", "kLines", "kPart", "kPitch", "kRangeRows", "kRanges", "kReadVec",
-    "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep", "kThreads",
-    "kThreadsX", "kThreadsY", "kTile", "kTiles", "kTotals", "kUnroll", "kVec", "kWriteVec",
-    "lane", "last", "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own", "part",
-    "place", "position", "r", "range", "row", "row_ahead", "row_entries", "row_of_thread",
-    "row_start", "rows", "run", "Selection", "selection", "shared_memory", "size", "slot",
-    "smallest", "sorted", "source_of", "split", "start", "Sum", "sum", "target", "target_of",
-    "targets", "thread", "ticket", "Tile", "tile", "tile_column", "tile_line", "tile_of_row",
-    "tile_start", "tile_total", "Total", "total", "turn", "u", "v", "warp", "width",
+    "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk", "chunks", "column",
+    "column_of_thread", "column_tiles", "columns", "count", "counts", "d", "digit", "e", "element",
+    "end", "entry", "fetch", "first", "first_column", "first_line", "found", "from", "group", "i",
+    "in_tile", "inclusive", "index", "index_errors", "is_column", "is_row", "kBlocks", "kChunks",
+    "kColumns", "kernel", "kExtent", "Key", "key", "kGroupRows", "kItems", "kKeep", "kLanes",
+    "kLength", "kLines", "kPart", "kPitch", "kRangeRows", "kRanges", "kReadVec", "kRows",
+    "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep", "kThreads", "kThreadsX",
+    "kThreadsY", "kTile", "kTiles", "kTotals", "kUnroll", "kVec", "kWriteVec", "lane", "last",
+    "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own", "part", "place", "position",
+    "r", "range", "row", "row_ahead", "row_entries", "row_of_thread", "row_start", "rows", "run",
+    "Selection", "selection", "shared_memory", "size", "slot", "smallest", "sorted", "source_of",
+    "split", "start", "Sum", "sum", "target", "target_of", "targets", "thread", "ticket", "Tile",
+    "tile", "tile_column", "tile_line", "tile_of_row", "tile_start", "tile_total", "Total", "total",
+    "turn", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 
@@ -203,7 +203,8 @@ def identifier(name: str) -> str:
     Two names never become one: what could be meant for another name gets an underscore more.
     """
     text = word(name)
-    taken = text.rstrip("_") in TEMPLATE_NAMES or (text == name and _STRIDE.search(text))
+    plain = text == name  # a name with a dot is fusec's own
+    taken = plain and (text.rstrip("_") in TEMPLATE_NAMES or _STRIDE.search(text))
     return f"{text}_" if taken else text
 
 

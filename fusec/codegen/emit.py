@@ -19,6 +19,7 @@ from fusec.codegen.nest import Nest
 from fusec.index.expression import Loaded, index
 from fusec.index.instances import Instance
 from fusec.ir.dtype import I32, I64, U64, DType
+from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56
 
@@ -139,6 +140,8 @@ class Emitter(Nest):
         }
         if node.op.family == "random":
             arguments["index"] = self.convert(instance.operands[-1], U64, phase)
+        if node.op is CHECK_INDEX:
+            return self._checked(instance, arguments["index"], phase)
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
         template = _template(node.op.cuda, kind)
         text = apply(template, arguments)
@@ -147,6 +150,23 @@ class Emitter(Nest):
             # C computes narrow integers as int: what is not stored at once must wrap, too.
             return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text
+
+    def _checked(self, instance: Instance, value: Text, phase: int) -> Text:
+        """Return an index that is checked where it is needed, 0 elsewhere."""
+        assert instance.node is not None
+        attributes = instance.node.attributes
+        self._gathered.update(instance.gathered)
+        given = {
+            "index": value,
+            "extent": dim_text(attributes["extent"]),
+            "number": Text(str(attributes["number"])),
+            "errors": Text(identifier(INDEX_ERRORS)),
+        }
+        text = apply(CHECK_INDEX.cuda["default"], given)
+        if not instance.conditions:
+            return text
+        test = self.condition(instance.conditions, phase).at_least(3)
+        return Text(f"({test} ? {text} : {literal(0, instance.dtype)})")
 
     def _rounded(self, text: Text, dtype: DType) -> Text:
         return Text(f"fusec::round_to<{storage_type(dtype)}>({text})") if dtype.is_half else text

@@ -12,7 +12,7 @@ from fusec.commands.artifacts import digest
 from fusec.commands.manifest import MANIFEST, SCHEMA_VERSION
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.form import from_json
-from fusec.hostir.program import Alias, Buffer, EncodeTensorMap, HostProgram, Launch
+from fusec.hostir.program import Alias, Buffer, EncodeTensorMap, HostProgram, IndexCheck, Launch
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion
 from fusec.run.headers import headers_for
@@ -193,7 +193,7 @@ def _check_symbols(program: HostProgram, known: set[str]) -> None:
 
 
 def _sizes(program: HostProgram) -> Iterable[Dim]:
-    for item in (*program.buffers, *program.guards, *program.instructions):
+    for item in (*program.buffers, *program.guards, *program.instructions, *program.checks):
         match item:
             case Buffer():
                 yield from (*item.shape, *item.strides)
@@ -201,6 +201,8 @@ def _sizes(program: HostProgram) -> Iterable[Dim]:
                 yield item.value
             case Alias():
                 yield item.offset
+            case IndexCheck():
+                yield from (item.extent, *filter(None, [item.index]))
             case EncodeTensorMap():
                 yield from (*item.map.extents, *item.map.strides)
             case Launch():

@@ -64,9 +64,9 @@ def _for_device(options: CompileOptions, on_gpu: bool) -> CompileOptions:
 
 def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: bool) -> Job:
     """Return a compiled folder's fusion: its machine code, built anew for what was edited."""
-    if options.sizes or options.without or options.stop_after:
+    if options.sizes or options.without or options.stop_after or options.check_bounds:
         raise FusecError(
-            "--set, --without and --stop-after have no effect on a compiled folder",
+            "--set, --without, --stop-after and --check-bounds have no effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
     folder = read_folder(path)

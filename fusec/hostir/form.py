@@ -16,6 +16,7 @@ from fusec.hostir.program import (
     EncodeTensorMap,
     Free,
     HostProgram,
+    IndexCheck,
     Launch,
     Memset,
     Scalar,
@@ -39,10 +40,10 @@ _TAGS: dict[type, str] = {
     Allocate: "allocate", Free: "free", Alias: "alias", Memset: "memset", Copy: "copy",
     EncodeTensorMap: "encode", Launch: "launch", Buffer: "buffer", Scalar: "scalar_input",
     Guard: "guard", TensorArgument: "tensor", SizeArgument: "size", ScalarArgument: "scalar",
-    WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map",
+    WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map", IndexCheck: "check",
 }  # fmt: skip
 _TYPES = {tag: cls for cls, tag in _TAGS.items()}
-_DIMS = frozenset({"value", "offset"})
+_DIMS = frozenset({"value", "offset", "extent", "index"})
 _DIM_LISTS = frozenset({"shape", "grid", "extents"})
 _LISTS = frozenset({"block", "cluster", "box"})
 
@@ -58,6 +59,7 @@ def to_json(program: HostProgram) -> dict[str, Any]:
         "outputs": list(program.outputs),
         "guards": [_encode(g) for g in program.guards],
         "aliases": [list(pair) for pair in program.aliases],
+        **({"checks": [_encode(c) for c in program.checks]} if program.checks else {}),
     }
 
 
@@ -71,7 +73,8 @@ def _encode(item: Any) -> Any:
     tag = _TAGS.get(type(item))  # pyright: ignore[reportUnknownArgumentType]
     if tag is None:
         return item
-    return {"is": tag} | {f.name: _encode(getattr(item, f.name)) for f in fields(item)}
+    kept = (f.name for f in fields(item) if f.compare)
+    return {"is": tag} | {name: _encode(getattr(item, name)) for name in kept}
 
 
 def from_json(data: Mapping[str, Any]) -> HostProgram:
@@ -91,6 +94,7 @@ def from_json(data: Mapping[str, Any]) -> HostProgram:
             outputs=tuple(data["outputs"]),
             guards=tuple(_decode(g, scalars) for g in data["guards"]),
             aliases=tuple((a, b) for a, b in data["aliases"]),
+            checks=tuple(_decode(c, scalars) for c in data.get("checks", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FusecError(f"the host program is damaged: {error!r}", help="compile again") from None
@@ -102,11 +106,13 @@ def _decode(item: Mapping[str, Any], scalars: frozenset[str]) -> Any:
     cls = _TYPES[item["is"]]
     values: dict[str, Any] = {}
     for field in fields(cls):
+        if not field.compare:
+            continue
         raw, name = item[field.name], field.name
         if name == "dtype":
             values[name] = dtypes.find(raw)
         elif name in _DIMS:
-            values[name] = parse_dim(raw, scalars)
+            values[name] = None if raw is None else parse_dim(raw, scalars)
         elif name in _DIM_LISTS or name == "strides":
             values[name] = tuple(parse_dim(d, scalars) for d in raw)
         elif name in _LISTS:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from fusec.diagnostics import InternalError, Unsupported
+from fusec.hostir.checks import index_checks
 from fusec.hostir.program import (
     Alias,
     Allocate,
@@ -22,7 +23,9 @@ from fusec.hostir.program import (
     dense_strides,
 )
 from fusec.ir.dim import dim, shape_text, symbol
+from fusec.ir.dtype import U64
 from fusec.ir.graph import Output, Value
+from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import (
     Argument,
@@ -63,6 +66,11 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
         _lower_segment(state, segment, plan)
         state.body += [Free(name) for name, k in last_read.items() if k == index]
     _check_layouts(state)
+    checks = tuple(index_checks(fusion))
+    if any(c.index is None for c in checks):
+        shape = (dim(2),)
+        state.buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
+        state.first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
     program = HostProgram(
         name=fusion.name,
         buffers=tuple(state.buffers),
@@ -75,6 +83,7 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
         outputs=tuple(o.value.name for o in fusion.outputs),
         guards=_guards(plans),
         aliases=tuple((o.value.name, o.alias) for o in fusion.outputs if o.alias is not None),
+        checks=checks,
     )
     check_program(program)
     return program
@@ -227,7 +236,7 @@ def _lower_segment(state: _Lowering, segment: Segment, plan: KernelPlan) -> None
 
 def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:
     """Return an argument by the program's names: workspaces and maps are a segment's own."""
-    if isinstance(argument, WorkspaceArgument):
+    if isinstance(argument, WorkspaceArgument) and argument.name != INDEX_ERRORS:
         return replace(argument, name=f"{segment}.{argument.name}")
     if isinstance(argument, TensorMapArgument):
         inside = argument.buffer in workspaces

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
@@ -153,6 +153,38 @@ class Launch:
         return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
 
 
+@dataclass(frozen=True)
+class IndexCheck:
+    """An index that must lie from 0 to extent - 1.
+
+    number: by which a kernel notes it. index: its value where that is known from sizes, and is
+    checked before anything runs. op, name, place: the operation, the index and where it stands.
+    """
+
+    number: int
+    op: str
+    name: str
+    extent: Dim
+    place: str
+    index: Dim | None = None
+    span: Span | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        value = self.name if self.index is None else str(self.index)
+        return f"0 <= {value} < {self.extent} for `{self.op}` ({self.place})"
+
+    def error(self, value: int, sizes: Mapping[str, int]) -> FusecError:
+        """Return the error about an index outside."""
+        extent = self.extent.evaluate(sizes)
+        return FusecError(
+            f"`{self.op}`: index {value} of `{self.name}` is out of bounds for an extent of "
+            f"{extent}",
+            span=self.span,
+            notes=() if self.span else (f"at {self.place}",) if self.place else (),
+            help=f"expected 0 to {extent - 1}" if extent else "the tensor has no elements",
+        )
+
+
 Instruction = Allocate | Free | Alias | Memset | Copy | EncodeTensorMap | Launch
 
 
@@ -186,6 +218,7 @@ class HostProgram:
     guards: tuple[Guard, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     """(output, input whose memory it is written into)"""
+    checks: tuple[IndexCheck, ...] = ()
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -215,12 +248,20 @@ class HostProgram:
                     help="compile again with these sizes",
                 )
 
+    def check_indices(self, sizes: Mapping[str, int]) -> None:
+        """Raise FusecError for the first index known from sizes that is out of bounds."""
+        for check in self.checks:
+            value = None if check.index is None else check.index.evaluate(sizes)
+            if value is not None and not 0 <= value < check.extent.evaluate(sizes):
+                raise check.error(value, sizes)
+
     def text(self) -> str:
         """Return the program as text, one line for each buffer, guard and instruction."""
         lines = [f"host program {self.name}:"]
         lines += [f"  {b}" for b in self.buffers]
         lines += [f"  {s}" for s in self.scalars]
         lines += [f"  guard {g}" for g in self.guards]
+        lines += [f"  check {c}" for c in self.checks]
         lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"

@@ -20,6 +20,7 @@ from fusec.index.movement import (
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops.checks import CHECK_INDEX
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +166,8 @@ class Lowering:
         operands = tuple(self.operand(o, pull_elementwise(o, at), where) for o in node.operands)
         if node.op.family == "random":
             operands = (*operands, self._position(value, at, where))
+        if node.op is CHECK_INDEX:
+            return self._checked(node, value, operands[0], where)
         return Instance(
             "op",
             value.dtype,
@@ -175,6 +178,25 @@ class Lowering:
             result=node.outputs.index(value),
             variables=frozenset[Var]().union(*(o.variables for o in operands)),
             depth=max((o.depth for o in operands), default=0),
+        )
+
+    def _checked(self, node: Node, value: Value, operand: Instance, where: Conditions) -> Instance:
+        """Return an index that is checked only where it is needed: elsewhere it may be anything."""
+        positions = [c.position for c in where]
+        gathered = self._loads(frozenset[Loaded]().union(*(p.loaded for p in positions)), where)
+        tested = (p.variables for p in positions)
+        operands = (operand, *(i for _, i in gathered))
+        return Instance(
+            "op",
+            value.dtype,
+            value.name,
+            operands,
+            value=value,
+            node=node,
+            conditions=where,
+            gathered=gathered,
+            variables=frozenset[Var]().union(*(o.variables for o in operands), *tested),
+            depth=max(o.depth for o in operands),
         )
 
     def _moved(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:

@@ -23,6 +23,7 @@ from fusec.hostir.program import (
     Memset,
 )
 from fusec.ir.evaluate import Array, Sizes
+from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out, span
 from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
@@ -66,6 +67,7 @@ class Executable:
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails."""
         self.program.check_guards(sizes)
+        self.program.check_indices(sizes)
         return Bound(self, inputs, sizes)
 
 
@@ -252,11 +254,22 @@ class Bound:
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, and check that nothing was written beside them."""
         self.device.synchronise("running the kernels")
+        self._check_indices()
         results = {name: self._download(name) for name in self.program.outputs}
         for name, (address, size) in self._own.items():
             if self.program.buffer[name].role != "temporary":
                 self._check_zones(name, address, size)
         return results
+
+    def _check_indices(self) -> None:
+        """Raise FusecError for an index that a kernel found out of bounds."""
+        if INDEX_ERRORS not in self.address:
+            return
+        noted = self.device.download(self.address[INDEX_ERRORS], 16)
+        number = int(noted.view(np.uint64)[0])
+        for check in self.program.checks:
+            if check.number == number and check.index is None:
+                raise check.error(int(noted.view(np.int64)[1]), self.sizes)
 
     def _download(self, name: str) -> Array:
         buffer = self.program.buffer[name]

@@ -289,8 +289,9 @@ T atomicMax(T* p, V v) {
   if (static_cast<T>(v) > before) *p = static_cast<T>(v);
   return before;
 }
-static unsigned atomicCAS(unsigned* p, unsigned expected, unsigned v) {
-  const unsigned before = *p;
+template <class T>
+T atomicCAS(T* p, T expected, T v) {
+  const T before = *p;
   if (before == expected) *p = v;
   return before;
 }

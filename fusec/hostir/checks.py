@@ -1,0 +1,53 @@
+"""The checks of indices that a host program does, or reads the results of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import PurePath
+
+from fusec.hostir.program import IndexCheck
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ops.checks import CHECK_INDEX
+from fusec.passes.check_indices import indexed
+
+
+def index_checks(fusion: Fusion) -> Iterable[IndexCheck]:
+    """Return what kernels check, and the indices known from sizes that may be out of bounds."""
+    seen = set[Node]()
+    for node in fusion.nodes:
+        found = indexed(node)
+        if found is None:
+            continue
+        at, extent = found
+        index = node.operands[at]
+        known = index.type.dim
+        if known is not None and not (known.at_least(0) and (extent - 1).at_least(known)):
+            yield IndexCheck(0, node.op.name, _name(index), extent, _place(node), known, node.span)
+        check = fusion.producer.get(index) if isinstance(index, Value) else None
+        if check is not None and check.op is CHECK_INDEX and check not in seen:
+            seen.add(check)
+            number: int = check.attributes["number"]
+            name = _origin(fusion, check.operands[0])
+            yield IndexCheck(number, node.op.name, name, extent, _place(node), None, node.span)
+
+
+def _origin(fusion: Fusion, index: Operand) -> str:
+    """Return the name of what an index was made from by moving, choosing and converting only."""
+    name = _name(index)
+    while isinstance(index, Value) and (node := fusion.producer.get(index)) is not None:
+        if node.op.family != "movement" and node.op.name not in ("cast", "where"):
+            break
+        index = next((v for v in node.inputs if v.dtype.is_integer), None) or node.operands[-1]
+        name = _name(index)
+    return name
+
+
+def _name(index: Operand) -> str:
+    return index.name if isinstance(index, Value) else "the literal"
+
+
+def _place(node: Node) -> str:
+    """Return where a node stands, without the folder, which differs from machine to machine."""
+    if node.span is None:
+        return ""
+    return f"{PurePath(node.span.file).name}:{node.span.line}:{node.span.column}"

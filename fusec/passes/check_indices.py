@@ -1,0 +1,62 @@
+"""Check indices that are data, for `--check-bounds`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Fusion, Node, Pin, Type, Value
+from fusec.ops.checks import CHECK_INDEX
+
+
+def indexed(node: Node) -> tuple[int, Dim] | None:
+    """Return the number of the operand that is an index, and the extent that it must stay below."""
+    if node.op.family not in ("indexing", "scatter"):
+        return None
+    if node.op.name == "embedding_fwd":
+        return 0, node.operands[1].shape[0]
+    axis: int = node.attributes["dim"]
+    return 1, node.operands[0].shape[axis]
+
+
+def check_indices(fusion: Fusion) -> Fusion:
+    """Put a check before every use of an index that is data; equal checks are one."""
+    nodes: list[Node] = []
+    made: dict[tuple[Value, Dim, str | None], Value] = {}
+    pins: dict[str, list[str]] = {}
+    pin_of = {value: pin.name for pin in fusion.pins for value in pin.values}
+    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    for node in fusion.nodes:
+        found = indexed(node)
+        index = None if found is None else node.operands[found[0]]
+        if found is None or not isinstance(index, Value) or index.dim is not None:
+            nodes.append(node)
+            continue
+        at, extent = found
+        pin = pin_of.get(node.output.name)
+        key = (index, extent, pin)
+        if key not in made:
+            name = _free(f"{index.name}_checked", taken)
+            made[key] = Value(name, Type(index.dtype, index.type.shape))
+            attributes = {"extent": extent, "number": len(made)}
+            nodes.append(Node(CHECK_INDEX, (index,), attributes, (made[key],), node.span))
+            if pin is not None:
+                pins.setdefault(pin, []).append(name)
+        operands = (*node.operands[:at], made[key], *node.operands[at + 1 :])
+        nodes.append(replace(node, operands=operands))
+    if not made:
+        return fusion
+    return replace(fusion, nodes=tuple(nodes), pins=tuple(_longer(fusion.pins, pins)))
+
+
+def _longer(pins: Iterable[Pin], more: Mapping[str, list[str]]) -> Iterable[Pin]:
+    for pin in pins:
+        yield replace(pin, values=(*pin.values, *more.get(pin.name, ())))
+
+
+def _free(name: str, taken: set[str]) -> str:
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name

@@ -1,0 +1,126 @@
+"""`--check-bounds`: a bad index is an error that names it, on the device as in the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from emulated import emulated
+from rows_on_cpu import OPTIONS
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.hostir.form import from_json, to_json
+from fusec.parse import read_text
+from fusec.run.build import Source, build
+from fusec.run.execute import Executable
+from fusec.run.inputs import choose_sizes, random_inputs
+
+CHECKED = replace(OPTIONS, check_bounds=True)
+HEAD = """\
+fusion: bounds
+inputs:
+  x: f32[7, 40]
+"""
+CASES = {
+    "index_select": ("i: i64[5]", "index_select(x, i, dim=1)", 40),
+    "select": ("i: i32[]", "select(x, i, dim=0)", 7),
+    "gather": ("i: i64[3, 40]", "gather(x, i, dim=0)", 7),
+    "gather under a pad": ("i: i64[7, 9]", "pad(neg(gather(x, i, dim=1)), [3, 2], 1.0)", 40),
+    "take_along_axis": ("i: i32[7, 40]", "take_along_axis(x, i, dim=1)", 40),
+    "take along rows of a sum": ("i: i64[7, 40]", "sum(take_along_axis(x, i, dim=1), [1])", 40),
+    "take down columns of a sum": ("i: i64[7, 40]", "sum(take_along_axis(x, i, dim=0), [0])", 7),
+    "softmax of a gather": ("i: i64[7, 40]", "softmax(gather(x, i, dim=1), 1)", 40),
+    "embedding": ("i: i64[2, 3]", "embedding_fwd(i, x)", 7),
+    "scatter": ("i: i64[7, 40]", "scatter(x, i, neg(x), dim=1)", 40),
+    "scatter_add": ("i: i64[7, 40]", "scatter_add(x, i, neg(x), dim=1)", 40),
+    "index_add": ("i: i64[7]", "index_add(x, i, neg(x), dim=0)", 7),
+    "index_put_accumulate": ("i: i64[7, 1]", "index_put_accumulate(x, i, neg(x))", 7),
+    "cross_entropy": ("i: i64[7]", "cross_entropy(x, i)", 40),
+    "nll_loss": ("i: i64[7]", "nll_loss(x, i)", 40),
+    "cumsum of a gather": ("i: i64[7, 40]", "cumsum(gather(x, i, dim=1), 1)", 40),
+    "order of a gather": ("i: i64[7, 40]", "argsort(gather(x, i, dim=1), 1)", 40),
+    "transposed": ("i: i64[7]", "permute(index_select(x, i, dim=0), [1, 0])", 7),
+}
+
+
+def fusion_of(declaration: str, call: str) -> Any:
+    """Return a fusion of one call."""
+    text = f"{HEAD}  {declaration}\nops:\n  - y = {call}\noutputs: [y]\n"
+    return read_text(text, "bounds.yaml")
+
+
+def compiled(fusion: Any) -> driver.Compiled:
+    """Return a fusion's plan and program, without machine code."""
+    from fusec.hostir.lower import lower
+
+    planned = driver.plan(fusion, CHECKED)
+    return driver.Compiled(planned, lower(planned.segmented, planned.plans), {}, CHECKED.targets)
+
+
+def run(built: driver.Compiled, inputs: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+    """Return the outputs of the kernels, run on the host."""
+    cubins = {launch.kernel: b"" for launch in built.program.launches}
+    executable = Executable(emulated(built, folder), built.program, cubins)  # pyright: ignore[reportArgumentType]
+    with executable.bind(inputs, choose_sizes(built.planned.original, None)) as bound:
+        bound.reset()
+        bound.run()
+        return bound.outputs()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_bad_index_is_named_and_good_ones_are_not(name: str, tmp_path: Path) -> None:
+    declaration, call, extent = CASES[name]
+    fusion = fusion_of(declaration, call)
+    sizes = choose_sizes(fusion, None)
+    inputs = random_inputs(fusion, sizes, 1)
+    built = compiled(fusion)
+    expected = driver.reference(fusion, inputs, sizes)
+    found = run(built, inputs, tmp_path)
+    np.testing.assert_allclose(found["y"], expected["y"], rtol=1e-5, atol=1e-5)
+    for bad in (extent, -1, -(2**31) + 5):
+        index = np.array(inputs["i"].array)
+        index.reshape(-1)[-1] = bad
+        with pytest.raises(FusecError) as caught:
+            run(built, {**inputs, "i": index}, tmp_path)
+        text = caught.value.render()
+        assert f"index {bad} of `i`" in text
+        assert f"out of bounds for an extent of {extent}" in text
+        assert "bounds.yaml:6:" in text
+        assert call[:5] in text
+        with pytest.raises(FusecError, match="out of bounds"):
+            driver.reference(fusion, {**inputs, "i": index}, sizes)
+
+
+def test_without_the_flag_kernels_stay_as_they_are() -> None:
+    fusion = fusion_of("i: i64[7]", "nll_loss(x, i)")
+    sources = driver.plan(fusion, OPTIONS).kernel_sources
+    assert all("check_index" not in s.text for s in sources)
+    assert any("check_index" in s.text for s in driver.plan(fusion, CHECKED).kernel_sources)
+
+
+def test_the_checks_of_a_compiled_folder_read_back() -> None:
+    program = compiled(fusion_of("i: i64[7]", "nll_loss(x, i)")).program
+    (check,) = from_json(to_json(program)).checks
+    assert (check.op, check.extent, check.place[:12]) == ("gather", 40, "bounds.yaml:")
+    assert from_json(to_json(program)) == program
+
+
+def test_an_index_that_is_a_scalar_is_checked_before_anything_runs(tmp_path: Path) -> None:
+    fusion = fusion_of("i: i64 = 3", "select(x, i, dim=0)")
+    built = compiled(fusion)
+    assert all("check_index" not in s.text for s in built.planned.kernel_sources)
+    with pytest.raises(FusecError, match="index 7 of `i` is out of bounds for an extent of 7"):
+        built.program.check_indices({"i": 7})
+    built.program.check_indices({"i": 6})
+
+
+@pytest.mark.parametrize("name", ["gather under a pad", "scatter_add", "cumsum of a gather"])
+def test_checked_kernels_build(name: str) -> None:
+    sources = driver.plan(fusion_of(*CASES[name][:2]), CHECKED).kernel_sources
+    built = build([Source(s.name, s.text) for s in sources], ["sm_90a"], 1)
+    assert all(a.warnings == () for a in built.values())
