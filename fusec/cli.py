@@ -274,8 +274,13 @@ def schema_command() -> int:
 
 
 @cli.command("doctor")
-def doctor_command() -> int:
-    """Say what fusec finds on this machine."""
+@click.option("--measure", "folder", metavar="DIR", help="Write the GPU's rates as a target file.")
+def doctor_command(folder: str | None) -> int:
+    """Say what fusec finds on this machine, or measure its GPU."""
+    if folder is not None:
+        from fusec.commands.calibrate import calibrate
+
+        return calibrate(folder)
     from fusec.commands.info import doctor
 
     return doctor()

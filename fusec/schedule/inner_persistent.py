@@ -84,7 +84,7 @@ class InnerPersistent:
         how = access(parameters.vector_width)
         if _strided(fusion, domain, rows):
             how = "strided"
-        elif how == "vector" and parameters.threads_x > MAX_THREADS // 2:
+        elif how == "vector" and again == 0 and parameters.threads_x >= MAX_THREADS // 2:
             how = "alone"
         return Estimate(
             bytes=traffic(segment) + again * bytes_read(segment),

@@ -18,7 +18,7 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.strides import strided_loads
-from fusec.segment.price import traffic
+from fusec.segment.price import bytes_written, traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -114,7 +114,6 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
     """Return the part of the bandwidth reached: strided loads use a fraction of a sector."""
     strided, total = strided_loads(fusion, domain)
-    written = traffic(fusion)
-    share = sum(s.bytes for s in strided) / max(1, total + written)
+    share = sum(s.bytes for s in strided) / max(1, total + bytes_written(fusion))
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    return along * (1 - share) + across * share
+    return 1 / ((1 - share) / along + share / across)

@@ -1,0 +1,138 @@
+"""`fusec doctor --measure`: a target file with the rates of the GPU at hand."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.options import CompileOptions
+from fusec.run.device import Device
+from fusec.segment.protocol import Estimate
+from fusec.target import Target, find
+from fusec.target.table import FOLDER
+
+PROBES = FOLDER / "probes"
+BASE = ("launch", "bandwidth", "issue", "half_flops")
+"""Probes of rates that hold for the whole GPU; the others are named family.access."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a probe's kernels took, in seconds, against what they were said to do."""
+
+    name: str
+    seconds: float
+    estimate: Estimate
+
+
+def calibrate(place: str) -> int:
+    """Measure every probe, write the target file, and print each rate beside the old one."""
+    with Device() as device:
+        options = driver.for_device(CompileOptions(), device.facts)
+        known = find(options.target)
+        probes = [run_probe(device, path, options) for path in sorted(PROBES.glob("*.yaml"))]
+        facts = device.facts
+    measured = rates(replace(known, sms=facts.sms, l2=facts.l2), {p.name: p for p in probes})
+    folder = Path(place)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{known.arch}.toml"
+    path.write_text(as_toml(replace(measured, device=facts.name), facts.text()))
+    for line in comparison(known, measured):
+        print(line)
+    print(f"{path}\n  = help: export FUSEC_TARGETS={folder}")
+    return 0
+
+
+def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:
+    """Return the time of a probe's kernels on random inputs, with a cold L2."""
+    from fusec.run.execute import Executable
+    from fusec.run.inputs import choose_sizes, random_inputs
+    from fusec.run.measure import measure
+
+    fusion = driver.load(str(path))
+    compiled = driver.compile_fusion(fusion, options)
+    sizes = choose_sizes(fusion)
+    executable = Executable(device, compiled.program, compiled.cubins(options.target))
+    with executable.bind(random_inputs(fusion, sizes), sizes) as bound:
+        bound.reset()
+        seconds = measure(bound).seconds
+    return Probe(path.stem, seconds, estimate_of(compiled.planned, path.stem))
+
+
+def estimate_of(planned: driver.Planned, name: str) -> Estimate:
+    """Return the estimate of a probe, which must be one segment of the family it is named after."""
+    segments = planned.segmented.segments
+    estimate = segments[0].estimate
+    if len(segments) != 1 or estimate is None:
+        raise FusecError(f"probe `{name}` takes {len(segments)} segments")
+    return estimate
+
+
+def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
+    """Return the target with the rates that the probes show; each formula inverts a price."""
+    launch = probes["launch"].seconds
+    bandwidth = _moved(probes["bandwidth"]) / (probes["bandwidth"].seconds - launch)
+    issue, matrix = probes["issue"], probes["half_flops"]
+    clock = known.flops / 2
+    found: dict[str, dict[str, float]] = {f: dict(of) for f, of in known.rates.items()}
+    # Along memory first: what is strided is measured against it.
+    for name in sorted(probes.keys() - set(BASE), key=lambda n: (not n.endswith(".vector"), n)):
+        probe = probes[name]
+        family, access = name.split(".")
+        seconds = max(probe.seconds - launch * probe.estimate.kernels, launch)
+        reached = min(1.0, _moved(probe) / seconds / bandwidth)
+        if (family, access) == ("pointwise", "strided"):
+            # Half of its bytes are written along memory.
+            along = 1 / found["pointwise"]["vector"]
+            reached = 1 / max(along, 2 / reached - along)
+        found[family][access] = round(reached, 3)
+    return replace(
+        known,
+        launch=_rounded(launch),
+        bandwidth=_rounded(bandwidth),
+        issue=round(min(1.0, issue.estimate.flops / (issue.seconds - launch) / clock), 3),
+        half_flops=_rounded(2 * 8192**3 / (matrix.seconds - launch)),
+        rates=found,
+    )
+
+
+def _moved(probe: Probe) -> int:
+    return probe.estimate.bytes + probe.estimate.workspace_bytes
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.3g}")
+
+
+def as_toml(target: Target, about: str) -> str:
+    """Return a target as the text of its file."""
+    lines = [f"# Measured by `fusec doctor --measure`: {about}."]
+    for name in ("arch", "device"):
+        lines.append(f'{name} = "{getattr(target, name)}"')
+    numbers = ("sms", "l2", "shared", "threads", "registers", "bandwidth", "l2_bandwidth")
+    for name in (*numbers, "flops", "special", "half_flops", "launch", "issue"):
+        lines.append(f"{name} = {getattr(target, name)!r}")
+    for family, known in target.rates.items():
+        lines += ["", f"[reach.{family}]"]
+        lines += [f"{access} = {rate!r}" for access, rate in known.items()]
+    text = "\n".join(lines) + "\n"
+    tomllib.loads(text)
+    return text
+
+
+def comparison(known: Target, measured: Target) -> list[str]:
+    """Return a line per rate: its name, the value until now, the one measured."""
+    rows = [
+        (name, getattr(known, name), getattr(measured, name))
+        for name in ("launch", "bandwidth", "issue", "half_flops")
+    ]
+    rows += [
+        (f"{family}.{access}", known.rates[family][access], rate)
+        for family, of in measured.rates.items()
+        for access, rate in of.items()
+    ]
+    return [f"{name:<32} {old:>10.4g} {new:>10.4g}" for name, old, new in rows]
