@@ -13,9 +13,10 @@ import pytest
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
-from fusec.ir.evaluate import evaluate
+from fusec.ir import sweeps
+from fusec.ir.evaluate import evaluate, find_values
 from fusec.ir.graph import Fusion
-from fusec.ir.stream import evaluate_with_bounds
+from fusec.ir.stream import Stream, evaluate_with_bounds
 from fusec.ops import philox
 from fusec.ops.build import GraphBuilder
 from fusec.run.headers import device_headers
@@ -105,6 +106,39 @@ def test_prefixes_agree_whatever_the_count() -> None:
     whole = philox.normals(3, 4, 4 * philox.BLOCKS + 9, double=False)
     for count in (1, 2, 7, 4 * philox.BLOCKS + 1):
         np.testing.assert_array_equal(philox.normals(3, 4, count, double=False), whole[:count])
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_numbers_may_be_drawn_from_anywhere(double: bool) -> None:
+    for draw in (philox.uniforms, philox.normals):
+        whole = draw(3, 4, 50, double=double)
+        for first, count in ((0, 50), (1, 8), (7, 1), (13, 30), (48, 2), (5, 0)):
+            part = draw(3, 4, count, first=first, double=double)
+            np.testing.assert_array_equal(part, whole[first : first + count])
+
+
+@pytest.mark.parametrize("outer", [1, 3])
+def test_random_numbers_are_evaluated_in_blocks(
+    outer: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    builder = GraphBuilder()
+    shape = [outer, builder.declare_dim("N", 50), 7]
+    x = builder.input("x", dtypes.find("f32"), shape)
+    for name in ("uniform", "normal"):
+        builder.output(builder.apply("mul", builder.apply(name, 1.0, 2.0, shape), x))
+    fusion = builder.finish()
+    inputs = {"x": np.ones((outer, 50, 7), np.float32)}
+    whole = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+    monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 100)
+    stream = Stream(fusion, inputs, fusion.hints, find_values(fusion, None))
+    assert stream.plan.band is not None
+    assert {n.op.name for n in stream.plan.band.unbound} == {"uniform", "normal"}
+    assert stream.plan.step < 50
+    blocks = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    for name, expected in whole.items():
+        np.testing.assert_array_equal(blocks[name].value, expected.value)
+        np.testing.assert_array_equal(blocks[name].bound, expected.bound)
 
 
 def drawn(dtype: str = "f32", **keys: Any) -> tuple[GraphBuilder, Fusion]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
@@ -31,11 +32,15 @@ STRETCHED = {
     "reshape": "new_shape",
     "full": "shape",
     "slice": "end_indices",
+    "uniform": "shape",
+    "normal": "shape",
 }
 """Operations with an attribute that holds the extents of the result."""
 
 UNBOUND = frozenset({"expand", "broadcast_in_dim", "full"})
 """Operations that can make a block of a result axis that no operand has."""
+DRAWN_RUNS = 256
+"""Runs of neighbouring elements up to which a block of random numbers is drawn run by run."""
 
 
 def _elementwise(
@@ -305,7 +310,8 @@ def _band(
         ]
         results = [axes.get(v) for v in node.outputs]
         if not inside:
-            if results[0] is not None and node.op.name in UNBOUND:
+            axis = results[0]
+            if axis is not None and _makes_blocks(node, shape[node.output][:axis]):
                 unbound.add(node)
             continue
         same = {(i, a): r for i, a, r in links.same}
@@ -314,3 +320,10 @@ def _band(
         elif any(pair not in same or same[pair] != results[0] for pair in inside):
             return None
     return Band(axes, sizes.pop(), frozenset(summing), frozenset(unbound))
+
+
+def _makes_blocks(node: Node, before: tuple[int, ...]) -> bool:
+    """Return whether a node makes a block of a result axis that no operand has."""
+    if node.op.family == "random":
+        return prod(before) <= DRAWN_RUNS
+    return node.op.name in UNBOUND

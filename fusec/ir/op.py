@@ -36,6 +36,22 @@ class Param:
         return self.kind in ("operand", "operands", "optional")
 
 
+class Part(tuple[int, ...]):
+    """The extents of a block of a tensor: [low, low + extent) of `whole` along one axis."""
+
+    axis: int
+    low: int
+    whole: int
+
+    def __new__(cls, shape: Iterable[int], axis: int, low: int, high: int) -> Part:
+        """Return the block of `shape` from `low` to before `high` along `axis`."""
+        extents = list(shape)
+        whole, extents[axis] = extents[axis], high - low
+        part = super().__new__(cls, extents)
+        part.axis, part.low, part.whole = axis, low, whole
+        return part
+
+
 @dataclass(frozen=True)
 class Cost:
     """Work per element: ordinary arithmetic instructions and special-function calls."""
@@ -64,7 +80,8 @@ class OpDef:
     results: names of the results, one for most operations.
     reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
         the attributes by keyword with sizes as ints; a tuple for several results. Operands come in
-        the types of `compute`, floats in f64; rounding to the result's type is the caller's.
+        the types of `compute`, floats in f64; rounding to the result's type is the caller's. Where
+        a block of the result is wanted, the attribute with its extents is a Part.
     infer: the types of the results from operands and attributes; raises FusecError on bad shapes.
     compute: the types that the operands are converted to before the operation, from the operands'
         and the result's type (half types are computed in f32).

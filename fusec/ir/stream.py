@@ -39,6 +39,7 @@ from fusec.ir.evaluate import (
     widen_input,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.op import Part
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
 from fusec.ir.selections import selected
 from fusec.ir.sweeps import choose_plan, streamed
@@ -73,19 +74,17 @@ def _operand(operand: Operand, environment: Environment) -> Bounded:
 
 
 def bounded_results(
-    node: Node, environment: Environment, sizes: Sizes, stretch: Any = None
+    node: Node, environment: Environment, sizes: Sizes, block: tuple[int, int, int] | None = None
 ) -> tuple[Bounded, ...]:
-    """Return the results of a node with bounds; `stretch` is (axis, extent) of a block of it."""
+    """Return the results of a node with bounds; `block` is (axis, low, high) of a part of them."""
     known = [known_scalar(v, sizes) for v in node.outputs]
     if all(k is not None for k in known):
         return tuple(Bounded(k) for k in known if k is not None)
     operands = [_operand(o, environment) for o in node.operands]
     attributes = evaluate_attributes(node.attributes, sizes)
-    if stretch is not None and node.op.name in STRETCHED:
-        axis, extent = stretch
-        shape = list(attributes[STRETCHED[node.op.name]])
-        shape[axis] = extent
-        attributes[STRETCHED[node.op.name]] = tuple(shape)
+    if block is not None and node.op.name in STRETCHED:
+        name = STRETCHED[node.op.name]
+        attributes[name] = Part(attributes[name], *block)
     placed = selected(node, operands, attributes)
     if placed is not None:
         return placed
@@ -222,8 +221,8 @@ class Stream:
         local = _Block(self, low, high)
         kept = [*outputs, *(v for n in sums for v in n.inputs)]
         for node, dead in zip(nodes, last_uses(nodes, kept), strict=True):
-            stretch = (band.axes[node.output], high - low) if node.output in band.axes else None
-            results = bounded_results(node, local, self.sizes, stretch)
+            part = (band.axes[node.output], low, high) if node.output in band.axes else None
+            results = bounded_results(node, local, self.sizes, part)
             local.update(zip(node.outputs, results, strict=True))
             for value in dead:
                 local.pop(value, None)

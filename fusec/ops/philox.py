@@ -54,14 +54,14 @@ def blocks(seed: int, offset: int, first: int, count: int) -> Array:
     return np.stack(np.broadcast_arrays(*found), axis=-1).astype(np.uint32)
 
 
-def uniforms(seed: int, offset: int, count: int, *, double: bool) -> Array:
-    """Return the uniform numbers in [0, 1) of elements 0 to count - 1."""
+def uniforms(seed: int, offset: int, count: int, *, first: int = 0, double: bool) -> Array:
+    """Return the uniform numbers in [0, 1) of `count` elements from `first` on."""
     convert = _doubles if double else _singles
-    return _drawn(seed, offset, count, 2 if double else 4, lambda raw: convert(raw, 0))
+    return _drawn(seed, offset, first, count, 2 if double else 4, lambda raw: convert(raw, 0))
 
 
-def normals(seed: int, offset: int, count: int, *, double: bool) -> Array:
-    """Return the normal numbers of elements 0 to count - 1."""
+def normals(seed: int, offset: int, count: int, *, first: int = 0, double: bool) -> Array:
+    """Return the normal numbers of `count` elements from `first` on."""
 
     def convert(raw: Array) -> Array:
         if double:
@@ -73,18 +73,19 @@ def normals(seed: int, offset: int, count: int, *, double: bool) -> Array:
         cosine, sine = _turn(b)
         return np.stack([radius * cosine, radius * sine], axis=-1)
 
-    return _drawn(seed, offset, count, 2 if double else 4, convert)
+    return _drawn(seed, offset, first, count, 2 if double else 4, convert)
 
 
 def _drawn(
-    seed: int, offset: int, count: int, per: int, convert: Callable[[Array], Array]
+    seed: int, offset: int, first: int, count: int, per: int, convert: Callable[[Array], Array]
 ) -> Array:
     """Return `count` numbers, `per` from each block, piece by piece and in parallel."""
-    result = np.empty(-(-count // per) * per)
+    start, skipped = divmod(first, per)
+    result = np.empty(-(-(skipped + count) // per) * per)
 
     def fill(low: int) -> None:
         part = result[low * per : (low + BLOCKS) * per]
-        part[:] = convert(blocks(seed, offset, low, len(part) // per)).ravel()
+        part[:] = convert(blocks(seed, offset, start + low, len(part) // per)).ravel()
 
     pieces = range(0, len(result) // per, BLOCKS)
     if len(pieces) < 2:
@@ -95,7 +96,7 @@ def _drawn(
 
         with ThreadPoolExecutor(min(len(pieces), os.cpu_count() or 1)) as pool:
             list(pool.map(fill, pieces))
-    return result[:count]
+    return result[skipped : skipped + count]
 
 
 def _singles(raw: Array, steps: int) -> Array:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, I64, U64, DType
 from fusec.ir.graph import Const, Operand, Type
-from fusec.ir.op import Cost, Infer
+from fusec.ir.op import Cost, Infer, Part
 from fusec.ops import philox
 from fusec.ops.declare import Array, Shape, composite, operation
 from fusec.ops.dtypes import dtype_of
@@ -71,9 +71,17 @@ def _drawn(name: str) -> Infer:
 
 
 def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType | None) -> Array:
-    count = math.prod(shape)
-    flat = draw(int(seed), int(offset), count, double=dtype == F64)
-    return np.reshape(flat, tuple(shape))
+    """Return the numbers of a tensor or of a Part of it, whose elements lie in runs."""
+    first, count, step, runs = 0, math.prod(shape), 0, 1
+    if isinstance(shape, Part):
+        inner, runs = math.prod(shape[shape.axis + 1 :]), math.prod(shape[: shape.axis])
+        first, count, step = shape.low * inner, shape[shape.axis] * inner, shape.whole * inner
+    flat = [
+        draw(int(seed), int(offset), count, first=first + k * step, double=dtype == F64)
+        for k in range(runs)
+    ]
+    joined = flat[0] if runs == 1 else np.concatenate(flat or [np.empty(0)])
+    return np.reshape(joined, tuple(shape))
 
 
 _CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
