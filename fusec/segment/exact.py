@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from time import monotonic
 
 from fusec.ir.graph import Fusion
+from fusec.segment.canonical import canonical
+from fusec.segment.exact_prices import Prices
+from fusec.segment.exact_space import Space
+from fusec.segment.exact_states import States
 from fusec.segment.floor import floor_bytes
 from fusec.segment.protocol import Scheduler
 from fusec.segment.search import segment
+from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target
 
 
@@ -37,9 +43,49 @@ def bound(
     fusion: Fusion, schedulers: Sequence[Scheduler], target: Target, *, seconds: float = 60.0
 ) -> Bound:
     """Return the least traffic of any segmentation of an optimised fusion, within a time limit."""
+    end = monotonic() + seconds
     found = segment(fusion, schedulers, target)
-    floor = floor_bytes(found.fusion)
-    segments = tuple(tuple(n.output.name for n in s.nodes) for s in found.segments)
-    lower = min(floor, found.bytes)
-    gap = 1 - lower / found.bytes if found.bytes else 0.0
-    return Bound(found.bytes, floor, gap == 0, lower, gap, segments, "floor", 0)
+    work = canonical(found.fusion)
+    floor = floor_bytes(work)
+    known = _Known(found.bytes, min(floor, found.bytes), _names(found), "floor", 0)
+    space = Space(work)
+    if known.lower < known.bytes:
+        known = _by_states(known, space, schedulers, target, end)
+    gap = 1 - known.lower / known.bytes if known.bytes else 0.0
+    proven = known.lower == known.bytes
+    return Bound(
+        known.bytes, floor, proven, known.lower, gap, known.segments, known.method, known.nodes
+    )
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The best segmentation so far and the best lower bound, with what proved it."""
+
+    bytes: int
+    lower: int
+    segments: tuple[tuple[str, ...], ...]
+    method: str
+    nodes: int
+
+
+def _names(found: SegmentedFusion) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(n.output.name for n in s.nodes) for s in found.segments)
+
+
+def _by_states(
+    known: _Known, space: Space, schedulers: Sequence[Scheduler], target: Target, end: float
+) -> _Known:
+    """Return what is known after a search through all segmentations, as far as time allows."""
+    prices = Prices(space, schedulers, target)
+    states = States(space, prices, known.bytes, end - monotonic())
+    found = states.run()
+    if states.undercut:
+        return known
+    lower = max(known.lower, found.lower)
+    if found.bytes is None:
+        return replace(known, lower=lower, method="states", nodes=found.states)
+    segments = tuple(
+        tuple(n.output.name for n in space.part(s.nodes, s.results).nodes) for s in found.steps
+    )
+    return _Known(found.bytes, lower, segments, "states", found.states)

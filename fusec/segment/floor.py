@@ -159,8 +159,11 @@ class Floor:
             return Need(0)
         if user.op.family in ("movement", "pointwise") and len(user.outputs) == 1:
             return self._moved(user, value, most)
-        complete = any(n.count == self.size(v) for n, v in zip(needs, user.outputs, strict=True))
-        return self.whole(value) if complete else Need(1)
+        if user.op.family in ("reduction", "contraction", "scan", "sort"):
+            # An element of the operand reaches as many results as any other.
+            parts = ((n.count, self.size(v)) for n, v in zip(needs, user.outputs, strict=True))
+            return Need(max(self.size(value) * c // max(1, total) for c, total in parts))
+        return Need(1)
 
     def _moved(self, user: Node, value: Value, need: Need) -> Need:
         shape, target = self.shape(value), self.shape(user.output)
@@ -169,8 +172,10 @@ class Floor:
             exact = frozenset(b for b in boxes if b is not None)
             return Need(union(exact), exact)
         missing = prod(target) - need.count
-        if user.op.name in ("cat", "pad"):
-            return Need(max(0, prod(shape) - missing - _cropped(user, shape, self.fusion)))
+        if user.op.name == "cat":
+            return Need(max(0, prod(shape) - missing))
+        if user.op.name == "pad":
+            return Need(max(0, prod(_kept(user, shape, target)) - missing))
         if user.op.name == "slice":
             return Need(need.count)
         if missing == 0:
@@ -184,12 +189,15 @@ def _table(user: Node) -> object:
     return user.operands[1 if user.op.name == "embedding_fwd" else 0]
 
 
-def _cropped(user: Node, shape: tuple[int, ...], fusion: Fusion) -> int:
-    """Return how many elements a pad with negative widths may leave out at most."""
-    if user.op.name == "cat":
-        return 0
-    grown = tuple(e.evaluate(fusion.hints) for e in user.output.shape)
-    return prod(shape) if any(g < s for g, s in zip(grown, shape, strict=True)) else 0
+def _kept(user: Node, shape: tuple[int, ...], target: tuple[int, ...]) -> Iterable[int]:
+    """Return how much of each dim a pad leaves, where widths are negative."""
+    widths = user.attributes["pad_widths"]
+    for axis, (extent, padded) in enumerate(zip(shape, target, strict=True)):
+        given = widths[2 * axis : 2 * axis + 2]
+        if all(w.is_const for w in given):
+            yield max(0, extent + sum(min(0, int(w.value)) for w in given))
+        else:
+            yield extent if padded >= extent else 0
 
 
 def _moved(user: Node, box: Box, shape: tuple[int, ...]) -> Box | None:

@@ -1,0 +1,228 @@
+"""What an exact search knows of a fusion: nodes and values as bits, and their least costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+
+from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.segment.cheap import find_copied, is_tissue
+from fusec.segment.floor import Floor
+from fusec.segment.segmented import extract
+from fusec.segment.views import VIEW_OPS
+
+THOROUGH = 12
+"""Nodes up to which every value may lie in memory between segments; beyond, the useful ones."""
+
+
+def bits(mask: int) -> Iterator[int]:
+    """Yield the numbers of the bits that are set, lowest first."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
+
+
+class Space:
+    """Nodes with a tensor result, in order; scalars are computed wherever they are needed.
+
+    Values that may lie in memory between segments are `storable`: in small fusions all; in larger
+    ones not what is cheap to compute again, and of elementwise chains only the end that is smaller.
+    """
+
+    def __init__(self, fusion: Fusion, thorough: bool | None = None) -> None:
+        """Take a fusion as the search divides it: in canonical order, hazards settled."""
+        self.fusion = fusion
+        self.nodes = tuple(n for n in fusion.nodes if not all(v.is_scalar for v in n.outputs))
+        self.number = {n: k for k, n in enumerate(self.nodes)}
+        inputs = tuple(i.value for i in fusion.inputs if not i.value.is_scalar)
+        made = tuple(v for n in self.nodes for v in n.outputs)
+        self.inputs = inputs
+        self.values = (*made, *inputs)
+        self.id = {v: k for k, v in enumerate(self.values)}
+        self.made = (1 << len(made)) - 1
+        self.maker = tuple(self.number[fusion.producer[v]] for v in made)
+        self.results = tuple(self._mask(n.outputs) for n in self.nodes)
+        self.reads = tuple(self._mask(self._tensors(n)) for n in self.nodes)
+        self.thorough = len(self.nodes) <= THOROUGH if thorough is None else thorough
+        self.floor = Floor(fusion)
+
+    def _mask(self, values: Iterable[Value]) -> int:
+        mask = 0
+        for value in values:
+            if not value.is_scalar:
+                mask |= 1 << self.id[value]
+        return mask
+
+    def _tensors(self, node: Node) -> Iterable[Value]:
+        """Yield the tensors that a node reads, also those behind its scalars."""
+        for value in node.inputs:
+            maker = self.fusion.producer.get(value)
+            if not value.is_scalar:
+                yield value
+            elif maker is not None and maker.op.name != "size":
+                yield from self._tensors(maker)
+
+    @cached_property
+    def outputs(self) -> int:
+        """Return the outputs that some segment has to put out: none that an input is or shows."""
+        written = {o.alias for o in self.fusion.outputs if o.alias is not None}
+        first = {v for v in self.inputs if v.name not in written}
+        first |= {o.value for o in self.fusion.outputs if o.alias is None}
+        found = 0
+        for output in self.fusion.outputs:
+            chain = self.floor.bases.get(output.value, ())
+            free = output.stride_order is None and any(b in first for b in chain)
+            if not free and self.floor.size(output.value):
+                found |= 1 << self.id[output.value]
+        return found & self.made
+
+    @cached_property
+    def once(self) -> int:
+        """Return the nodes that must not be computed twice."""
+        return sum(1 << k for k, n in enumerate(self.nodes) if not is_tissue(n))
+
+    @cached_property
+    def above(self) -> tuple[int, ...]:
+        """Return the nodes that each value needs, its maker among them."""
+        found: list[int] = []
+        for value, maker in enumerate(self.maker):
+            assert value == len(found)
+            mask = 1 << maker
+            for read in bits(self.reads[maker] & self.made):
+                mask |= found[read]
+            found.append(mask)
+        return tuple(found)
+
+    def needed(self, values: int) -> int:
+        """Return the nodes that some values need."""
+        mask = 0
+        for value in bits(values):
+            mask |= self.above[value]
+        return mask
+
+    @cached_property
+    def storable(self) -> int:
+        """Return the values that may lie in memory between segments."""
+        if self.thorough:
+            return self.made
+        copied = find_copied(self.fusion)
+        keep = self._mask(v for n in self.nodes for v in n.outputs if n not in copied)
+        final = self._mask(o.value for o in self.fusion.outputs)
+        sets = (n for n in self.nodes if n.op.name == "segment_set")
+        fixed = final | self._mask(v for n in sets for v in n.outputs)
+        size = [self.floor.size(v) * v.dtype.size for v in self.values]
+        for node in self.nodes:
+            source = self._only_operand(node)
+            if source is None:
+                continue
+            before, after = self.id[source], self.id[node.output]
+            alone = [u for u in self.fusion.users[source] if u in self.number] == [node]
+            if alone and size[after] <= size[before] and keep >> after & 1:
+                keep &= ~(1 << before) | fixed
+        for node in self.nodes:
+            source = self._only_operand(node)
+            if source is None:
+                continue
+            before, after = self.id[source], self.id[node.output]
+            lies = before >= len(self.maker) or keep >> before & 1
+            if lies and size[after] >= size[before]:
+                keep &= ~(1 << after) | fixed
+        return keep & self.made | fixed
+
+    def _only_operand(self, node: Node) -> Value | None:
+        """Return the tensor that an elementwise node of one tensor reads."""
+        tensors = [v for v in dict.fromkeys(node.inputs) if not v.is_scalar]
+        plain = node.op.family == "pointwise" and len(tensors) == 1 and len(node.outputs) == 1
+        return tensors[0] if plain else None
+
+    @cached_property
+    def boundaries(self) -> Mapping[int, int]:
+        """Return the users that must not stand in a segment with a `segment_set`."""
+        found: dict[int, int] = {}
+        for k, node in enumerate(self.nodes):
+            if node.op.name == "segment_set":
+                users = self.fusion.users.get(node.output, ())
+                found[k] = sum(1 << self.number[u] for u in users if u in self.number)
+        return found
+
+    @cached_property
+    def aliased(self) -> Mapping[int, int]:
+        """Return of each input that is written into, as a value, the output that does it."""
+        by_name = {v.name: self.id[v] for v in self.inputs}
+        return {
+            by_name[o.alias]: 1 << self.id[o.value]
+            for o in self.fusion.outputs
+            if o.alias is not None and o.alias in by_name
+        }
+
+    @cached_property
+    def views(self) -> int:
+        """Return the nodes that may move nothing: a segment of them alone may be free."""
+        return sum(1 << k for k, n in enumerate(self.nodes) if n.op.name in VIEW_OPS)
+
+    @cached_property
+    def roots(self) -> tuple[tuple[int, int], ...]:
+        """Return of each made value what it may be a view of, and the bytes to write for it."""
+        found: list[tuple[int, int]] = []
+        for value in self.values[: len(self.maker)]:
+            least, root = self.floor.size(value) * value.dtype.size, value
+            maker = self.fusion.producer.get(root)
+            while maker is not None and maker.op.name in VIEW_OPS:
+                root = maker.inputs[0]
+                least = min(least, self.floor.size(root) * root.dtype.size)
+                maker = self.fusion.producer.get(root)
+            found.append((self.id[root], least if self.id[root] < len(self.maker) else 0))
+        return tuple(found)
+
+    @cached_property
+    def least(self) -> tuple[int, ...]:
+        """Return the bytes of each value that a kernel reads at least if it reads any of it."""
+        known: dict[Value, int] = {}
+        for value in (*self.inputs, *self.values[: len(self.maker)])[::-1]:
+            known[value] = self._least(value, known)
+        return tuple(known[v] * v.dtype.size for v in self.values)
+
+    def _least(self, value: Value, known: Mapping[Value, int]) -> int:
+        size = self.floor.size(value)
+        entry = self.fusion.input_of.get(value)
+        repeats = 1
+        if entry is not None:
+            hints, shape = self.fusion.hints, self.floor.shape(value)
+            for extent, stride in zip(shape, entry.strides, strict=True):
+                repeats *= 1 if stride.evaluate(hints) else max(1, extent)
+        best = size
+        for user in self.fusion.users.get(value, ()):
+            if user.op.name in ("slice", "permute", "squeeze"):
+                best = min(best, known.get(user.output, 0))
+            elif user.op.name == "broadcast":
+                after = self.floor.size(user.output)
+                best = min(best, known.get(user.output, 0) * size // max(1, after))
+            elif user.op.family == "indexing":
+                best = min(best, self.floor.size(user.output))
+        return best // repeats
+
+    @cached_property
+    def wanted(self) -> tuple[Mapping[int, int], ...]:
+        """Return the bytes of each input that have to be read for each made value."""
+        found: list[Mapping[int, int]] = []
+        for value in range(len(self.maker)):
+            floor = Floor(self.fusion.with_nodes(self.fusion.nodes, [Output(self.values[value])]))
+            entries = (i for i in self.fusion.inputs if not i.value.is_scalar)
+            needs = {self.id[i.value]: floor.input_bytes(i) for i in entries}
+            found.append({k: n for k, n in needs.items() if n})
+        return tuple(found)
+
+    def part(self, nodes: int, results: int) -> Fusion:
+        """Return some nodes, with the scalars that they need, as a fusion of its own."""
+        chosen = [self.nodes[k] for k in bits(nodes)]
+        members = set(chosen)
+        stack = list(chosen)
+        while stack:
+            for value in stack.pop().inputs:
+                maker = self.fusion.producer.get(value)
+                if maker is not None and value.is_scalar and maker not in members:
+                    members.add(maker)
+                    stack.append(maker)
+        final = frozenset(self.values[k] for k in bits(results))
+        return extract(self.fusion, members, self.fusion.name, final)

@@ -1,0 +1,235 @@
+"""Best-first search over what is still to be computed, from the outputs back to the inputs.
+
+Segments are chosen from the last to the first. A state holds the values that chosen segments read
+and the outputs that none has put out yet: both must come from segments still to be chosen. It says
+all that counts, since what may be computed again needs no record, and what may not is needed by
+some value of the state or has been computed. A segment is a set of nodes that all lead to its
+results; it ends at inputs and at values that then join the state. States are taken in the order of
+what they have cost plus what they cost at least, so the first one that needs nothing is the best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from time import monotonic
+
+from fusec.segment.exact_prices import Prices
+from fusec.segment.exact_space import Space, bits
+
+State = tuple[int, int]
+"""Values that chosen segments read; outputs that none has put out."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A segment: the nodes that it computes, the results that it stores, what it reads."""
+
+    nodes: int
+    results: int
+    reads: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The least bytes; None with steps: nothing under the limit. `lower` holds also unfinished."""
+
+    bytes: int | None
+    lower: int
+    steps: tuple[Step, ...]
+    complete: bool
+    states: int
+
+
+class Late(Exception):
+    """The time is over."""
+
+
+class States:
+    """The search for one fusion; `limit` is what is known to be possible."""
+
+    def __init__(self, space: Space, prices: Prices, limit: int, seconds: float) -> None:
+        """Look for less than `limit` bytes for at most so many seconds."""
+        self.space, self.prices, self.limit = space, prices, limit
+        self.end = monotonic() + seconds
+        self.undercut = False
+        self._rests: dict[int, int] = {}
+        self._writes: dict[int, int] = {}
+
+    def run(self) -> Found:
+        """Return the best sequence of segments that costs less than the limit."""
+        start: State = (0, self.space.outputs)
+        first = self.rest(start[1])
+        # A node of the queue: bound, order, cost so far, state, the step that led here and from
+        # where; a step is asked for its price only when it is the most promising.
+        queue: list[tuple[int, int, int, State, Step | None, State | None]] = []
+        heappush(queue, (first, 0, 0, start, None, None))
+        best: dict[State, int] = {}
+        came: dict[State, tuple[State, Step]] = {}
+        taken, count, lower = 0, 0, first
+        while queue:
+            least, _, cost, state, step, source = heappop(queue)
+            lower = max(lower, least)
+            if lower >= self.limit:
+                break
+            if monotonic() > self.end:
+                return Found(None, lower, (), False, taken)
+            if step is not None:
+                assert source is not None
+                price = self.prices.of(step.nodes, step.results, step.results & source[0])
+                if price is None or best.get(state, self.limit) <= cost + price:
+                    continue
+                exact = cost + price + self.rest(state[0] | state[1])
+                self.undercut |= exact < least
+                best[state] = cost + price
+                came[state] = (source, step)
+                if exact < self.limit:
+                    count += 1
+                    heappush(queue, (exact, -count, cost + price, state, None, None))
+                continue
+            if best.get(state, cost) < cost:
+                continue
+            if not state[0] | state[1]:
+                return Found(cost, cost, self._way(came, start, state), True, taken)
+            taken += 1
+            try:
+                for each in self.steps(state, cost):
+                    after = (
+                        state[0] & ~each.results | each.reads & self.space.made,
+                        state[1] & ~each.results,
+                    )
+                    bound = cost + self.bound(state, each)
+                    if bound < self.limit and best.get(after, self.limit) > cost:
+                        count += 1
+                        heappush(queue, (max(bound, least), -count, cost, after, each, state))
+            except Late:
+                return Found(None, lower, (), False, taken)
+        return Found(None, self.limit, (), True, taken)
+
+    def _way(
+        self, came: dict[State, tuple[State, Step]], start: State, state: State
+    ) -> tuple[Step, ...]:
+        steps: list[Step] = []
+        while state != start:
+            state, step = came[state]
+            steps.append(step)
+        return tuple(steps)
+
+    def rest(self, values: int) -> int:
+        """Return the bytes that it takes at least to have some values in memory."""
+        if values not in self._rests:
+            needs: dict[int, int] = {}
+            for value in bits(values):
+                for source, count in self.space.wanted[value].items():
+                    needs[source] = max(needs.get(source, 0), count)
+            self._rests[values] = sum(needs.values())
+        return self._rests[values] + self.writes(values)
+
+    def writes(self, values: int) -> int:
+        """Return the bytes that are written at least to have some values in memory."""
+        if values not in self._writes:
+            roots: dict[int, int] = {}
+            for value in bits(values):
+                root, count = self.space.roots[value]
+                roots[root] = max(roots.get(root, 0), count)
+            self._writes[values] = sum(roots.values())
+        return self._writes[values]
+
+    def bound(self, state: State, step: Step) -> int:
+        """Return the least cost of a step and of all before it."""
+        after = (state[0] | state[1]) & ~step.results | step.reads & self.space.made
+        reads = (
+            self._rests[after] if after in self._rests else self.rest(after) - self.writes(after)
+        )
+        return reads + self.writes(after | step.results) + self._reading(step.nodes, step.reads)
+
+    def _reading(self, nodes: int, reads: int) -> int:
+        if not nodes & ~self.space.views:
+            return 0
+        return sum(self.space.least[v] for v in bits(reads))
+
+    def steps(self, state: State, cost: int) -> Iterator[Step]:
+        """Yield every segment that may be the last one before those already chosen."""
+        todo = state[0] | state[1]
+        yield from self._grown(state, cost, len(self.space.nodes) - 1, 0, 0, 0, todo)
+
+    def _grown(
+        self, state: State, cost: int, node: int, nodes: int, results: int, reads: int, todo: int
+    ) -> Iterator[Step]:
+        """Decide for each node, from the last: computed here, or its results read or left alone.
+
+        todo: the values of the state that this segment does not put out so far.
+        """
+        space = self.space
+        if monotonic() > self.end:
+            raise Late
+        inside = 0
+        for k in bits(nodes):
+            inside |= space.reads[k]
+        while node >= 0:
+            made = space.results[node]
+            offered, used = made & (state[0] | state[1]), made & inside
+            if offered or used:
+                break
+            node -= 1
+        if node < 0:
+            step = Step(nodes, results, reads | inside & ~space.made)
+            if results and self._allowed(state, step):
+                yield step
+            return
+        offered, used = space.results[node] & (state[0] | state[1]), space.results[node] & inside
+        # Without it: what it makes is read, or made by an earlier segment.
+        if not used & ~space.storable:
+            after = reads | used
+            if self._promising(state, cost, nodes, results, after | inside, todo | used):
+                yield from self._grown(state, cost, node - 1, nodes, results, after, todo | used)
+        with_it = nodes | 1 << node
+        if space.boundaries.get(node, 0) & nodes:
+            return
+        if space.once >> node & 1 and space.needed(todo & ~offered) >> node & 1:
+            return
+        for put in _subsets(offered):
+            if not put and not used:
+                continue
+            left = todo & ~put
+            if space.once >> node & 1 and left & offered:
+                continue
+            if self._promising(state, cost, with_it, results | put, reads | inside, left):
+                yield from self._grown(state, cost, node - 1, with_it, results | put, reads, left)
+
+    def _promising(
+        self, state: State, cost: int, nodes: int, results: int, reads: int, todo: int
+    ) -> bool:
+        """Return whether a segment in the making may still lead to less than the limit.
+
+        reads: what it reads so far; what it may still compute itself does not count.
+        """
+        reads &= todo | ~self.space.made
+        after = todo & ~(state[0] | state[1])
+        known = (
+            self._rests[after] if after in self._rests else self.rest(after) - self.writes(after)
+        )
+        written = self.writes(todo | results)
+        return cost + known + written + self._reading(nodes, reads) < self.limit
+
+    def _allowed(self, state: State, step: Step) -> bool:
+        """Return whether the rest can still be computed in an earlier segment."""
+        space = self.space
+        after = (state[0] | state[1]) & ~step.results | step.reads & space.made
+        if space.needed(after) & step.nodes & space.once:
+            return False
+        for source, output in space.aliased.items():
+            if step.reads >> source & 1 and state[1] & output & ~step.results:
+                return False
+        return True
+
+
+def _subsets(mask: int) -> Iterator[int]:
+    """Yield all subsets of a mask, the whole first."""
+    part = mask
+    while True:
+        yield part
+        if not part:
+            return
+        part = (part - 1) & mask
