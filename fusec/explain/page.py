@@ -1,28 +1,71 @@
-"""A segmentation as one page that needs nothing else."""
+"""A segmentation as one page that needs nothing else: the graph, the CUDA text, the reasons."""
 
 from __future__ import annotations
 
-import html
 import os
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
+from fusec.explain import text, units
+from fusec.explain.drawing import HUES, Drawing, draw
+from fusec.explain.highlight import highlighted
 from fusec.explain.record import Explained
-from fusec.explain.text import explanation
+from fusec.segment.query import Crossing, Segmentation, SegmentFacts, Taken
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The CUDA text of a kernel, marked up."""
+
+    name: str
+    lines: int
+    text: Markup
+
+
+@dataclass(frozen=True)
+class Detail:
+    """What the page shows of a segment beside the graph."""
+
+    facts: SegmentFacts
+    anchor: str
+    hue: int
+    kernels: tuple[Kernel, ...]
+    read: tuple[Crossing, ...]
+    passed: tuple[Crossing, ...]
+    decisions: tuple[Taken, ...]
+
+
+@dataclass(frozen=True)
+class View:
+    """What the template shows of one fusion for one target."""
+
+    record: Segmentation
+    anchor: str
+    drawing: Drawing | None
+    details: tuple[Detail, ...]
+    apart: tuple[Taken, ...]
+    saved: tuple[Taken, ...]
+    others: tuple[Taken, ...]
 
 
 def write_page(path: str, found: Sequence[Explained]) -> None:
     """Write the page aside and rename it; FusecError where it cannot be written."""
-    text = page(found)
+    content = page(found)
     target, aside = Path(path), None
     try:
         if target.is_dir():
             raise FusecError(f"`{path}` is a directory", help="e.g. --html explain.html")
         handle, aside = tempfile.mkstemp(prefix=f".{target.name[:80]}.", dir=target.parent)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+            file.write(content)
         os.chmod(aside, 0o644)
         os.replace(aside, target)
     except OSError as error:
@@ -32,6 +75,59 @@ def write_page(path: str, found: Sequence[Explained]) -> None:
 
 
 def page(found: Sequence[Explained]) -> str:
-    """Return the page."""
-    texts = (html.escape(explanation(f.record)) for f in found)
-    return "<!doctype html><meta charset=utf-8><pre>" + "\n".join(texts) + "</pre>\n"
+    """Return the page; every name and text in it is escaped."""
+    views = [_view(f, f"f{number}") for number, f in enumerate(found)]
+    names = ", ".join(dict.fromkeys(f.record.fusion for f in found))
+    template = _environment().get_template("page.html.j2")
+    return template.render(views=views, title=names, hues=HUES, text=text, units=units)
+
+
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("fusec.explain", "."),
+        undefined=StrictUndefined,
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _view(explained: Explained, anchor: str) -> View:
+    record = explained.record
+    details = tuple(
+        _detail(explained, segment, f"{anchor}-{segment.name}") for segment in record.segments
+    )
+    rest = [d for d in record.decisions if d.action != "boundary"]
+    return View(
+        record,
+        anchor,
+        draw(record),
+        details,
+        tuple(d for d in record.decisions if d.action == "boundary"),
+        tuple(d for d in rest if d.action in text.SAVING),
+        tuple(d for d in rest if d.action not in text.SAVING),
+    )
+
+
+def _detail(explained: Explained, segment: SegmentFacts, anchor: str) -> Detail:
+    from fusec.codegen.dispatch import plan_sources
+
+    record = explained.record
+    sources = plan_sources(explained.plans[segment.id])
+    kernels = (Kernel(s.name, s.text.count("\n"), highlighted(s.text)) for s in sources)
+    return Detail(
+        segment,
+        anchor,
+        segment.id % HUES,
+        tuple(kernels),
+        tuple(c for c in record.crossing if segment.id in c.consumers),
+        tuple(c for c in record.crossing if segment.id == c.producer),
+        tuple(d for d in record.decisions if _concerns(d, segment)),
+    )
+
+
+def _concerns(decision: Taken, segment: SegmentFacts) -> bool:
+    """Return whether a decision is about a segment, or about values that it puts out."""
+    return segment.name in decision.subject or bool({*decision.subject} & {*segment.outputs})

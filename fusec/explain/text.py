@@ -79,14 +79,21 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     yield from _row("moves", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
     yield from _row("time", time_of(segment))
     if segment.kernels:
-        yield from _row(
-            "kernels", f"{segment.kernels}, {count(segment.ctas, 'block')}, "
-            f"{segment.live_registers} live registers, {100 * segment.efficiency:.0f} % of the "
-            "bandwidth"
-        )  # fmt: skip
+        yield from _row("kernels", launches(segment))
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
-    yield from _rows(
-        "refused", alike(((r.scheduler, f"{r.reason} ({r.rule})")) for r in segment.refusals)
+    yield from _rows("refused", refused(segment))
+
+
+def refused(segment: SegmentFacts) -> list[str]:
+    """Return why each other scheduler does not take the segment."""
+    return alike((r.scheduler, f"{r.reason} ({r.rule})") for r in segment.refusals)
+
+
+def launches(segment: SegmentFacts) -> str:
+    """Return how many kernels a segment has, and how they use the GPU."""
+    return (
+        f"{segment.kernels}, {count(segment.ctas, 'block')}, {segment.live_registers} live "
+        f"registers, {100 * segment.efficiency:.0f} % of the bandwidth"
     )
 
 
@@ -107,7 +114,7 @@ def computes(segment: SegmentFacts) -> str:
     """Return what a segment makes from what, and by which operations."""
     kinds = Counter(n.op for n in segment.nodes)
     by = ", ".join(f"{n} {op}" if n > 1 else op for op, n in kinds.most_common(NAMES))
-    rest = f" and {len(kinds) - NAMES} other kinds" if len(kinds) > NAMES else ""
+    rest = f" and {count(len(kinds) - NAMES, 'other kind')}" if len(kinds) > NAMES else ""
     given = f" from {names(segment.inputs)}" if segment.inputs else ""
     return f"{names(segment.outputs)}{given} by {by}{rest}"
 

@@ -1,0 +1,243 @@
+"""A segmentation as boxes and lines: segments with their operations, tensors between them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from fusec.explain.layout import Layout, Point, arrange
+from fusec.explain.text import count, crossing_text
+from fusec.explain.units import bytes_text, time_text
+from fusec.segment.query import Operation, Segmentation, SegmentFacts
+
+HUES = 8
+"""Colours of segments; beyond that they repeat, and the numbers tell segments apart."""
+LETTER = 6.7
+"""Width of a letter of the drawing's font, in pixels."""
+LONGEST = 22
+"""The most letters of a name in a box."""
+MOST_NODES = 160
+"""Segments with more operations show how many of each kind they have."""
+MOST_SEGMENTS = 250
+PAD = 14.0
+HEAD = 44.0
+ROW = 34.0
+PORT = 16.0
+"""Between the ends of lines at one side of a segment."""
+
+
+@dataclass(frozen=True)
+class Box:
+    """A rectangle with its lines of text; `title` is the whole text of what is shortened."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+    lines: tuple[str, ...]
+    title: str
+    hue: int
+
+    @property
+    def middle(self) -> float:
+        """Return the place of centred text."""
+        return self.x + self.width / 2
+
+
+@dataclass(frozen=True)
+class Line:
+    """A way from box to box as an SVG path; `label` stands at its place."""
+
+    path: str
+    kind: str
+    title: str
+    hue: int
+    label: str = ""
+    place: Point | None = None
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A segment: its frame, and what is inside of it."""
+
+    id: int
+    frame: Box
+    boxes: tuple[Box, ...]
+    lines: tuple[Line, ...]
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The whole picture in pixels."""
+
+    segments: tuple[Drawn, ...]
+    lines: tuple[Line, ...]
+    width: float
+    height: float
+
+
+def draw(record: Segmentation) -> Drawing | None:
+    """Return the picture of a segmentation; None where there is too much to draw."""
+    if len(record.segments) > MOST_SEGMENTS:
+        return None
+    inner = {s.id: _inside(s, record) for s in record.segments}
+    sizes: dict[Hashable, tuple[float, float]] = {k: _frame_size(d) for k, d in inner.items()}
+    between: dict[tuple[int, int], list[str]] = {}
+    moved = Counter[tuple[int, int]]()
+    for tensor in record.crossing:
+        for consumer in tensor.consumers:
+            pair = (tensor.producer, consumer)
+            between.setdefault(pair, []).append(crossing_text(tensor))
+            moved[pair] += tensor.bytes
+    outer = arrange(sizes, between, (40.0, 80.0))
+    drawn = tuple(
+        _moved(inner[s.id], _corner(outer.places[s.id], sizes[s.id])) for s in record.segments
+    )
+    lines = _between(outer, between, moved)
+    return Drawing(drawn, lines, outer.width + 2 * PAD, outer.height + 2 * PAD)
+
+
+def _corner(middle: Point, size: tuple[float, float]) -> Point:
+    return Point(middle.x - size[0] / 2 + PAD, middle.y - size[1] / 2 + PAD)
+
+
+def _frame_size(drawn: Drawn) -> tuple[float, float]:
+    return (drawn.frame.width, drawn.frame.height)
+
+
+def _between(
+    outer: Layout,
+    between: Mapping[tuple[int, int], Sequence[str]],
+    moved: Mapping[tuple[int, int], int],
+) -> tuple[Line, ...]:
+    """Return the lines between segments, apart where they leave and enter, each with its label."""
+    ports: dict[tuple[tuple[int, int], int], float] = {}
+    share: dict[tuple[int, int], float] = {}
+    for end, inner in ((0, 1), (1, -2)):
+        sides: dict[int, list[tuple[int, int]]] = {}
+        for pair in between:
+            sides.setdefault(pair[end], []).append(pair)
+        for pairs in sides.values():
+            pairs.sort(key=lambda p: (outer.ways[p][inner].x, p))
+            for number, pair in enumerate(pairs):
+                ports[pair, end] = (number - (len(pairs) - 1) / 2) * PORT
+                share[pair] = (number + 1) / (len(pairs) + 1)
+    lines: list[Line] = []
+    for pair, texts in between.items():
+        way = [Point(p.x + PAD, p.y + PAD) for p in outer.ways[pair]]
+        way[0] = Point(way[0].x + ports[pair, 0], way[0].y)
+        way[-1] = Point(way[-1].x + ports[pair, 1], way[-1].y)
+        what = texts[0].partition(" ")[0] if len(texts) == 1 else count(len(texts), "tensor")
+        label = f"{what} {bytes_text(moved[pair])}"
+        title = f"s{pair[0]} to s{pair[1]}\n" + "\n".join(texts)
+        place = _along(way[-2], way[-1], share[pair])
+        lines.append(Line(_path(way), "cross", title, pair[0] % HUES, label, place))
+    return tuple(lines)
+
+
+def _along(start: Point, end: Point, share: float) -> Point:
+    """Return a place on the last stretch of a way."""
+    bend = share * share * (3 - 2 * share)
+    down = 1.5 * share * (1 - share) + share**3
+    return Point(start.x + (end.x - start.x) * bend, start.y + (end.y - start.y) * down)
+
+
+def _path(way: Sequence[Point]) -> str:
+    """Return a curve that leaves and enters boxes straight down."""
+    parts = [f"M{way[0].x:.1f} {way[0].y:.1f}"]
+    for start, end in pairwise(way):
+        half = (start.y + end.y) / 2
+        parts.append(f"C{start.x:.1f} {half:.1f} {end.x:.1f} {half:.1f} {end.x:.1f} {end.y:.1f}")
+    return "".join(parts)
+
+
+def _moved(drawn: Drawn, by: Point) -> Drawn:
+    """Return a segment at its place; the paths inside are moved by the frame's group."""
+    return replace(drawn, frame=replace(drawn.frame, x=by.x, y=by.y))
+
+
+def _inside(segment: SegmentFacts, record: Segmentation) -> Drawn:
+    hue = segment.id % HUES
+    boxes = _boxes(segment, record)
+    sizes = {key: (b.width, b.height) for key, b in boxes.items()}
+    layout = arrange(sizes, _lines(segment, boxes), (12.0, 20.0))
+    figures = f"{bytes_text(segment.bytes)}, {time_text(segment.seconds)}"
+    title = f"{segment.name} {segment.scheduler}"
+    width = max(layout.width, LETTER * 1.15 * max(len(title), len(figures))) + 2 * PAD
+    left = (width - layout.width) / 2
+    placed = {
+        key: replace(
+            box,
+            x=layout.places[key].x - box.width / 2 + left,
+            y=layout.places[key].y - box.height / 2 + HEAD + PAD,
+        )
+        for key, box in boxes.items()
+    }
+    ways = (
+        (line, [Point(p.x + left, p.y + HEAD + PAD) for p in way])
+        for line, way in layout.ways.items()
+    )
+    lines = tuple(Line(_path(way), "data", _line_title(boxes, line), hue) for line, way in ways)
+    height = layout.height + HEAD + 2 * PAD
+    frame = Box("frame", 0.0, 0.0, width, height, (title, figures), title, hue)
+    return Drawn(segment.id, frame, tuple(placed.values()), lines)
+
+
+def _line_title(boxes: Mapping[Hashable, Box], line: tuple[Hashable, Hashable]) -> str:
+    return f"{boxes[line[0]].lines[0]} to {boxes[line[1]].lines[0]}"
+
+
+def _boxes(segment: SegmentFacts, record: Segmentation) -> dict[Hashable, Box]:
+    """Return the boxes by key: inputs and outputs by name, operations by number."""
+    makers = {c.name: c.producer for c in record.crossing}
+    passed = {c.name for c in record.crossing}
+    again = {r.name for r in record.rematerialised if segment.id in r.segments}
+    boxes: dict[Hashable, Box] = {}
+    for name in segment.inputs:
+        kind, hue = ("given", segment.id) if name not in makers else ("read", makers[name])
+        boxes["in", name] = _box(kind, (name,), f"reads {name}", hue)
+    if len(segment.nodes) > MOST_NODES:
+        boxes["op", 0] = _summary(segment)
+    else:
+        for number, node in enumerate(segment.nodes):
+            kind = "again" if again & set(node.outputs) else "op"
+            text = f"{node.text}{', computed again here' if kind == 'again' else ''}"
+            boxes["op", number] = _box(kind, (node.op, ", ".join(node.outputs)), text, segment.id)
+    for name in segment.outputs:
+        kind = "passed" if name in passed else "result"
+        boxes["out", name] = _box(kind, (name,), f"writes {name}", segment.id)
+    return boxes
+
+
+def _summary(segment: SegmentFacts) -> Box:
+    kinds = Counter(n.op for n in segment.nodes).most_common()
+    lines = [f"{n} {op}" for op, n in kinds[:12]]
+    rest = sum(n for _, n in kinds[12:])
+    box = _box("op", (*lines, *([f"{rest} others"] if rest else [])), "", segment.id)
+    return replace(box, height=16.0 * len(box.lines) + 10)
+
+
+def _box(kind: str, lines: Sequence[str], title: str, hue: int) -> Box:
+    short = tuple(t if len(t) <= LONGEST else t[: LONGEST - 1] + "…" for t in lines)
+    width = LETTER * max(map(len, short)) + 14
+    height = ROW if len(short) > 1 else 22.0
+    return Box(kind, 0.0, 0.0, width, height, short, title or "\n".join(lines), hue % HUES)
+
+
+def _lines(segment: SegmentFacts, boxes: Mapping[Hashable, Box]) -> list[tuple[Hashable, Hashable]]:
+    collapsed = len(segment.nodes) > MOST_NODES
+    source: dict[str, Hashable] = {name: ("in", name) for name in segment.inputs}
+    found: list[tuple[Hashable, Hashable]] = []
+    for number, node in enumerate(segment.nodes):
+        own: Hashable = ("op", 0 if collapsed else number)
+        found += [(source[n], own) for n in _given(node, source) if source[n] != own]
+        source.update(dict.fromkeys(node.outputs, own))
+    found += [(source[name], ("out", name)) for name in segment.outputs if name in source]
+    return [line for line in found if line[0] in boxes and line[1] in boxes]
+
+
+def _given(node: Operation, source: Mapping[str, Hashable]) -> list[str]:
+    return [name for name in node.inputs if name in source]

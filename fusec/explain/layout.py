@@ -1,0 +1,190 @@
+"""Where the boxes and lines of a drawing go: layers from top to bottom, few crossings."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+SWEEPS = 6
+
+
+@dataclass(frozen=True)
+class Point:
+    """A place in a drawing, in pixels from its upper left corner."""
+
+    x: float
+    y: float
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The middle of each box, a way for each line, and the size of the whole."""
+
+    places: Mapping[Hashable, Point]
+    ways: Mapping[tuple[Hashable, Hashable], tuple[Point, ...]]
+    width: float
+    height: float
+
+
+@dataclass
+class _Layers:
+    """Boxes in rows; a line over several rows bends at a box without size in each of them."""
+
+    sizes: dict[Hashable, tuple[float, float]]
+    rows: list[list[Hashable]]
+    above: dict[Hashable, list[Hashable]] = field(default_factory=dict[Hashable, list[Hashable]])
+    below: dict[Hashable, list[Hashable]] = field(default_factory=dict[Hashable, list[Hashable]])
+    bends: dict[tuple[Hashable, Hashable], list[Hashable]] = field(
+        default_factory=dict[tuple[Hashable, Hashable], list[Hashable]]
+    )
+
+
+def arrange(
+    sizes: Mapping[Hashable, tuple[float, float]],
+    lines: Iterable[tuple[Hashable, Hashable]],
+    gap: tuple[float, float],
+) -> Layout:
+    """Return the layout of an acyclic graph; `gap` is the space between boxes, across and down."""
+    unique = list(dict.fromkeys(lines))
+    layers = _layered(sizes, unique)
+    _order(layers)
+    xs = _across(layers, gap[0])
+    ys, talls, height = _down(layers, gap[1])
+    left = min((xs[b] - layers.sizes[b][0] / 2 for b in xs), default=0.0)
+    right = max((xs[b] + layers.sizes[b][0] / 2 for b in xs), default=0.0)
+    places = {box: Point(xs[box] - left, ys[box]) for box in xs}
+    ways: dict[tuple[Hashable, Hashable], tuple[Point, ...]] = {}
+    for line in unique:
+        start, end = places[line[0]], places[line[1]]
+        out = Point(start.x, start.y + sizes[line[0]][1] / 2)
+        into = Point(end.x, end.y - sizes[line[1]][1] / 2)
+        bends = (
+            Point(places[b].x, places[b].y + side * talls[b] / 2)
+            for b in layers.bends[line]
+            for side in (-1, 1)
+        )
+        ways[line] = (out, *bends, into)
+    return Layout({b: places[b] for b in sizes}, ways, right - left, height)
+
+
+def _layered(
+    sizes: Mapping[Hashable, tuple[float, float]], lines: Sequence[tuple[Hashable, Hashable]]
+) -> _Layers:
+    """Put each box below all that it follows, and what follows nothing just above its first use."""
+    before: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
+    after: dict[Hashable, list[Hashable]] = {box: [] for box in sizes}
+    for start, end in lines:
+        before[end].append(start)
+        after[start].append(end)
+    row = _depths(before, after)
+    for box in sizes:
+        if not before[box] and after[box]:
+            row[box] = min(row[b] for b in after[box]) - 1
+    layers = _Layers(dict(sizes), [[] for _ in range(max(row.values(), default=-1) + 1)])
+    for box, level in row.items():
+        layers.rows[level].append(box)
+    for start, end in lines:
+        bends: list[Hashable] = [
+            ("bend", start, end, level) for level in range(row[start] + 1, row[end])
+        ]
+        for level, bend in enumerate(bends, row[start] + 1):
+            layers.sizes[bend] = (0.0, 0.0)
+            layers.rows[level].append(bend)
+        layers.bends[start, end] = bends
+        chain = (start, *bends, end)
+        for upper, lower in pairwise(chain):
+            layers.below.setdefault(upper, []).append(lower)
+            layers.above.setdefault(lower, []).append(upper)
+    return layers
+
+
+def _depths(
+    before: Mapping[Hashable, list[Hashable]], after: Mapping[Hashable, list[Hashable]]
+) -> dict[Hashable, int]:
+    waiting = {box: len(sources) for box, sources in before.items()}
+    ready = [box for box, number in waiting.items() if not number]
+    depth = dict.fromkeys(ready, 0)
+    while ready:
+        box = ready.pop()
+        for later in after[box]:
+            depth[later] = max(depth.get(later, 0), depth[box] + 1)
+            waiting[later] -= 1
+            if not waiting[later]:
+                ready.append(later)
+    assert len(depth) == len(before), "a cycle cannot be drawn in layers"
+    return depth
+
+
+def _order(layers: _Layers) -> None:
+    """Sort each row by the mean place of its neighbours, downwards and upwards in turn."""
+    for sweep in range(SWEEPS):
+        downwards = sweep % 2 == 0
+        rows = layers.rows if downwards else layers.rows[::-1]
+        near = layers.above if downwards else layers.below
+        place: dict[Hashable, float] = {}
+        for row in rows:
+            own = {box: k / max(1, len(row)) for k, box in enumerate(row)}
+            wanted = {
+                box: _mean([place[b] for b in near.get(box, ()) if b in place], own[box])
+                for box in row
+            }
+            row.sort(key=wanted.__getitem__)
+            place.update({box: k / max(1, len(row)) for k, box in enumerate(row)})
+
+
+def _mean(numbers: Sequence[float], otherwise: float) -> float:
+    return sum(numbers) / len(numbers) if numbers else otherwise
+
+
+def _across(layers: _Layers, gap: float) -> dict[Hashable, float]:
+    """Return the middles: near those of the neighbours, in the order of the row, never too near."""
+    xs: dict[Hashable, float] = {}
+    for row in layers.rows:
+        xs.update(_spread(layers, row, [0.0] * len(row), gap))
+    for sweep in range(2 * SWEEPS):
+        downwards = sweep % 2 == 0
+        for row in layers.rows if downwards else layers.rows[::-1]:
+            near = layers.above if downwards else layers.below
+            other = layers.below if downwards else layers.above
+            wanted = [
+                _mean([xs[b] for b in near.get(box) or other.get(box) or ()], xs[box])
+                for box in row
+            ]
+            xs.update(_spread(layers, row, wanted, gap))
+    return xs
+
+
+def _spread(
+    layers: _Layers, row: Sequence[Hashable], wanted: Sequence[float], gap: float
+) -> dict[Hashable, float]:
+    """Return the places nearest to the wanted ones, in least squares, with the gaps kept."""
+    offsets, reach = list[float](), 0.0
+    for number, box in enumerate(row):
+        half = layers.sizes[box][0] / 2
+        reach += half + (gap if number else 0.0)
+        offsets.append(reach)
+        reach += half
+    # Boxes that push against each other move as one: their sum and number.
+    blocks: list[list[float]] = []
+    for target, offset in zip(wanted, offsets, strict=True):
+        blocks.append([target - offset, 1.0])
+        while len(blocks) > 1 and blocks[-2][0] / blocks[-2][1] > blocks[-1][0] / blocks[-1][1]:
+            total, number = blocks.pop()
+            blocks[-1][0] += total
+            blocks[-1][1] += number
+    starts = [total / number for total, number in blocks for _ in range(int(number))]
+    return {b: s + o for b, s, o in zip(row, starts, offsets, strict=True)}
+
+
+def _down(
+    layers: _Layers, gap: float
+) -> tuple[dict[Hashable, float], dict[Hashable, float], float]:
+    """Return the middle of each box, the height of its row, and that of all rows."""
+    ys, talls, top = dict[Hashable, float](), dict[Hashable, float](), 0.0
+    for row in layers.rows:
+        tall = max((layers.sizes[box][1] for box in row), default=0.0)
+        ys.update(dict.fromkeys(row, top + tall / 2))
+        talls.update(dict.fromkeys(row, tall))
+        top += tall + gap
+    return ys, talls, max(0.0, top - gap)
