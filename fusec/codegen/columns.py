@@ -49,20 +49,23 @@ def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
 def emit_column_values(
     emitter: Emitter, values: Iterable[Instance], phase: int, lane: Var
 ) -> ColumnValues:
-    """Emit the loop that computes the column values which become known in `phase`."""
+    """Emit the loop that computes the column values which become known in `phase`.
+
+    Where a thread has one column there is nothing to loop over: each is a constant of the thread.
+    """
+    if emitter.lane is None:
+        return ColumnValues((), (), ())
     sweep = COLUMNS + phase
     declarations: list[str] = []
     for instance in values:
-        same_for_all = lane not in instance.variables and emitter.lane is not None
-        if instance.depth != phase or same_for_all:
+        if instance.depth != phase or lane not in instance.variables:
             continue
         text = emitter.ref(instance, sweep)
         name = emitter.names.fresh(f"{instance.name or 'column'}_columns", "columns")
         kind = compute_type(instance.dtype)
         declarations.append(f"fusec::Vec<{kind}, {emitter.width_name}> {name};")
-        index = lane.name if emitter.lane is not None else "0"
-        emitter.add(sweep, "lane", f"{name}[{index}] = {text};")
-        emitter.given[instance] = Text(f"{name}[{index}]")
+        emitter.add(sweep, "lane", f"{name}[{lane.name}] = {text};")
+        emitter.given[instance] = Text(f"{name}[{lane.name}]")
     inner = emitter.scopes[-2].name
     return ColumnValues(
         tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane")
