@@ -124,7 +124,9 @@ def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
     if sketch.chance(0.1):
         # What no output needs is tried now and then.
         return found
-    return extract(found, needed_nodes(found, [o.value for o in outputs]), NAME)
+    needed = needed_nodes(found, [o.value for o in outputs])
+    # Without the others first: what only they read would become a result.
+    return extract(found.with_nodes(needed), needed, NAME)
 
 
 def is_writable(entry: Input, fusion: Fusion) -> bool:
