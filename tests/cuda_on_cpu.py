@@ -27,14 +27,15 @@ from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Kernel, KernelPlan, ScalarArgument, SizeArgument
 
 HEADER = Path(__file__).parent / "device" / "cuda_on_cpu.h"
+MMA = Path(__file__).parent / "device" / "mma_on_cpu.h"
 ASYNC_COPY = """#pragma once
 namespace fusec {
 inline void copy_async_16(void* to, const void* from, bool inside = true) {
-  cpu::copy(to, from, 16, inside);
+  cpu::copy(to, from, 16, inside ? 16 : 0);
 }
 template <int kBytes>
 void copy_async(void* to, const void* from, bool inside) {
-  cpu::copy(to, from, kBytes, inside);
+  cpu::copy(to, from, kBytes, inside ? kBytes : 0);
 }
 inline void copy_commit() { cpu::commit(); }
 template <int kPending>
@@ -57,6 +58,7 @@ INSTRUCTIONS = {
     "atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2": (
         "before = *counter; *counter = before + 1 >= count ? 0 : before + 1;"
     ),
+    "cp.async.cg.shared.global [%0], [%1], 16, %2": "cpu::copy(shared, global, 16, bytes);",
     "max.NaN.f32 %0, %1, %2": "result = cpu::max_nan(a, b);",
     "min.NaN.f32 %0, %1, %2": "result = cpu::min_nan(a, b);",
 }
@@ -69,14 +71,25 @@ def on_host(text: str) -> str:
         "extern __shared__ __align__(16) char shared_memory[];",
         "char* shared_memory = cpu::shared;",
     )
+    text = text.replace(
+        "extern __shared__ __align__(16) unsigned char shared[];",
+        "auto* shared = reinterpret_cast<unsigned char*>(cpu::shared);",
+    )
     return ASM.sub(lambda m: INSTRUCTIONS.get(m[1], f'cpu::missing("{m[1]}");'), text)
 
 
 def host_header(name: str, text: str) -> str:
-    """Return a device header for the host; fp8 conversions are left out."""
+    """Return a device header for the host."""
     if name == "async_copy.cuh":
         return ASYNC_COPY
-    return ASM.sub('cpu::missing("fp8");', text) if name == "fp8.cuh" else on_host(text)
+    if name == "mma.cuh":
+        return MMA.read_text()
+    if name == "fp8.cuh":  # the instructions that convert pairs are not those of the host
+        for result in ("scaled", "result"):
+            half = f'asm("cvt.f32.f16 %0, %1;" : "=f"({result}) : "h"(half_bits));'
+            assert half in text
+            text = text.replace(half, f"{result} = cpu::f16_to_float(half_bits);")
+    return on_host(text)
 
 
 def run_plan(

@@ -10,6 +10,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
 from fusec.codegen.matmul_view import (
     EpilogueView,
+    GroupsView,
     MatmulView,
     MmaView,
     OperandView,
@@ -64,13 +65,14 @@ def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
         "offsets": (),
         "epilogue": _epilogue(context),
         "tile_n": parameters.tile_n,
+        "groups": _groups(problem),
     }
     if parameters.kernel in ("wgmma", "split_k"):
         maps = [names[m] for m in map_names(original)]
         fields |= {
             "constants": _constants(context, index_type, hopper=True),
-            "a": _mapped(problem.a, maps[0]),
-            "b": _mapped(problem.b, maps[1]),
+            "a": _mapped(problem, problem.a, maps[0]),
+            "b": _mapped(problem, problem.b, maps[1]),
             "operand_type": storage_type(problem.dtype),
             "stages": parameters.stages,
         }
@@ -113,23 +115,37 @@ def _sentence(problem: Problem, p: MatmulParameters) -> str:
     }[p.kernel]
     batch = "" if problem.batches == 1 else f"{problem.batches} times "
     extents = f"{batch}{problem.m} x {problem.n} x {problem.k}"
+    if problem.groups is not None:
+        extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
     return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
 
 
-def _mapped(operand: Operand, name: str) -> OperandView:
+def _groups(problem: Problem) -> GroupsView | None:
+    """Return the view of the groups, the ends as a pointer to the first."""
+    groups = problem.groups
+    if groups is None:
+        return None
+    ends = groups.ends.name
+    if groups.base != 0:
+        ends += f" + {dim_text(groups.base, wide=True).at_least(12)}"
+    return GroupsView(groups.cuts, ends, str(dim_text(groups.stride, wide=True)))
+
+
+def _mapped(problem: Problem, operand: Operand, name: str) -> OperandView:
     terms = operand.batch.terms
-    batch = _coordinate(terms[0][0]) if terms else "0"
+    number = "group.index" if problem.cuts == "rows" else "tile.batch"
+    batch = _coordinate(terms[0][0], number) if terms else "0"
     return OperandView(operand.buffer.name, operand.k_major, True, name, batch)
 
 
-def _coordinate(atom: Atom) -> str:
-    """Return the coordinate along the batch axis of a tensor map."""
+def _coordinate(atom: Atom, number: str) -> str:
+    """Return the coordinate along the batch axis of a tensor map, from the number of the batch."""
     if isinstance(atom, Var):
-        return "tile.batch"
+        return number
     assert isinstance(atom, (Quotient, Remainder))
     sign = "/" if isinstance(atom, Quotient) else "%"
     ((inner, _),) = atom.inner.terms
-    return f"{_coordinate(inner)} {sign} {dim_text(atom.divisor).at_least(14)}"
+    return f"{_coordinate(inner, number)} {sign} {dim_text(atom.divisor).at_least(14)}"
 
 
 def _pointed(context: _Context, operand: Operand) -> OperandView:
@@ -139,10 +155,14 @@ def _pointed(context: _Context, operand: Operand) -> OperandView:
 
 def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str, ...]:
     problem, p = context.problem, context.parameters
+    m = "all_rows" if problem.cuts == "rows" else "M"
+    k = "all_depth" if problem.cuts else "K"
     lines = [
         _constant(index_type, name, value)
-        for name, value in (("M", problem.m), ("N", problem.n), ("K", problem.k))
+        for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
     ]
+    if problem.groups is not None and problem.cuts == "rows":
+        lines.append(_constant("int", "groups", problem.groups.count))
     if p.kernel == "wgmma":
         lines.append(_constant("int", "batches", problem.batches))
     if p.kernel == "split_k":
@@ -169,7 +189,9 @@ def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
     problem, p = context.problem, context.parameters
     scopes = (
         Scope("kernel", frozenset()),
-        Scope("batch", frozenset({Var(BATCH, problem.batches)})),
+        Scope(
+            "batch", frozenset(Var(BATCH, n) for n in (problem.batches, problem.operand_batches))
+        ),
         Scope("row", frozenset({Var("m", problem.m)})),
         Scope("vector", frozenset({chunk})),
         Scope("lane", frozenset({lane})),
@@ -196,8 +218,15 @@ def _offsets(context: _Context) -> tuple[str, ...]:
     values = [(n, emitter.index(o.batch, 0)) for n, o in (("a", problem.a), ("b", problem.b))]
     lines = [*emitter.take(0, "kernel"), *emitter.take(0, "batch")]
     if problem.a.batch.variables or problem.b.batch.variables:
-        lines.insert(0, f"const {kind} batch = tile.batch;")
-    return (*lines, *(f"const {kind} {name}_offset = {text};" for name, text in values))
+        number = "group.index" if problem.cuts == "rows" else "tile.batch"
+        lines.insert(0, f"const {kind} batch = {number};")
+    begins = {"a": "", "b": ""}
+    if problem.cuts == "depth":
+        begins = {name: f" + group.first * {name}_stride_k" for name in begins}
+    return (
+        *lines,
+        *(f"const {kind} {name}_offset = {text}{begins[name]};" for name, text in values),
+    )
 
 
 def _epilogue(context: _Context) -> EpilogueView:

@@ -35,6 +35,19 @@ class OperandView:
 
 
 @dataclass(frozen=True)
+class GroupsView:
+    """What cuts the product into groups.
+
+    cuts: `rows` or `depth`; ends: the pointer to the end of the first group; stride: from one end
+    to the next, in elements.
+    """
+
+    cuts: str
+    ends: str
+    stride: str
+
+
+@dataclass(frozen=True)
 class EpilogueView:
     """What happens to `width` neighbouring sums of one row, held in `acc`.
 
@@ -54,7 +67,9 @@ class MatmulView(KernelView):
     """What every matrix product kernel has.
 
     constants: declarations of M, N, K and of what else of the sizes and strides is no parameter.
-    offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch`.
+    offsets: lines that define `a_offset` and `b_offset`, in elements, from `tile.batch` or the
+    group. groups: what cuts the product into groups; with them the constants are `all_rows` or
+    `all_depth` in place of M or K, and `groups` with groups of rows.
     """
 
     constants: tuple[str, ...]
@@ -64,6 +79,7 @@ class MatmulView(KernelView):
     b: OperandView
     epilogue: EpilogueView
     tile_n: int
+    groups: GroupsView | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,12 +89,16 @@ def grouped_mm(
     a, b = np.asarray(mat1), np.asarray(mat2)
     extent = a.shape[-1] if a.ndim == b.ndim else a.shape[0] if a.ndim == 2 else b.shape[1]
     ends = [int(e) for e in offsets]
-    starts = [0, *ends[:-1]]
+    starts = [0, *ends][: len(ends)]
     if any(not s <= e <= extent for s, e in zip(starts, ends, strict=True)):
         raise FusecError(f"`grouped_mm`: offsets {ends} do not increase from 0 to at most {extent}")
     spans = [slice(s, e) for s, e in zip(starts, ends, strict=True)]
     if a.ndim == b.ndim:
-        return np.stack([a[:, s] @ b[s] for s in spans]) if spans else np.zeros((0, len(a), 0))
+        return (
+            np.stack([a[:, s] @ b[s] for s in spans])
+            if spans
+            else np.zeros((0, len(a), b.shape[1]))
+        )
     result = np.zeros((a.shape[-2], b.shape[-1]), np.result_type(a, b))
     for group, span in enumerate(spans):
         if a.ndim == 2:

@@ -118,7 +118,10 @@ def _assume_vectors(problem: Problem, width: int, facts: Facts) -> None:
 
 
 def _tiles(problem: Problem, p: MatmulParameters) -> Dim:
-    return problem.batches * ceildiv(problem.m, p.tile_m) * ceildiv(problem.n, p.tile_n)
+    rows = ceildiv(problem.m, p.tile_m)
+    if problem.groups is not None and problem.cuts == "rows":
+        rows = rows + problem.groups.count  # each group may end with a part of a tile
+    return problem.batches * rows * ceildiv(problem.n, p.tile_n)
 
 
 def _grid(problem: Problem, p: MatmulParameters, target: Target) -> Dim:
@@ -155,6 +158,8 @@ def _arguments(
         maps = tensor_maps(problem, p)
     else:
         read |= {problem.a.buffer, problem.b.buffer}
+    if problem.groups is not None:
+        read.add(problem.groups.ends)
     written = {o.alias for o in fusion.outputs}
     inputs = tuple(
         i for i in fusion.inputs if i.value in read or i.value.is_scalar or i.value.name in written
@@ -166,6 +171,8 @@ def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
     operands = {problem.a.buffer.name, problem.b.buffer.name}
+    if problem.groups is not None:
+        operands.add(problem.groups.ends.name)
     for output in segment.outputs:
         if output.value.is_scalar:
             return Refusal("outputs", f"`{output.value.name}` is a scalar")

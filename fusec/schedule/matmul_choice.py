@@ -88,12 +88,18 @@ class Sizes:
 def sizes_of(problem: Problem, hints: Mapping[str, int]) -> Sizes:
     """Return the extents at hint sizes."""
     dims = (problem.batches, problem.m, problem.n, problem.k)
-    return Sizes(*(d.evaluate(hints) for d in dims))
+    sizes = Sizes(*(d.evaluate(hints) for d in dims))
+    if problem.groups is None:
+        return sizes
+    count = max(1, problem.groups.count.evaluate(hints))
+    if problem.cuts == "depth":
+        return replace(sizes, k=-(-sizes.k // count))
+    return replace(sizes, m=sizes.m + count * 64 if sizes.m else 0)  # half a tile more per group
 
 
 def is_vector(operand: Operand, facts: Facts) -> bool:
     """Return whether every contiguous run begins at a multiple of 16 bytes."""
-    if not operand.is_dense:
+    if operand.cut or not operand.is_dense:
         return False
     by = CHUNK_BYTES // operand.buffer.dtype.size
     return (operand.pitch is None or facts.multiple(operand.pitch, by)) and facts.index_multiple(
@@ -134,7 +140,10 @@ def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dic
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
     if empty:
         hopper = halves = "nothing is multiplied"
-    return {"wgmma": hopper, "split_k": hopper, "mma": halves, "simt": ""}
+    if problem.cuts == "depth":
+        hopper = hopper or "copies in bulk do not end where a group of summed elements does"
+    split = hopper or ("groups are not split" if problem.cuts else "")
+    return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
 
 
 def candidates(sizes: Sizes, allowed: Iterable[str]) -> Iterable[MatmulParameters]:

@@ -36,12 +36,12 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
     """
     kind = sums_dtype(node.output.dtype)
     first: list[Node] = []
-    has_bias = len(node.operands) > 2
+    has_bias = node.op.name == "linear" and len(node.operands) > 2
     if kind == node.output.dtype and not has_bias:
         sums = node.output
     else:
         sums = Value(SUMS, Type(kind, node.output.shape))
-        first = _finishing(node, sums, kind)
+        first = _finishing(node, sums, kind, has_bias)
     at = fusion.nodes.index(node)
     nodes = _needed([*fusion.nodes[:at], *first, *fusion.nodes[at + 1 :]], fusion)
     made = {v for n in nodes for v in n.outputs}
@@ -56,12 +56,12 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
     )
 
 
-def _finishing(node: Node, sums: Value, kind: DType) -> list[Node]:
+def _finishing(node: Node, sums: Value, kind: DType, has_bias: bool) -> list[Node]:
     """Return the nodes from the sums to the product's result: the bias, then the rounding."""
     result = node.output
     nodes: list[Node] = []
     total = sums
-    if len(node.operands) > 2:
+    if has_bias:
         bias = node.operands[2]
         assert not isinstance(bias, Const)
         if bias.dtype != kind:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain, Refusal, find_domain
 from fusec.index.expression import (
@@ -31,12 +31,14 @@ class Operand:
 
     batch: the part of the address that depends on the batch index, constants included. row: the
     stride along M for A, along N for B; depth: along K; None where that axis has one element.
+    cut: whether groups begin anywhere along its contiguous axis.
     """
 
     buffer: Value
     batch: Index
     row: Dim | None
     depth: Dim | None
+    cut: bool = False
 
     @property
     def k_major(self) -> bool:
@@ -55,11 +57,26 @@ class Operand:
 
 
 @dataclass(frozen=True)
+class Groups:
+    """What cuts the rows, or the summed elements, of a product into groups: the end of each.
+
+    ends: the buffer with the ends, the first at `base`, `stride` elements apart; count: of groups;
+    cuts: `rows` (every group has its own B) or `depth` (every group has its own result).
+    """
+
+    ends: Value
+    base: Dim
+    stride: Dim
+    count: Dim
+    cuts: str
+
+
+@dataclass(frozen=True)
 class Problem:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
-    variables of the epilogue's domain.
+    variables of the epilogue's domain. With groups of rows the batch of B is the group.
     """
 
     node: Node
@@ -71,6 +88,7 @@ class Problem:
     b: Operand
     epilogue: Epilogue
     domain: Domain
+    groups: Groups | None = None
 
     @property
     def batches(self) -> Dim:
@@ -88,6 +106,18 @@ class Problem:
         return product(a.extent for a in self.column_axes)
 
     @property
+    def cuts(self) -> str:
+        """Return what groups cut: `rows`, `depth` or nothing."""
+        return "" if self.groups is None else self.groups.cuts
+
+    @property
+    def operand_batches(self) -> Dim:
+        """Return the number of values of the batch index by which operands are read."""
+        if self.groups is not None and self.cuts == "rows":
+            return self.groups.count
+        return self.batches
+
+    @property
     def dtype(self) -> DType:
         """Return the type of the operands."""
         return self.a.buffer.dtype
@@ -99,10 +129,12 @@ def find_problem(fusion: Fusion) -> Problem | Refusal:
     if len(products) != 1:
         return Refusal("contraction", f"the segment has {len(products)} matrix products, not one")
     node = products[0]
-    if node.op.name not in ("matmul", "linear"):
+    if node.op.name not in ("matmul", "linear", "grouped_mm"):
         return Refusal("operation", f"`{node.op.name}` is not this family's")
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(node.output.shape))
     depth = Var("k", node.operands[0].shape[-1])
+    if node.op.name == "grouped_mm":
+        return _grouped(fusion, node, axes, depth)
     left, right, columns = _coordinates(node, axes, depth)
     a = _located(fusion, node.inputs[0], left)
     b = _located(fusion, node.inputs[1], right)
@@ -110,33 +142,68 @@ def find_problem(fusion: Fusion) -> Problem | Refusal:
         return a
     if isinstance(b, Refusal):
         return b
+    outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
+    split = _rows_from(outer, a[1], b[1])
+    result = (outer[:split], outer[split:], column_axes)
+    return _problem(fusion, node, result, depth, (a, b), outer[:split])
+
+
+def _problem(
+    fusion: Fusion,
+    node: Node,
+    result: tuple[tuple[Var, ...], ...],
+    depth: Var,
+    operands: tuple[Located, Located],
+    batch: tuple[Var, ...],
+    groups: Groups | None = None,
+) -> Problem | Refusal:
+    """Return the problem of a result's batch, row and column axes; operands are read by `batch`."""
     epilogue = find_epilogue(fusion, node)
     if isinstance(epilogue, Refusal):
         return epilogue
     domain = find_domain(epilogue.fusion, epilogue.sums)
     if isinstance(domain, Refusal):
         return domain
-    outer, column_axes = axes[: len(axes) - columns], axes[len(axes) - columns :]
-    split = _rows_from(outer, a[1], b[1])
-    batch_axes, row_axes = outer[:split], outer[split:]
-    left_operand = _operand(a, batch_axes, row_axes, depth)
-    right_operand = _operand(b, batch_axes, column_axes, depth)
-    for operand in (left_operand, right_operand):
-        if isinstance(operand, Refusal):
-            return operand
-    assert isinstance(left_operand, Operand)
-    assert isinstance(right_operand, Operand)
-    return Problem(
-        node,
-        batch_axes,
-        row_axes,
-        column_axes,
-        depth.extent,
-        left_operand,
-        right_operand,
-        epilogue,
-        domain,
-    )
+    a, b = (_operand(o, batch, own, depth) for o, own in zip(operands, result[1:], strict=True))
+    if isinstance(a, Refusal):
+        return a
+    if isinstance(b, Refusal):
+        return b
+    if groups is not None:
+        a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
+        b = replace(b, cut=b.k_major and groups.cuts == "depth")
+    first, rows, columns = result
+    return Problem(node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups)
+
+
+def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Problem | Refusal:
+    """Return the problem of a grouped product; groups of columns are groups of rows, transposed."""
+    first, second, offsets = node.inputs
+    group = Var("g", offsets.shape[0])
+    k, g, at = of_var(depth), of_var(group), [of_var(a) for a in axes]
+    if first.rank == second.rank:
+        cuts, batch, result = "depth", axes[:1], (axes[:1], axes[1:2], axes[2:])
+        sides = ((first, (at[1], k)), (second, (k, at[2])))
+    elif first.rank == 2:
+        cuts, batch, result = "rows", (group,), ((), axes[:1], axes[1:])
+        sides = ((first, (at[0], k)), (second, (g, k, at[1])))
+    else:
+        cuts, batch, result = "rows", (group,), ((), axes[1:], axes[:1])
+        sides = ((second, (k, at[1])), (first, (g, at[0], k)))
+    a, b = (_located(fusion, value, coordinates) for value, coordinates in sides)
+    ends = _located(fusion, offsets, (g,))
+    if isinstance(a, Refusal):
+        return a
+    if isinstance(b, Refusal):
+        return b
+    if isinstance(ends, Refusal):
+        return ends
+    buffer, address = ends
+    stride = address.coefficient(group)
+    if stride is None:
+        return Refusal("operand", f"`{buffer.name}` has no single stride along the groups")
+    groups = Groups(buffer, address.constant, stride, group.extent, cuts)
+    return _problem(fusion, node, result, depth, (a, b), batch, groups)
 
 
 def _coordinates(

@@ -104,7 +104,7 @@ static float min_nan(float a, float b) { return a != a || b != b ? NAN : std::mi
 struct Copy {
   void* to;
   const void* from;
-  int bytes, inside;
+  int bytes, valid;  // zeros follow what is valid
 };
 struct Fiber {
   ucontext_t context;
@@ -154,21 +154,18 @@ static unsigned exchange(unsigned word, unsigned source) {
 }
 
 static void perform(const Copy& copy) {
-  if (copy.inside) {
-    std::memcpy(copy.to, copy.from, copy.bytes);
-  } else {
-    std::memset(copy.to, 0, copy.bytes);
-  }
+  std::memset(copy.to, 0, copy.bytes);
+  std::memcpy(copy.to, copy.from, copy.valid);
 }
 
-static void copy(void* to, const void* from, int bytes, bool inside) {
+static void copy(void* to, const void* from, int bytes, int valid) {
   if (reinterpret_cast<std::uintptr_t>(to) % bytes ||
       reinterpret_cast<std::uintptr_t>(from) % bytes) {
     std::fprintf(stderr, "misaligned asynchronous copy\n");
     std::abort();
   }
-  if (copies_at_once) perform({to, from, bytes, inside});
-  fibers[current].open.push_back({to, from, bytes, inside});
+  if (copies_at_once) perform({to, from, bytes, valid});
+  fibers[current].open.push_back({to, from, bytes, valid});
 }
 static void commit() {
   fibers[current].groups.push_back(fibers[current].open);
