@@ -195,7 +195,7 @@ def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
     type=click.Choice(DUMP_STYLES),
     default="2024",
     show_default=True,
-    help="Dialect of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, Graphviz.",
+    help="Form of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
 )
 @dump_flags
 @compile_options

@@ -30,7 +30,7 @@ DUMP_KINDS = {
 }
 """What can be dumped, by option name."""
 
-DUMP_STYLES = ("2024", "head", "json", "dot")
+DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
 
 
 def environment(name: str) -> str | None:

@@ -56,6 +56,8 @@ def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> in
                 parts = [fusion.name] * (len(fusions) > 1) + [target] * (len(targets) > 1)
                 if parts and options.style != "json":
                     mark = "#" if kind in ("preseg", "python") else "//"
+                    if (kind, options.style) == ("segmented-fusion", "mermaid"):
+                        mark = "%%"
                     sys.stdout.write(f"{mark} {', '.join(parts)}\n")
                 sys.stdout.write(text)
     return 0
@@ -91,12 +93,15 @@ def text_of(fusion: Fusion, kind: str, options: CompileOptions, style: str = "20
 def _segmented(fusion: Fusion, options: CompileOptions, style: str) -> str:
     from fusec.segment.dump import segmented_fusion_text
     from fusec.segment.graph_dumps import segmented_fusion_dot, segmented_fusion_json
+    from fusec.segment.mermaid import segmented_fusion_mermaid
 
     segmented = driver.segment(driver.optimise(fusion, options), options)
     if style == "json":
         return segmented_fusion_json(segmented)
     if style == "dot":
         return segmented_fusion_dot(segmented)
+    if style == "mermaid":
+        return segmented_fusion_mermaid(segmented)
     return segmented_fusion_text(segmented, style=style)
 
 

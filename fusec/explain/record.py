@@ -10,13 +10,17 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.options import DEFAULT_TARGET, CompileOptions
-from fusec.segment.query import Segmentation, describe
+from fusec.segment.query import Exact, Segmentation, describe
 
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import SegmentedFusion
+
+
+EXACT_SECONDS = 60.0
+"""The time that the search for the fewest bytes may take."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,27 @@ def explain(
     from fusec.hostir.lower import lower
 
     options = replace(options, targets=options.targets[:1])
-    segmented = driver.segment(driver.optimise(fusion, options), options)
+    optimised = driver.optimise(fusion, options)
+    segmented = driver.segment(optimised, options)
     plans = driver.plan_segments(segmented, options)
     peak = peak_bytes(lower(segmented, plans), segmented.fusion.hints)
     record = describe(segmented, target.find(options.target), peak_bytes=peak)
     if questions is not None:
         found = (choices(fusion, options, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
+        if questions.exact:
+            record = replace(record, exact=_exact(optimised, options, record.bytes))
     return Explained(record, segmented, plans)
+
+
+def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
+    from fusec import target
+    from fusec.schedule.registry import schedulers
+    from fusec.segment.exact import bound
+
+    known = bound(fusion, schedulers(), target.find(options.target), seconds=EXACT_SECONDS)
+    gap = 1 - known.lower_bytes / found if found else 0.0
+    return Exact(known.bytes, known.lower_bytes, known.proven, gap, known.method, known.segments)
 
 
 def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:

@@ -65,11 +65,11 @@ def moved(size: int, floor: int, workspace: int = 0) -> str:
 
 def exact_text(exact: Exact, found: int) -> str:
     """Return how close to the fewest bytes a segmentation is."""
-    lower = bytes_text(exact.lower_bytes)
-    if exact.proven and not exact.gap:
-        return f"{bytes_text(found)} is the fewest possible ({exact.method})"
-    kind = "the fewest possible" if exact.proven else "proven so far"
-    return f"at most {100 * exact.gap:.1f} % above {lower}, {kind} ({exact.method})"
+    if exact.lower_bytes >= found:
+        return f"{bytes_text(found)} is proven to be the fewest"
+    lower = f"nothing moves less than {bytes_text(exact.lower_bytes)}"
+    better = f"; {bytes_text(exact.fewest_bytes)} is possible" if exact.fewest_bytes < found else ""
+    return f"at most {100 * exact.gap:.1f} % might be saved: {lower} ({exact.method}){better}"
 
 
 def _segment(segment: SegmentFacts) -> Iterator[str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Node, Value
+from fusec.segment.floor import floor_bytes
 from fusec.segment.graph_dumps import node_text
-from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
@@ -123,13 +123,18 @@ class Choice:
 
 @dataclass(frozen=True)
 class Exact:
-    """How far the bytes are from the fewest possible: between `lower_bytes` and `bytes`."""
+    """How far the bytes are from the fewest: no segmentation moves less than `lower_bytes`.
 
+    fewest_bytes: of the best segmentation that is known, `segments` by the names of its values;
+    proven: whether that is the best of all. gap: the part of the bytes that might be saved.
+    """
+
+    fewest_bytes: int
     lower_bytes: int
     proven: bool
     gap: float
     method: str
-    seconds: float
+    segments: tuple[tuple[str, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -179,7 +184,7 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
             for r in segmented.rematerialised
         ),
         bytes=segmented.bytes,
-        floor_bytes=_floor(segmented),
+        floor_bytes=min(floor_bytes(fusion), segmented.bytes),
         peak_bytes=peak_bytes,
         seconds=segmented.seconds(target),
         decisions=tuple(Taken(d.action, d.subject, d.because) for d in segmented.decisions),
@@ -198,7 +203,7 @@ def _segment(segment: Segment, target: Target) -> SegmentFacts:
         inputs=tuple(i.value.name for i in segment.fusion.inputs if i.value in read),
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
         bytes=estimate.bytes,
-        floor_bytes=0 if estimate.kernels == 0 else min(traffic(segment.fusion), estimate.bytes),
+        floor_bytes=min(floor_bytes(segment.fusion), estimate.bytes),
         workspace_bytes=estimate.workspace_bytes,
         seconds=estimate.seconds(target),
         time=time_by_resource(estimate, target),
@@ -252,12 +257,3 @@ def crossing(segmented: SegmentedFusion) -> tuple[Crossing, ...]:
         )
         for value, consumers in readers.items()
     )
-
-
-def _floor(segmented: SegmentedFusion) -> int:
-    """Return the bytes that any segmentation moves: distinct inputs and outputs, without views."""
-    free = {o.value for s in segmented.segments if s.estimate is not None
-            and not s.estimate.kernels for o in s.fusion.outputs}  # fmt: skip
-    fusion: Fusion = segmented.fusion
-    outputs = tuple(o for o in fusion.outputs if o.value not in free)
-    return min(traffic(replace(fusion, outputs=outputs)), segmented.bytes)
