@@ -41,7 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 4
     for variable in THREADS:
         os.environ.setdefault(variable, "1" if given.jobs > 1 else str(default_jobs()))
-    settings = Settings(folder, given.device == "cuda", given.references, given.target, given.seed)
+    cuda, jobs = given.device == "cuda", min(given.jobs, len(names))
+    settings = Settings(folder, cuda, given.references, given.target, given.seed, jobs)
     began = time.perf_counter()
     records: list[Record] = []
 
@@ -52,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         line = f"[{len(records)}/{len(names)}] {record.name}: {record.stage} {record.exit}"
         print(f"{line} ({spent:.1f} s) {first}", flush=True)
 
-    Pool(settings, min(given.jobs, len(names)), given.limit).run(names, report)
+    Pool(settings, jobs, given.limit).run(names, report)
     total = time.perf_counter() - began
     records.sort(key=lambda r: r.name)
     _write(Path(given.out), given, records, total)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import traceback
 from collections import Counter
@@ -21,6 +22,8 @@ from fusec.options import CompileOptions
 STAGES = ("parse", "passes", "segment", "compile", "run", "verify")
 SAMPLED_TOTAL = 8_000_000_000
 """Elements of all values beyond which a graph is not run: drawing inputs takes too long."""
+CHECKED_WORK = 3e9
+"""Elements times operations per core beyond which slices of the outputs are verified."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,12 @@ class Settings:
     references: bool = False
     target: str = "sm_90a"
     seed: int = 0
+    jobs: int = 1
+
+    @property
+    def work(self) -> float:
+        """Return what verifying one graph may take beside the other jobs."""
+        return CHECKED_WORK * (os.cpu_count() or 1) / max(1, self.jobs)
 
 
 @dataclass
@@ -149,7 +158,10 @@ class _Run:
         outputs = self.timed(
             "run", lambda: execute(self.device, compiled.program, cubins, inputs, fusion.hints)
         )
-        verdict = self.timed("verify", lambda: compare(fusion, fusion.hints, inputs, outputs))
+        work = self.settings.work
+        verdict = self.timed(
+            "verify", lambda: compare(fusion, fusion.hints, inputs, outputs, limit=work)
+        )
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
         if not verdict.ok:
