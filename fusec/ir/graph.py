@@ -227,6 +227,21 @@ class Fusion:
         return {i.value: i for i in self.inputs}
 
     @cached_property
+    def input_position(self) -> Mapping[Value, int]:
+        """Return the place of each input value in the order of inputs."""
+        return {i.value: k for k, i in enumerate(self.inputs)}
+
+    @cached_property
+    def output_of(self) -> Mapping[Value, Output]:
+        """Return the Output of each output value."""
+        return {o.value: o for o in self.outputs}
+
+    @cached_property
+    def position(self) -> Mapping[Node, int]:
+        """Return the place of each node in the order."""
+        return {node: k for k, node in enumerate(self.nodes)}
+
+    @cached_property
     def hints(self) -> Mapping[str, int]:
         """Return the default size of each symbol."""
         return {d.name: d.default for d in self.dims}

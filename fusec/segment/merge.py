@@ -2,58 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
-from fusec.ir.graph import Fusion, Node
-from fusec.segment.offers import Offer, Offers, Surroundings
-from fusec.segment.partition import Group, Partition
+from fusec.ir.graph import Fusion, Value
+from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.offers import Offer, Offers, Surroundings, renamed
 from fusec.segment.segmented import Decision
+from fusec.segment.structures import Structures
 
 MayMerge = Callable[[Fusion], bool]
-Chosen = frozenset[Group]
 MARGIN = 1e-12
 """Seconds below which prices count as equal."""
+MANY = 12
+"""Neighbours up to which they are also tried all at once; of more, only the nearest are tried."""
 
 Entry = tuple[float, tuple[int, ...], int, Chosen]
 
 
 class Merges:
-    """A partition on its way: merged step by step, every step kept as a decision."""
+    """Groups on their way: merged step by step, every step kept as a decision."""
 
-    def __init__(
-        self,
-        partition: Partition,
-        offers: Offers,
-        fixed: Collection[Group],
-        may_merge: MayMerge | None = None,
-    ) -> None:
-        """Start from a partition; `fixed` groups stay as they are."""
-        self.partition = partition
+    def __init__(self, groups: Groups, offers: Offers, may_merge: MayMerge | None = None) -> None:
+        """Start from some groups; fixed ones stay as they are."""
+        self.groups = groups
         self.offers = offers
-        self.fixed = frozenset(fixed)
         self.may_merge = may_merge
         self.decisions: list[Decision] = []
-        self._offers: dict[Group, Offer] = {}
+        self.structures = Structures(groups)
+        self._known: dict[int, Offer] = {}
+        self._asked: dict[Hashable, tuple[tuple[str, ...], Offer]] = {}
+        self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
-        """Return the offer for some groups together."""
-        union = frozenset[Node]().union(*chosen)
-        if union not in self._offers:
-            segment = self.partition.fusion_of(chosen, self.partition.graph.fusion.name)
-            self._offers[union] = self.offers.of(segment, surroundings(self.partition, chosen))
-        return self._offers[union]
+        """Return the offer for some groups together; in its reasons others of that structure speak.
+
+        `told` returns it with their own names.
+        """
+        number = self.structures.together(chosen)
+        offer = self._known.get(number)
+        if offer is None:
+            offer = self._known[number] = self._ask(chosen)[1]
+        return offer
+
+    def of_piece(self, piece: Piece) -> Offer:
+        """Return the offer for one group."""
+        offer = self._of_piece.get(piece)
+        if offer is None:
+            offer = self._of_piece[piece] = self.offer(frozenset({piece}))
+        return offer
+
+    def told(self, chosen: Chosen) -> Offer:
+        """Return the offer for some groups together, with their own names in its reasons."""
+        names, offer = self._ask(chosen)
+        own = tuple(v.name for v in self.structures.whole(chosen)[1])
+        return offer if own == names else renamed(offer, dict(zip(names, own, strict=True)))
+
+    def _ask(self, chosen: Chosen) -> tuple[tuple[str, ...], Offer]:
+        key, values = self.structures.whole(chosen)
+        if key not in self._asked:
+            segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
+            offer = self.offers.of(segment, surroundings(self.groups, chosen))
+            self._asked[key] = tuple(v.name for v in values), offer
+        return self._asked[key]
 
     def forbidden(self, chosen: Chosen) -> str | None:
         """Return why some groups may not be merged, whatever the price, or None."""
-        if chosen & self.fixed:
+        if any(p.fixed for p in chosen):
             return "a pin fixes one of them"
-        if self.partition.graph.crosses_boundary(frozenset[Node]().union(*chosen)):
+        if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
         if self.may_merge is not None:
-            name = self.partition.graph.fusion.name
-            if not self.may_merge(self.partition.fusion_of(chosen, name)):
+            name = self.groups.graph.fusion.name
+            if not self.may_merge(self.groups.fusion_of(chosen, name)):
                 return "the caller forbids it"
         return None
 
@@ -64,51 +86,55 @@ class Merges:
         offer = self.offer(chosen)
         if not offer.accepted:
             return None
-        apart = (self.offer(frozenset({g})).seconds for g in self._ranked(chosen))
-        return sum(apart) - offer.seconds
+        return sum(self.of_piece(p).seconds for p in sorted(chosen)) - offer.seconds
 
-    def apply(self, chosen: Chosen, action: str, gain: float) -> Group:
+    def apply(self, chosen: Chosen, action: str, gain: float) -> Piece:
         """Merge some groups and keep why."""
         offer = self.offer(chosen)
-        names = tuple(v.name for v in self.partition.results(chosen))
-        unpriced = any(not self.offer(frozenset({g})).accepted for g in chosen)
+        names = tuple(v.name for v in self.groups.results(chosen))
+        unpriced = any(not self.of_piece(p).accepted for p in chosen)
         saved = "nobody takes the parts alone" if unpriced else f"saves {gain * 1e6:.2f} us"
         because = f"{offer.scheduler}, {offer.seconds * 1e6:.2f} us: {saved}"
         self.decisions.append(Decision(action, names, because))
-        self.partition = self.partition.merged(chosen)
-        return frozenset[Node]().union(*chosen)
+        return self.structures.merge(chosen)
 
-    def take(self, regions: Iterable[Iterable[Group]]) -> None:
+    def take(self, regions: Iterable[Iterable[Piece]]) -> None:
         """Merge the given regions, the largest gain first, as far as they are still apart."""
         self._drain(regions, grow=False)
 
     def run(self) -> None:
         """Merge neighbours and siblings, the largest gain first, until no merge gains."""
-        self._drain(candidates(self.partition, self.partition.groups), grow=True)
+        self._drain(candidates(self.groups, self.groups), grow=True)
 
-    def _drain(self, regions: Iterable[Iterable[Group]], grow: bool) -> None:
+    def _drain(self, regions: Iterable[Iterable[Piece]], grow: bool) -> None:
         tried: set[Chosen] = set()
         queue = list(self._entries(regions, tried))
         heapify(queue)
         while queue:
             negative, _, _, chosen = heappop(queue)
-            alive = frozenset(self.partition.groups)
-            if not chosen <= alive:
+            if not all(p.alive for p in chosen):
                 continue
             # An earlier merge may have made a new path between these groups.
-            closed = self.partition.closure(chosen)
+            closed = self.groups.closure(chosen)
             if closed != chosen:
-                again = self._entry(closed, tried)
+                again = None if closed is None else self._entry(closed, tried)
                 if again is not None:
                     heappush(queue, again)
                 continue
             merged = self.apply(chosen, "merge" if grow else "region", -negative)
-            for entry in self._entries(candidates(self.partition, [merged]) if grow else (), tried):
-                heappush(queue, entry)
+            if grow:
+                for entry in self._entries(candidates(self.groups, [merged]), tried):
+                    heappush(queue, entry)
 
-    def _entries(self, regions: Iterable[Iterable[Group]], tried: set[Chosen]) -> Iterable[Entry]:
-        for candidate in regions:
-            entry = self._entry(self.partition.closure(candidate), tried)
+    def _entries(self, regions: Iterable[Iterable[Piece]], tried: set[Chosen]) -> Iterable[Entry]:
+        seen: set[Chosen] = set()
+        for region in regions:
+            wanted = frozenset(region)
+            if wanted in seen or wanted in tried:
+                continue
+            seen.add(wanted)
+            closed = self.groups.closure(wanted)
+            entry = None if closed is None else self._entry(closed, tried)
             if entry is not None:
                 yield entry
 
@@ -117,40 +143,43 @@ class Merges:
             return None
         tried.add(chosen)
         gain = self.gain(chosen)
-        rank = tuple(self.partition.graph.first(g) for g in self._ranked(chosen))
         # At equal price fewer segments are better; the margin is for the rounding of the sum.
         if gain is None or gain < -MARGIN:
             return None
-        return (-gain, rank, len(tried), chosen)
-
-    def _ranked(self, chosen: Chosen) -> list[Group]:
-        return sorted(chosen, key=self.partition.graph.first)
+        return (-gain, tuple(sorted(p.first for p in chosen)), len(tried), chosen)
 
 
-def surroundings(partition: Partition, chosen: Collection[Group]) -> Surroundings:
+def surroundings(groups: Groups, chosen: Chosen) -> Surroundings:
     """Return what some groups' own fusion does not tell a scheduler."""
-    return Surroundings(partition.graph.mutable, partition.crossing(chosen))
+    return Surroundings(groups.graph.mutable, groups.crossing(chosen))
 
 
-def candidates(partition: Partition, around: Iterable[Group]) -> Iterable[tuple[Group, ...]]:
+def candidates(groups: Groups, around: Iterable[Piece]) -> Iterable[tuple[Piece, ...]]:
     """Yield sets of groups worth merging that hold one of `around` or share a value with it."""
-    producer = partition.graph.fusion.producer
-    for group in around:
-        values = [v for node in sorted(group, key=partition.graph.position.__getitem__)
-                  for v in node.outputs if v in partition.readers]  # fmt: skip
-        consumers = tuple(
-            dict.fromkeys(r for v in values for r in partition.readers[v] if r != group)
-        )
-        sources = tuple(g for g in partition.sources(group) if g != group)
-        for other in (*consumers, *sources):
-            yield (group, other)
-        yield (group, *consumers)
-        yield (group, *sources)
-        for value in (*partition.graph.leaves(group), *values):
-            if value.is_scalar:
-                continue
-            readers = partition.readers.get(value, ())
-            yield from pairwise(readers)
-            yield readers
-            if value in producer:
-                yield (partition.owner[producer[value]], *readers)
+    for piece in around:
+        consumers, sources = groups.consumers(piece), groups.sources(piece)
+        for other in (*consumers[:MANY], *sources[:MANY]):
+            yield (piece, other)
+        for others in (consumers, sources):
+            if 1 < len(others) <= MANY:
+                yield (piece, *others)
+        for value in (*piece.leaves, *piece.made):
+            if not value.is_scalar:
+                yield from _sharing(groups, piece, value)
+
+
+def _sharing(groups: Groups, piece: Piece, value: Value) -> Iterable[tuple[Piece, ...]]:
+    """Yield sets of the groups that share a value."""
+    readers = sorted(groups.readers.get(value, ()))
+    if len(readers) > MANY:
+        # Far siblings gain little, and would be tried again whenever one of them merges.
+        if piece in groups.readers[value]:
+            at = readers.index(piece)
+            yield from pairwise(readers[max(0, at - 1) : at + 2])
+        return
+    yield from pairwise(readers)
+    if len(readers) > 1:
+        yield tuple(readers)
+    maker = groups.maker(value)
+    if maker is not None:
+        yield (maker, *readers)

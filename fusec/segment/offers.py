@@ -93,7 +93,7 @@ class Offers:
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
         asked, offer = self._known[key]
-        return offer if asked == names else _renamed(offer, dict(zip(asked, names, strict=True)))
+        return offer if asked == names else renamed(offer, dict(zip(asked, names, strict=True)))
 
     def ask(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Ask the schedulers, or the one called `only`."""
@@ -122,7 +122,7 @@ class Offers:
         return Offer(best[1], best[2], best[0], tuple(refusals), dearer)
 
 
-def _renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
+def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     """Return the offer for a segment of the same structure, with its own names in the reasons."""
 
     def own(match: re.Match[str]) -> str:

@@ -46,18 +46,30 @@ class Graph:
 
     def _expanded(self, group: Group) -> tuple[frozenset[Node], tuple[Value, ...]]:
         if group not in self._reads:
-            members, leaves = set(group), dict[Value, None]()
-            stack = sorted(group, key=self.position.__getitem__, reverse=True)
-            while stack:
-                for value in stack.pop().inputs:
-                    node = self.fusion.producer.get(value)
-                    if node is None or (node not in members and node not in self.copied):
-                        leaves[value] = None
-                    elif node not in members:
-                        members.add(node)
-                        stack.append(node)
+            members, leaves = self.expanded(group)
             self._reads[group] = frozenset(members), tuple(leaves)
         return self._reads[group]
+
+    def expanded(
+        self, group: Iterable[Node], copied: Collection[Node] | None = None
+    ) -> tuple[set[Node], dict[Value, None]]:
+        """Return some nodes with the copies that they need, and the values that these read.
+
+        `copied`: the nodes to copy, where they are others than the graph's.
+        """
+        copies = self.copied if copied is None else copied
+        members, leaves = set(group), dict[Value, None]()
+        stack = sorted(members, key=self.position.__getitem__, reverse=True)
+        producer = self.fusion.producer
+        while stack:
+            for value in stack.pop().inputs:
+                node = producer.get(value)
+                if node is None or (node not in members and node not in copies):
+                    leaves[value] = None
+                elif node not in members:
+                    members.add(node)
+                    stack.append(node)
+        return members, leaves
 
     def first(self, group: Iterable[Node]) -> int:
         """Return the position of a group's first node: its rank wherever groups are compared."""

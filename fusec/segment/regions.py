@@ -7,9 +7,14 @@ from collections.abc import Iterable
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
 from fusec.segment.cheap import is_tissue
-from fusec.segment.partition import Graph, Group, Partition
+from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.partition import Graph, Group
 
 Signature = tuple[str, str]
+FEW = 512
+"""Groups up to which all reductions of one signature are a region, wherever they stand."""
+MAX_AROUND = 256
+"""Groups of tissue that a region takes on at most."""
 
 
 def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
@@ -19,34 +24,38 @@ def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
     return (*held, *(frozenset({n}) for n in graph.owned if n not in taken))
 
 
-def tissue_regions(partition: Partition, fixed: frozenset[Group]) -> list[frozenset[Group]]:
+def tissue_regions(groups: Groups) -> list[Chosen]:
     """Return connected sets of elementwise and movement nodes that nothing else parts.
 
     Nodes of equal depth, counted in nodes of other families, cannot have such a node on a path
     between them: their connected parts are convex, and form a DAG with everything else.
     """
-    groups = partition.groups
-    breaks = frozenset(g for g in groups if g in fixed or not all(is_tissue(n) for n in g))
-    depth = partition.depths(breaks)
-    parent = {g: g for g in groups if g not in breaks}
+    pieces = list(groups)
+    breaks = {p for p in pieces if not _is_tissue(p)}
+    depth = groups.depths(breaks)
+    parent = {p: p for p in pieces if p not in breaks}
 
-    def root(group: Group) -> Group:
-        while parent[group] != group:
-            parent[group] = parent[parent[group]]
-            group = parent[group]
-        return group
+    def root(piece: Piece) -> Piece:
+        while parent[piece] is not piece:
+            parent[piece] = parent[parent[piece]]
+            piece = parent[piece]
+        return piece
 
-    for group in groups:
-        if group not in parent:
+    for piece in pieces:
+        if piece not in parent:
             continue
-        for source in partition.sources(group):
-            if source in parent and depth[source] == depth[group]:
-                parent[root(group)] = root(source)
-    regions: dict[Group, list[Group]] = {}
-    for group in groups:
-        if group in parent:
-            regions.setdefault(root(group), []).append(group)
+        for source in groups.sources(piece):
+            if source in parent and depth[source] == depth[piece]:
+                parent[root(piece)] = root(source)
+    regions: dict[Piece, list[Piece]] = {}
+    for piece in pieces:
+        if piece in parent:
+            regions.setdefault(root(piece), []).append(piece)
     return [frozenset(members) for members in regions.values() if len(members) > 1]
+
+
+def _is_tissue(piece: Piece) -> bool:
+    return not piece.fixed and all(is_tissue(n) for n in piece.nodes)
 
 
 def signature(node: Node) -> Signature:
@@ -57,39 +66,55 @@ def signature(node: Node) -> Signature:
     return str(kept), str(reduced)
 
 
-def reduction_regions(partition: Partition, fixed: frozenset[Group]) -> list[frozenset[Group]]:
+def reduction_regions(groups: Groups) -> list[Chosen]:
     """Return regions around reductions: all of one signature, then each alone.
 
-    Each comes with its surroundings first; a search takes the first that somebody accepts.
+    In a large graph, all between which nothing but tissue and reductions stands. Each comes with
+    its surroundings first; a search takes the first that somebody accepts.
     """
-    by_signature: dict[Signature, list[Group]] = {}
-    for group in partition.groups:
-        for node in sorted(group, key=partition.graph.position.__getitem__):
-            if node.op.family == "reduction" and group not in fixed:
-                by_signature.setdefault(signature(node), []).append(group)
-    regions: dict[frozenset[Group], None] = {}
-    for groups in by_signature.values():
-        core = partition.closure(groups)
-        regions[_surrounded(partition, core, fixed)] = None
-        regions[core] = None
-    for groups in by_signature.values():
-        for group in groups:
-            regions[_surrounded(partition, frozenset({group}), fixed)] = None
-    return [r for r in regions if len(r) > 1]
+    position, pieces = groups.graph.position, list(groups)
+    found: list[tuple[Piece, Node]] = []
+    for piece in pieces:
+        if not piece.fixed:
+            reductions = (n for n in piece.nodes if n.op.family == "reduction")
+            found += [(piece, n) for n in sorted(reductions, key=position.__getitem__)]
+    if not found:
+        return []
+    holders = {p for p, _ in found}
+    depth = groups.depths({p for p in pieces if p not in holders and not _is_tissue(p)})
+    everywhere = len(pieces) <= FEW
+    together: dict[tuple[Signature, int], list[Piece]] = {}
+    for piece, node in found:
+        kind = signature(node)
+        together.setdefault((kind, depth[piece]), []).append(piece)
+        if everywhere:
+            together.setdefault((kind, -1), []).append(piece)
+    regions: dict[Chosen, None] = {}
+    for members in together.values():
+        core = groups.closure(members)
+        if core is not None:
+            _add(regions, _surrounded(groups, core))
+            _add(regions, core)
+    for piece, _ in found:
+        _add(regions, _surrounded(groups, frozenset({piece})))
+    return list(regions)
 
 
-def _surrounded(
-    partition: Partition, core: frozenset[Group], fixed: frozenset[Group]
-) -> frozenset[Group]:
+def _add(regions: dict[Chosen, None], region: Chosen | None) -> None:
+    if region is not None and len(region) > 1:
+        regions[region] = None
+
+
+def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
     """Return the core with the tissue that only feeds it and the tissue that only it feeds."""
     near = set(core)
-    for step, back in ((partition.before, partition.after), (partition.after, partition.before)):
-        front = sorted(core, key=partition.graph.first)
-        while front:
-            group = front.pop()
-            for other in step[group]:
-                tissue = other not in fixed and all(is_tissue(n) for n in other)
-                if tissue and other not in near and all(g in near for g in back[other]):
+    for forward in (False, True):
+        front = sorted(core)
+        while front and len(near) - len(core) < MAX_AROUND:
+            piece = front.pop()
+            for other in sorted(piece.after if forward else piece.before):
+                back = other.before if forward else other.after
+                if other not in near and _is_tissue(other) and all(p in near for p in back):
                     near.add(other)
                     front.append(other)
-    return partition.closure(near)
+    return groups.closure(near)

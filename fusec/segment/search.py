@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
+from fusec.segment.groups import Chosen, Groups, Piece
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
-from fusec.segment.partition import Graph, Group, Partition
+from fusec.segment.partition import Graph, Group
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
 from fusec.segment.regions import reduction_regions, singles, tissue_regions
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.segment.views import view_nodes
 from fusec.target import Target
+
+WHOLE = 512
+"""Nodes up to which a fusion is offered as a whole."""
 
 
 def segment(
@@ -41,15 +45,15 @@ def segment(
     apart: frozenset[Node] = frozenset()
     while True:
         start = _prepare(canonical(work), offers, removed, apart)
-        merges = Merges(start.partition, offers, start.fixed, may_merge)
+        merges = Merges(start.groups, offers, may_merge)
         if not _take_whole(merges, start):
-            if start.partition.order() is None:
-                work, more = _order_aliases(start.partition.graph.fusion)
+            if start.groups.cyclic:
+                work, more = _order_aliases(start.groups.graph.fusion)
                 decisions = (*decisions, *more)
                 continue
             # Reductions take what only they need before elementwise nodes find each other.
-            merges.take(reduction_regions(merges.partition, merges.fixed))
-            merges.take(tissue_regions(merges.partition, merges.fixed))
+            merges.take(reduction_regions(merges.groups))
+            merges.take(tissue_regions(merges.groups))
             merges.run()
         blocked = _copies_in_the_way(merges)
         if not blocked:
@@ -61,10 +65,15 @@ def segment(
 
 @dataclass(frozen=True)
 class _Start:
-    partition: Partition
+    groups: Groups
     pins: dict[Group, Pin]
-    fixed: frozenset[Group]
     decisions: tuple[Decision, ...]
+
+    def pin(self, piece: Piece) -> Pin | None:
+        """Return the pin that fixed a piece."""
+        if not (self.pins and piece.fixed):
+            return None
+        return self.pins.get(frozenset(piece.nodes))
 
 
 def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset[Node]) -> _Start:
@@ -75,34 +84,38 @@ def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset
     views = view_nodes(fusion, frozenset(n for g in pins for n in g))
     if views.last:
         graph = Graph(fusion, copied | (views.chain - apart))
-        partition = Partition(graph, singles(graph, (*pins, views.last)))
-        segment = partition.fusion_of([views.last], "views")
-        estimate = offers.of(segment, surroundings(partition, [views.last])).estimate
+        groups = Groups(graph, singles(graph, (*pins, views.last)), {*pins, views.last})
+        last = frozenset({groups.owner(next(iter(views.last)))})
+        estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
         if estimate is not None and estimate.kernels == 0:
-            fixed = frozenset({*pins, views.last})
-            return _Start(partition, pins, fixed, pinned.decisions)
+            return _Start(groups, pins, pinned.decisions)
     graph = Graph(fusion, copied)
-    partition = Partition(graph, singles(graph, pins))
-    return _Start(partition, pins, frozenset(pins), pinned.decisions)
+    return _Start(Groups(graph, singles(graph, pins), pins), pins, pinned.decisions)
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:
     """Merge everything if nothing forbids it and somebody takes it."""
-    partition = start.partition
-    free = frozenset(g for g in partition.groups if g not in start.fixed)
-    sets = any(n.op.name == "segment_set" for g in free for n in g)
-    if start.pins or sets or not free or merges.forbidden(free) is not None:
+    groups = start.groups
+    free = frozenset(p for p in groups if not p.fixed)
+    if start.pins or not free or any(p.sets for p in free):
         return not free and not start.pins
-    offer = merges.offer(free)
+    nodes = sum(len(p.nodes) for p in free)
+    if nodes > WHOLE:
+        because = f"of {nodes} nodes, more than {WHOLE}: only parts of it are offered"
+        merges.decisions.append(Decision("split", (groups.graph.fusion.name,), because))
+        return False
+    if merges.forbidden(free) is not None:
+        return False
+    offer = merges.told(free)
     if offer.accepted:
-        merges.partition = partition.merged(free)
+        merges.structures.merge(free)
         return True
-    merges.decisions.append(Decision("split", _results(partition, free), offer.reasons()))
+    merges.decisions.append(Decision("split", _results(groups, free), offer.reasons()))
     return False
 
 
-def _results(partition: Partition, chosen: Iterable[Group]) -> tuple[str, ...]:
-    return tuple(v.name for v in partition.results(frozenset(chosen)))
+def _results(groups: Groups, chosen: Chosen) -> tuple[str, ...]:
+    return tuple(v.name for v in groups.results(chosen))
 
 
 def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
@@ -117,28 +130,36 @@ def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
 
 def _copies_in_the_way(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
-    graph, blocked = merges.partition.graph, set[Node]()
-    for group in merges.partition.groups:
-        if group in merges.fixed or merges.offer(frozenset({group})).accepted:
+    blocked = set[Node]()
+    for piece in merges.groups.pieces:
+        if piece.fixed or merges.of_piece(piece).accepted:
             continue
-        for node in graph.members(group) - group:
+        for node in piece.members - piece.nodes:
             if not all(v.is_scalar for v in node.outputs):
                 blocked.add(node)
     return frozenset(blocked)
 
 
+def _offer(merges: Merges, start: _Start, piece: Piece, part: Fusion) -> Offer:
+    """Return what the schedulers say of one group; of a pinned one, the pin's scheduler."""
+    pin = start.pin(piece)
+    if pin is None and not piece.fixed:
+        return merges.told(frozenset({piece}))
+    only = None if pin is None else pin.scheduler
+    return merges.offers.of(part, surroundings(merges.groups, frozenset({piece})), only)
+
+
 def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> SegmentedFusion:
     """Return the segments in execution order, each with what every scheduler said."""
-    partition = merges.partition
-    fusion = partition.graph.fusion
-    order = partition.order()
+    groups = merges.groups
+    fusion = groups.graph.fusion
+    order = groups.order()
     assert order is not None, "a merge closed a cycle"
     segments: list[Segment] = []
-    for id, group in enumerate(order):
+    for id, piece in enumerate(order):
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
-        part, pin = partition.fusion_of([group], name), start.pins.get(group)
-        only = None if pin is None else pin.scheduler
-        offer = merges.offers.of(part, surroundings(partition, [group]), only)
+        part, pin = groups.fusion_of([piece], name), start.pin(piece)
+        offer = _offer(merges, start, piece, part)
         assert offer.scheduler is not None
         segments.append(
             Segment(
@@ -162,22 +183,21 @@ def _why(offer: Offer) -> str:
 
 def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> None:
     """Raise Unsupported for a segment that nobody takes: rather one that was no copy at first."""
-    partition = merges.partition
-    refused: list[tuple[bool, Group, Offer]] = []
-    for group in partition.order() or ():
-        pin = start.pins.get(group)
-        part = partition.fusion_of([group], partition.graph.fusion.name)
-        only = None if pin is None else pin.scheduler
-        offer = merges.offers.of(part, surroundings(partition, [group]), only)
+    groups = merges.groups
+    refused: list[tuple[bool, Piece, Fusion, Offer]] = []
+    for piece in groups.order() or ():
+        if not piece.fixed and merges.of_piece(piece).accepted:
+            continue
+        part = groups.fusion_of([piece], groups.graph.fusion.name)
+        offer = _offer(merges, start, piece, part)
         if not offer.accepted:
-            refused.append((group <= apart, group, offer))
+            refused.append((piece.nodes <= apart, piece, part, offer))
     if refused:
-        _, group, offer = min(refused, key=lambda r: r[0])
-        part = partition.fusion_of([group], partition.graph.fusion.name)
-        raise _nobody(group, part, offer, start.pins.get(group))
+        _, piece, part, offer = min(refused, key=lambda r: r[0])
+        raise _nobody(piece.nodes, part, offer, start.pin(piece))
 
 
-def _nobody(group: Group, part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
+def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
     notes = [f"{name}: {refusal}" for name, refusal in offer.refusals]
     if pin is not None:
         message = f"no scheduler takes the pinned segment `{pin.name}`"
@@ -187,20 +207,25 @@ def _nobody(group: Group, part: Fusion, offer: Offer, pin: Pin | None) -> Unsupp
     return Unsupported(message, span=node.span, notes=notes)
 
 
-def _boundaries(merges: Merges, order: tuple[Group, ...]) -> Iterable[Decision]:
+def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
     """Yield why each pair of neighbouring segments stayed apart."""
-    number = {group: id for id, group in enumerate(order)}
+    number = {piece: id for id, piece in enumerate(order)}
     for consumer in order:
-        for producer in sorted(merges.partition.sources(consumer), key=number.__getitem__):
-            chosen = merges.partition.closure([producer, consumer])
-            because = merges.forbidden(chosen)
-            if because is None:
-                offer = merges.offer(chosen)
-                apart = sum(merges.offer(frozenset({g})).seconds for g in order if g in chosen)
-                because = (
-                    f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {apart * 1e6:.2f} us"
-                    if offer.accepted
-                    else offer.reasons()
-                )
+        for producer in sorted(merges.groups.sources(consumer), key=number.__getitem__):
+            chosen = merges.groups.closure([producer, consumer])
+            because = _apart(merges, chosen)
             subject = (f"s{number[producer]}", f"s{number[consumer]}")
             yield Decision("boundary", subject, because)
+
+
+def _apart(merges: Merges, chosen: Chosen | None) -> str:
+    if chosen is None:
+        return "too many groups lie between them"
+    because = merges.forbidden(chosen)
+    if because is not None:
+        return because
+    offer = merges.offer(chosen)
+    if not offer.accepted:
+        return merges.told(chosen).reasons()
+    apart = sum(merges.of_piece(p).seconds for p in sorted(chosen))
+    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {apart * 1e6:.2f} us"

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, product
-from fusec.ir.graph import Fusion, Input, Node, Output, Value
+from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Value
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 
@@ -117,9 +117,10 @@ def extract(
     alias stays an alias only in the segment that puts the value out.
     """
     chosen = set(nodes)
-    ordered = _sizes_from_inside(fusion, tuple(n for n in fusion.nodes if n in chosen))
+    place = fusion.position.__getitem__
+    ordered = _sizes_from_inside(fusion, tuple(sorted(chosen, key=place)))
     made = {v for n in ordered for v in n.outputs}
-    final = {o.value: o for o in fusion.outputs}
+    final = fusion.output_of
     outputs: list[Output] = []
     for node in ordered:
         for value in node.outputs:
@@ -129,19 +130,42 @@ def extract(
     read = dict.fromkeys(v for n in ordered for v in n.inputs if v not in made)
     written = {o.alias for o in outputs if o.alias is not None}
     inputs = (
-        *(i for i in fusion.inputs if i.value in read or i.value.name in written),
+        *_inputs_read(fusion, read, written),
         *(Input(v, crossing_strides(fusion, v)) for v in read if v not in fusion.input_of),
     )
-    used = frozenset[str]().union(
-        *(s.symbols for i in inputs for s in (*i.value.shape, *i.strides)),
-        *(s.symbols for n in ordered for v in n.outputs for s in v.shape),
-        *(v.dim.symbols for n in ordered for v in (*n.inputs, *n.outputs) if v.dim is not None),
-        *(s.symbols for n in ordered for a in n.attributes.values() for s in _sizes(a)),
-    )
-    dims = tuple(d for d in fusion.dims if d.name in used)
+    dims = () if not fusion.dims else _dims_used(fusion, inputs, ordered)
     return replace(
         fusion, name=name, inputs=inputs, nodes=ordered, outputs=tuple(outputs), dims=dims, pins=()
     )
+
+
+def _inputs_read(
+    fusion: Fusion, read: Collection[Value], written: Collection[str]
+) -> Iterable[Input]:
+    """Return the inputs that are among the values read or are written into, in order."""
+    if written:
+        return [i for i in fusion.inputs if i.value in read or i.value.name in written]
+    found = (fusion.input_of.get(v) for v in read)
+    place = fusion.input_position
+    return sorted((i for i in found if i is not None), key=lambda i: place[i.value])
+
+
+def _dims_used(
+    fusion: Fusion, inputs: Iterable[Input], nodes: Iterable[Node]
+) -> tuple[DimFact, ...]:
+    """Return the symbols that occur in the sizes of some inputs and nodes."""
+    used = set[str]()
+    for entry in inputs:
+        used.update(*(s.symbols for s in (*entry.value.shape, *entry.strides)))
+    for node in nodes:
+        for value in node.outputs:
+            used.update(*(s.symbols for s in value.shape))
+        for value in (*node.inputs, *node.outputs):
+            if value.dim is not None:
+                used |= value.dim.symbols
+        for attribute in node.attributes.values():
+            used.update(*(s.symbols for s in _sizes(attribute)))
+    return tuple(d for d in fusion.dims if d.name in used)
 
 
 def _sizes(attribute: object) -> Iterable[Dim]:
@@ -174,7 +198,7 @@ def _sizes_from_inside(fusion: Fusion, ordered: tuple[Node, ...]) -> tuple[Node,
 
 def crossing_strides(fusion: Fusion, value: Value) -> tuple[Dim, ...]:
     """Return the strides with which a value made by one segment lies in memory."""
-    output = next((o for o in fusion.outputs if o.value is value), None)
+    output = fusion.output_of.get(value)
     if output is not None and output.alias is not None:
         return next(i.strides for i in fusion.inputs if i.value.name == output.alias)
     if output is None or output.stride_order is None:

@@ -1,0 +1,342 @@
+"""Groups of nodes that are merged step by step, with the DAG between them kept as they change.
+
+Every group has a rank, and no edge leads to a smaller one. What a merge must hold, or whether it
+would close a cycle, is therefore found between the ranks of its groups alone, and a merge gives new
+ranks only to the groups in between that lie before or after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from heapq import heapify, heappop, heappush
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment.partition import Graph, Group
+from fusec.segment.segmented import extract
+
+MAX_BETWEEN = 2048
+"""Groups looked at, between those of a merge, until it is given up as reaching too far."""
+
+
+class Piece:
+    """A group of nodes in the midst of a search; it dies when it is merged into another.
+
+    nodes: those that it owns. members: these, and the copies that it computes for itself. leaves:
+    the values that it reads. made: what its own nodes make that others read or that is an output.
+    first: the position of its first node, by which pieces are ordered. structure: a number that
+    pieces of the same structure share, and `boundary` the values by which it is tied to others.
+    """
+
+    __slots__ = (
+        "after",
+        "alive",
+        "before",
+        "boundary",
+        "first",
+        "fixed",
+        "into",
+        "leaves",
+        "made",
+        "members",
+        "nodes",
+        "rank",
+        "sets",
+        "structure",
+    )  # fmt: skip
+
+    def __init__(self, nodes: set[Node], members: set[Node], leaves: dict[Value, None]) -> None:
+        """Take its nodes and what it reads; edges and ranks come later."""
+        self.nodes = nodes
+        self.members = members
+        self.leaves = leaves
+        self.made: list[Value] = []
+        self.before: dict[Piece, None] = {}
+        self.after: dict[Piece, None] = {}
+        self.first = 0
+        self.rank = 0
+        self.alive = True
+        self.fixed = False
+        self.sets = any(n.op.name == "segment_set" for n in nodes)
+        self.into: Piece | None = None
+        self.structure: int | None = None
+        self.boundary: tuple[Value, ...] = ()
+
+    def __lt__(self, other: Piece) -> bool:
+        return self.first < other.first
+
+
+Chosen = frozenset[Piece]
+
+
+class Groups:
+    """The groups of a graph, merged in place."""
+
+    def __init__(
+        self, graph: Graph, groups: Iterable[Group], fixed: Collection[Group] = ()
+    ) -> None:
+        """Take disjoint groups that together hold every owned node; `fixed` stay as they are."""
+        self.graph = graph
+        self.pieces: dict[Piece, None] = {}
+        self.readers: dict[Value, dict[Piece, None]] = {}
+        self._holder: dict[Node, Piece] = {}
+        found: list[Piece] = []
+        for group in groups:
+            piece = Piece(set(group), *graph.expanded(group))
+            piece.first = graph.first(group)
+            piece.fixed = group in fixed
+            found.append(piece)
+        for piece in sorted(found):
+            self._enter(piece)
+        for piece in self.pieces:
+            self._connect(piece)
+        order = self.order()
+        self.cyclic = order is None
+        for rank, piece in enumerate(order or ()):
+            piece.rank = rank
+
+    def _enter(self, piece: Piece) -> None:
+        self.pieces[piece] = None
+        for node in piece.nodes:
+            self._holder[node] = piece
+        for value in piece.leaves:
+            self.readers.setdefault(value, {})[piece] = None
+
+    def _connect(self, piece: Piece) -> None:
+        """Add the edges into a piece, and list what it makes for others."""
+        for value in piece.leaves:
+            maker = self.maker(value)
+            if maker is not None and maker is not piece:
+                piece.before[maker] = None
+                maker.after[piece] = None
+        for reader in self.readers_before(piece):
+            piece.before[reader] = None
+            reader.after[piece] = None
+        final, readers = self.graph.final, self.readers
+        piece.made = [
+            value
+            for node in sorted(piece.nodes, key=self.graph.position.__getitem__)
+            for value in node.outputs
+            if value in final or value in readers
+        ]
+
+    def owner(self, node: Node) -> Piece:
+        """Return the piece that owns a node."""
+        piece = self._holder[node]
+        while piece.into is not None:
+            if piece.into.into is not None:
+                piece.into = piece.into.into
+            piece = piece.into
+        self._holder[node] = piece
+        return piece
+
+    def maker(self, value: Value) -> Piece | None:
+        """Return the piece that makes a value; None for an input."""
+        node = self.graph.fusion.producer.get(value)
+        return None if node is None else self.owner(node)
+
+    def sources(self, piece: Piece) -> list[Piece]:
+        """Return the pieces whose values `piece` reads, in order."""
+        found = (self.maker(v) for v in piece.leaves)
+        return sorted({p: None for p in found if p is not None and p is not piece})
+
+    def consumers(self, piece: Piece) -> list[Piece]:
+        """Return the pieces that read what `piece` makes, in order."""
+        readers = (r for v in piece.made for r in self.readers.get(v, ()))
+        return sorted({r: None for r in readers if r is not piece})
+
+    def readers_before(self, piece: Piece) -> list[Piece]:
+        """Return the pieces that read an input which `piece` writes into: they must run first."""
+        if not self.graph.writers:
+            return []
+        names = {alias for node, alias in self.graph.writers.items() if node in piece.nodes}
+        inputs = (i.value for i in self.graph.fusion.inputs if i.value.name in names)
+        readers = (r for v in inputs for r in self.readers.get(v, ()))
+        return [r for r in readers if r is not piece]
+
+    # -- order
+
+    def order(self) -> list[Piece] | None:
+        """Return the pieces in execution order, ties in canonical order; None for a cycle."""
+        waiting = {p: len(p.before) for p in self.pieces}
+        ready = [p for p, count in waiting.items() if not count]
+        heapify(ready)
+        done: list[Piece] = []
+        while ready:
+            piece = heappop(ready)
+            done.append(piece)
+            for later in piece.after:
+                waiting[later] -= 1
+                if not waiting[later]:
+                    heappush(ready, later)
+        return done if len(done) == len(self.pieces) else None
+
+    def closure(self, chosen: Iterable[Piece], limit: int = MAX_BETWEEN) -> Chosen | None:
+        """Return the pieces with all on paths between them: what a merge must hold.
+
+        None where more than `limit` pieces would have to be looked at.
+        """
+        seeds = frozenset(chosen)
+        later = _reach(seeds, forward=True, limit=limit)
+        if later is None:
+            return None
+        if not later:
+            return seeds
+        inside = set(seeds)
+        for piece in sorted(later, key=_rank, reverse=True):
+            if any(p in inside for p in piece.after):
+                inside.add(piece)
+        return seeds if len(inside) == len(seeds) else frozenset(inside)
+
+    def merge(self, chosen: Chosen) -> Piece:
+        """Make one piece of some that are closed; those die."""
+        self._make_room(chosen)
+        parts = sorted(chosen)
+        piece = _largest(parts)
+        merged = Piece(piece.nodes, piece.members, piece.leaves)
+        merged.first, merged.rank = parts[0].first, piece.rank
+        merged.sets = any(p.sets for p in parts)
+        for part in parts:
+            part.alive, part.into = False, merged
+            del self.pieces[part]
+            if part is not piece:
+                merged.nodes |= part.nodes
+                merged.members |= part.members
+                merged.leaves.update(part.leaves)
+        self.pieces[merged] = None
+        for part in parts:
+            self._hand_over(part, merged, chosen)
+        merged.made = [v for p in parts for v in p.made if self.is_result(v, chosen)]
+        for value in (v for p in parts for v in p.made):
+            merged.leaves.pop(value, None)
+            self._reread(value, parts, None)
+        for part in parts:
+            for value in part.leaves:
+                self._reread(value, (part,), merged)
+        return merged
+
+    def _hand_over(self, part: Piece, merged: Piece, chosen: Chosen) -> None:
+        for other in part.before:
+            other.after.pop(part, None)
+            if other not in chosen and other is not merged:
+                other.after[merged] = None
+                merged.before[other] = None
+        for other in part.after:
+            other.before.pop(part, None)
+            if other not in chosen and other is not merged:
+                other.before[merged] = None
+                merged.after[other] = None
+
+    def _make_room(self, chosen: Chosen) -> None:
+        """Give ranks to the pieces between the chosen ones: first what must run before them."""
+        earlier = _reach(chosen, forward=False, limit=None) or ()
+        later = _reach(chosen, forward=True, limit=None) or ()
+        ranks = sorted(p.rank for p in (*chosen, *earlier, *later))
+        for piece, rank in zip(sorted(earlier, key=_rank), ranks, strict=False):
+            piece.rank = rank
+        own = ranks[len(earlier)]
+        ends = ranks[len(ranks) - len(later) :]
+        for piece, rank in zip(sorted(later, key=_rank), ends, strict=True):
+            piece.rank = rank
+        for piece in chosen:
+            piece.rank = own
+
+    def _reread(self, value: Value, parts: Iterable[Piece], merged: Piece | None) -> None:
+        """Make `merged` a reader of a value in the place of some pieces."""
+        readers = self.readers.get(value)
+        if readers is None:
+            return
+        for part in parts:
+            readers.pop(part, None)
+        if merged is not None and value in merged.leaves:
+            readers[merged] = None
+        elif not readers:
+            del self.readers[value]
+
+    # -- what some pieces are together
+
+    def is_result(self, value: Value, chosen: Collection[Piece]) -> bool:
+        """Return whether a value that some of the pieces make is read outside, or an output."""
+        return value in self.graph.final or self.is_read(value, chosen)
+
+    def is_read(self, value: Value, chosen: Collection[Piece]) -> bool:
+        """Return whether other pieces than the given ones read a value."""
+        return any(r not in chosen for r in self.readers.get(value, ()))
+
+    def results(self, chosen: Collection[Piece]) -> list[Value]:
+        """Return the values that the pieces together put out."""
+        return [v for p in sorted(chosen) for v in p.made if self.is_result(v, chosen)]
+
+    def crossing(self, chosen: Collection[Piece]) -> frozenset[Value]:
+        """Return the values of the pieces that others read."""
+        return frozenset(v for p in chosen for v in p.made if self.is_read(v, chosen))
+
+    def members(self, chosen: Iterable[Piece]) -> list[Node]:
+        """Return the nodes of the pieces with the copies that they compute, in order."""
+        nodes = set[Node]().union(*(p.members for p in chosen))
+        return sorted(nodes, key=self.graph.position.__getitem__)
+
+    def fusion_of(self, chosen: Collection[Piece], name: str) -> Fusion:
+        """Return the pieces as one fusion of its own."""
+        results = frozenset(self.results(chosen))
+        return extract(self.graph.fusion, self.members(chosen), name, results)
+
+    def crosses_boundary(self, chosen: Collection[Piece]) -> bool:
+        """Return whether a `segment_set` and a user of it stand in the pieces."""
+        if not any(p.sets for p in chosen):
+            return False
+        members = set[Node]().union(*(p.members for p in chosen))
+        users = self.graph.fusion.users
+        return any(
+            user in members
+            for node in members
+            if node.op.name == "segment_set"
+            for user in users.get(node.output, ())
+        )
+
+    def depths(self, breaks: Collection[Piece]) -> dict[Piece, int]:
+        """Return how many of `breaks` lie before each piece on a longest path.
+
+        A `segment_set` is a break too, and an alias edge: a writer lies deeper than every reader.
+        """
+        producer, depth = self.graph.fusion.producer, dict[Piece, int]()
+        for piece in self.order() or ():
+            deepest = 0
+            for value in piece.leaves:
+                source = self.maker(value)
+                if source is not None:
+                    ends = source in breaks or producer[value].op.name == "segment_set"
+                    deepest = max(deepest, depth[source] + ends)
+            late = (depth[p] + 1 for p in self.readers_before(piece))
+            depth[piece] = max([deepest, *late])
+        return depth
+
+    def __iter__(self) -> Iterator[Piece]:
+        """Yield the pieces, ordered by their first nodes."""
+        return iter(sorted(self.pieces))
+
+
+def _rank(piece: Piece) -> int:
+    return piece.rank
+
+
+def _largest(parts: list[Piece]) -> Piece:
+    """Return the piece into whose sets the others are put, in time of the others."""
+    return max(parts, key=lambda p: len(p.members) + len(p.leaves))
+
+
+def _reach(seeds: Chosen, *, forward: bool, limit: int | None) -> set[Piece] | None:
+    """Return what lies after (or before) the seeds, among the ranks between them."""
+    ranks = [p.rank for p in seeds]
+    low, high = min(ranks), max(ranks)
+    seen: set[Piece] = set()
+    stack = list(seeds)
+    while stack:
+        piece = stack.pop()
+        for other in piece.after if forward else piece.before:
+            within = other.rank < high if forward else other.rank > low
+            if within and other not in seen and other not in seeds:
+                if limit is not None and len(seen) >= limit:
+                    return None
+                seen.add(other)
+                stack.append(other)
+    return seen

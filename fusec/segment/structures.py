@@ -1,0 +1,134 @@
+"""Numbers for structures: pieces that would make the same kernel are told at a glance.
+
+A piece has a number for what it is, and a list of the values by which it is tied to others. What
+pieces are together follows from their numbers and from which of these values are the same: in time
+proportional to the boundary, whatever the pieces hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any
+
+from fusec.ir.graph import Const, Node, Type, Value
+from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.segmented import crossing_strides
+
+
+class Structures:
+    """Interns nodes, values and pieces of one fusion."""
+
+    def __init__(self, groups: Groups) -> None:
+        """Start with no structure known."""
+        self.groups = groups
+        self._numbers: dict[Hashable, int] = {}
+        self._nodes: dict[Node, int] = {}
+        self._values: dict[Value, int] = {}
+
+    def together(self, chosen: Chosen) -> int:
+        """Return the number of what some pieces are together."""
+        parts = sorted(chosen)
+        for part in parts:
+            if part.structure is None:
+                self._name(part)
+        if len(parts) == 1:
+            return parts[0].structure or 0
+        return self._intern(self._wiring(parts, chosen))
+
+    def merge(self, chosen: Chosen) -> Piece:
+        """Make one piece of some, which has the number of its parts together."""
+        number = self.together(chosen)
+        tied = dict.fromkeys(v for p in sorted(chosen) for v in p.boundary)
+        piece = self.groups.merge(chosen)
+        made, producer = set(piece.made), self.groups.graph.fusion.producer
+        piece.structure = number
+        piece.boundary = tuple(v for v in tied if v in made or producer.get(v) not in piece.nodes)
+        return piece
+
+    def _name(self, piece: Piece) -> None:
+        """Give a piece a number by its nodes."""
+        key, order = self.whole(frozenset({piece}))
+        copied = {v for n in piece.members - piece.nodes for v in n.outputs}
+        tied = {*piece.leaves, *piece.made, *copied}
+        places = tuple(k for k, v in enumerate(order) if v in tied)
+        piece.structure = self._intern(("piece", key, places))
+        piece.boundary = tuple(order[k] for k in places)
+
+    def _wiring(self, parts: list[Piece], chosen: Chosen) -> Hashable:
+        number: dict[Value, int] = {}
+        wires: list[Any] = ["wires"]
+        groups = self.groups
+        for part in parts:
+            wires.append(part.structure)
+            for value in part.boundary:
+                wires.append(number.setdefault(value, len(number)))
+            for value in part.made:
+                wires.append(groups.is_read(value, chosen))
+        return tuple(wires)
+
+    def whole(self, chosen: Chosen) -> tuple[Hashable, list[Value]]:
+        """Return what some pieces are, node by node, and their values in the order of that."""
+        number: dict[Value, int] = {}
+        key: list[Any] = ["whole"]
+        for node in self.groups.members(chosen):
+            key.append(self._node(node))
+            for value in node.inputs:
+                if value not in number:
+                    number[value] = len(number)
+                    key.append(self._leaf(value))
+                key.append(number[value])
+            for value in node.outputs:
+                number[value] = len(number)
+        key.append(None)
+        outputs = self.groups.graph.final
+        for value in self.groups.results(chosen):
+            output = outputs.get(value)
+            key.append((number[value], self.groups.is_read(value, chosen), value in outputs))
+            if output is not None and (output.alias is not None or output.stride_order):
+                names = {v.name: k for v, k in number.items()}
+                key.append((names.get(output.alias or "", output.alias), output.stride_order))
+        return tuple(key), list(number)
+
+    def number(self, key: Hashable) -> int:
+        """Return the number of a structure given node by node."""
+        return self._intern(key)
+
+    def _intern(self, key: Hashable) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
+
+    def _node(self, node: Node) -> int:
+        known = self._nodes.get(node)
+        if known is None:
+            operands = tuple(
+                (repr(o.value), o.dtype.name) if isinstance(o, Const) else None
+                for o in node.operands
+            )
+            attributes = tuple((k, _plain(v)) for k, v in node.attributes.items())
+            types = tuple(self._type(v.type) for v in node.outputs)
+            known = self._intern(("node", node.op.name, operands, attributes, types))
+            self._nodes[node] = known
+        return known
+
+    def _type(self, type: Type) -> int:
+        return self._intern(("type", type.dtype.name, type.shape, type.dim))
+
+    def _leaf(self, value: Value) -> int:
+        known = self._values.get(value)
+        if known is None:
+            fusion = self.groups.graph.fusion
+            entry = fusion.input_of.get(value)
+            type = self._type(value.type)
+            if entry is None:
+                key = ("crossing", type, *crossing_strides(fusion, value))
+            else:
+                written = value.name in self.groups.graph.mutable
+                about = (repr(entry.default), entry.low, entry.high, entry.on_cpu, written)
+                key = ("input", type, *entry.strides, about)
+            known = self._values[value] = self._intern(key)
+        return known
+
+
+def _plain(attribute: object) -> Hashable:
+    if isinstance(attribute, (list, tuple)):
+        return tuple(map(_plain, attribute))  # pyright: ignore[reportUnknownArgumentType]
+    return str(attribute)
