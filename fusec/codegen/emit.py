@@ -103,7 +103,8 @@ class Emitter(Nest):
         text = self._expression(instance, phase)
         local = self._read_in.get(instance, number) == number  # not hoisted out of its user's loop
         simple = len(text.text) < _INLINE_WIDTH and self.uses[instance] <= 1 and local
-        if (simple and instance.kind == "op") or text.text.isidentifier():
+        own = instance.kind != "index" or instance.dtype == (I64 if self.wide else I32)
+        if (simple and instance.kind == "op") or (text.text.isidentifier() and own):
             return text
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text

@@ -30,31 +30,37 @@ def _remaining(a: Dim, b: Dim) -> Dim:
     return a - _truncated(a, b) * b if a.is_const and b.is_const else sizes.mod(a, b)
 
 
+def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
+    """Return the expressions of arithmetic that wraps, for the types that C++ leaves undefined."""
+    return {**{t: f"fusec::wrapping_{function}({{a}}, {{b}})" for t in types}, "default": plain}
+
+
 @pointwise(
-    cuda={"bool": "{a} || {b}", "default": "{a} + {b}"},
+    cuda={"bool": "{a} || {b}", **wrapping("add", "{a} + {b}", "i32", "i64")},
     dtype=PROMOTE,
     commutative=True,
     sizes=operator.add,
 )
 def add(a: Array, b: Array) -> Array:
-    """Add two operands; of bools, their or."""
+    """Add two operands; integers wrap; of bools, their or."""
     return np.add(a, b)
 
 
-@pointwise(cuda="{a} - {b}", dtype=NUMBER, sizes=operator.sub)
+@pointwise(cuda=wrapping("sub", "{a} - {b}", "i32", "i64"), dtype=NUMBER, sizes=operator.sub)
 def sub(a: Array, b: Array) -> Array:
-    """Subtract b from a."""
+    """Subtract b from a; integers wrap."""
     return np.subtract(a, b)
 
 
 @pointwise(
-    cuda={"bool": "{a} && {b}", "default": "{a} * {b}"},
+    # The product of two u16 overflows the int that C computes it in.
+    cuda={"bool": "{a} && {b}", **wrapping("mul", "{a} * {b}", "i32", "i64", "u16")},
     dtype=PROMOTE,
     commutative=True,
     sizes=operator.mul,
 )
 def mul(a: Array, b: Array) -> Array:
-    """Multiply two operands; of bools, their and."""
+    """Multiply two operands; integers wrap; of bools, their and."""
     return np.multiply(a, b)
 
 
@@ -71,7 +77,10 @@ def mul(a: Array, b: Array) -> Array:
     sizes=_truncated,
 )
 def div(a: Array, b: Array) -> Array:
-    """Divide a by b; integers are cut towards zero, and give 0 where b is 0."""
+    """Divide a by b; integers are cut towards zero, and give 0 where b is 0.
+
+    The lowest integer divided by -1 wraps to itself.
+    """
     if np.asarray(a).dtype.kind == "f":
         return np.divide(a, b)
     quotient = np.floor_divide(a, b)
@@ -101,7 +110,7 @@ def truediv(a: Array, b: Array) -> Array:
     sizes=_remaining,
 )
 def fmod(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of a."""
+    """Return the remainder of a / b with the sign of a; of integers 0 where b is 0."""
     return np.fmod(a, b)
 
 
@@ -114,7 +123,7 @@ def fmod(a: Array, b: Array) -> Array:
     sizes=_remaining,
 )
 def mod(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of a, as C's % does."""
+    """Return the remainder of a / b with the sign of a, as C's %; of integers 0 where b is 0."""
     return np.fmod(a, b)
 
 
@@ -126,15 +135,16 @@ def mod(a: Array, b: Array) -> Array:
     discontinuous=True,
 )
 def remainder(a: Array, b: Array) -> Array:
-    """Return the remainder of a / b with the sign of b, as Python's % does."""
+    """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0."""
     return np.remainder(a, b)
 
 
 @pointwise(
-    cuda="({a} + {b} - 1) / {b}", dtype=INTEGER, cost=Cost(10), domain=(1, 8), sizes=sizes.ceildiv
-)
+    cuda="fusec::ceil_divide({a}, {b})", dtype=INTEGER, cost=Cost(10), domain=(1, 8),
+    sizes=sizes.ceildiv,
+)  # fmt: skip
 def ceilDiv(a: Array, b: Array) -> Array:
-    """Divide integers that are not negative, rounding up."""
+    """Divide integers that are not negative, rounding up; 0 where b is 0."""
     one = np.asarray(1, np.asarray(a).dtype)
     return np.floor_divide(np.subtract(np.add(a, b), one), b)
 
@@ -143,7 +153,7 @@ def ceilDiv(a: Array, b: Array) -> Array:
     cuda="fusec::pow({a}, {b})", dtype=NUMBER, cost=Cost(30, 2), domain=(0.5, 2.0), accuracy=4
 )
 def pow(a: Array, b: Array) -> Array:
-    """Return a to the power b; negative powers of integers are cut to integers."""
+    """Return a to the power b; integers wrap, negative powers of them are cut to integers."""
     if np.asarray(a).dtype.kind == "f":
         return np.power(a, b)
     zero, one = (np.asarray(v, np.asarray(a).dtype) for v in (0, 1))

@@ -36,7 +36,18 @@ def threshold(x: Array, threshold: Array, value: Array) -> Array:
     return np.where(np.less_equal(x, threshold), value, x)
 
 
-@pointwise(cuda="{a} + {alpha} * {b} * {c}", dtype=NUMBER, cost=Cost(3), accuracy=2)
+_WRAPPING = "fusec::wrapping_add({a}, fusec::wrapping_mul(fusec::wrapping_mul({alpha}, {b}), {c}))"
+
+
+@pointwise(
+    cuda={
+        **dict.fromkeys(("i32", "i64", "u16"), _WRAPPING),
+        "default": "{a} + {alpha} * {b} * {c}",
+    },
+    dtype=NUMBER,
+    cost=Cost(3),
+    accuracy=2,
+)
 def addcmul(a: Array, b: Array, c: Array, alpha: Array) -> Array:
     """Return a + alpha * b * c."""
     return np.add(a, np.multiply(np.multiply(alpha, b), c))

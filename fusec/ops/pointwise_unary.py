@@ -15,17 +15,26 @@ def rounding(name: str) -> dict[str, str]:
 
 
 @pointwise(
-    cuda={"f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "{x} < 0 ? -{x} : {x}"},
+    cuda={
+        "f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
+    },
     dtype=NUMBER,
-)
+)  # fmt: skip
 def abs(x: Array) -> Array:
-    """Return the absolute value."""
+    """Return the absolute value.
+
+    The lowest integer has none, and stays.
+    """
     return np.abs(x)
 
 
-@pointwise(cuda="-{x}", dtype=NUMBER, sizes=Dim.__neg__)
+@pointwise(
+    cuda={t: "fusec::wrapping_neg({x})" for t in ("i32", "i64")} | {"default": "-{x}"},
+    dtype=NUMBER,
+    sizes=Dim.__neg__,
+)
 def neg(x: Array) -> Array:
-    """Return the negative; unsigned integers wrap."""
+    """Return the negative; unsigned integers wrap, and the lowest signed one stays."""
     return np.negative(x)
 
 

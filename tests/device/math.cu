@@ -13,6 +13,7 @@ template <class T>
 __device__ void integers(void* data) {
   T* values = static_cast<T*>(data);
   values[0] = common(values[1], values[2], values[3]) + fusec::gcd(values[4], values[5]) +
+              fusec::ceil_divide(values[6], values[5]) +
               fusec::logical_right_shift(values[6], values[7]) +
               fusec::right_shift(values[8], values[9]) + fusec::left_shift(values[8], values[9]);
 }
@@ -32,6 +33,7 @@ __device__ void floats(void* data) {
 extern "C" __global__ void kernel(void* data) {
   floats<float>(data);
   floats<double>(data);
+  static_cast<double*>(data)[5] = fusec::at_step(1.0, 0.5, 3.0);
   integers<fusec::i8>(data);
   integers<fusec::i16>(data);
   integers<fusec::i32>(data);

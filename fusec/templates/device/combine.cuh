@@ -5,6 +5,7 @@
 #pragma once
 
 #include "storage.cuh"
+#include "wrap.cuh"
 
 namespace fusec {
 
@@ -38,14 +39,20 @@ template <class T>
 struct Sum {
   using type = T;
   __device__ __forceinline__ static T identity() { return T(0); }
-  __device__ __forceinline__ static T combine(T a, T b) { return a + b; }
+  __device__ __forceinline__ static T combine(T a, T b) {
+    if constexpr (kIsInteger<T>) return wrapping_add(a, b);
+    return a + b;
+  }
 };
 
 template <class T>
 struct Prod {
   using type = T;
   __device__ __forceinline__ static T identity() { return T(1); }
-  __device__ __forceinline__ static T combine(T a, T b) { return a * b; }
+  __device__ __forceinline__ static T combine(T a, T b) {
+    if constexpr (kIsInteger<T>) return wrapping_mul(a, b);
+    return a * b;
+  }
 };
 
 template <class T>

@@ -6,6 +6,7 @@
 #include "classify.cuh"
 #include "combine.cuh"
 #include "storage.cuh"
+#include "wrap.cuh"
 
 namespace fusec {
 
@@ -27,12 +28,13 @@ __device__ __forceinline__ T clamp(T value, T low, T high) {
   return minimum(maximum(value, low), high);
 }
 
-// Remainder with the sign of the dividend (C, torch.fmod).
+// Remainder with the sign of the dividend (C, torch.fmod); of integers 0 by zero.
 __device__ __forceinline__ float fmod(float a, float b) { return ::fmodf(a, b); }
 __device__ __forceinline__ double fmod(double a, double b) { return ::fmod(a, b); }
 template <class T>
 __device__ __forceinline__ T fmod(T a, T b) {
-  return b == T(0) ? T(0) : static_cast<T>(a % b);
+  // The quotient of the lowest integer and -1 would overflow.
+  return b == T(0) || (Limits<T>::kSigned && b == T(-1)) ? T(0) : static_cast<T>(a % b);
 }
 
 // Quotient within 2 ulp over the whole range (PTX div.full): a third of the instructions of the
@@ -43,11 +45,13 @@ __device__ __forceinline__ float divide(float a, float b) {
   return quotient;
 }
 
-// Quotient towards zero; integers divided by zero give zero instead of what the chip leaves.
+// Quotient towards zero; integers divided by zero give zero instead of what the chip leaves, and
+// the lowest one divided by -1 wraps to itself.
 __device__ __forceinline__ float truncated_divide(float a, float b) { return truncf(a / b); }
 __device__ __forceinline__ double truncated_divide(double a, double b) { return trunc(a / b); }
 template <class T>
 __device__ __forceinline__ T truncated_divide(T a, T b) {
+  if (Limits<T>::kSigned && b == T(-1)) return wrapping_neg(a);
   return b == T(0) ? T(0) : static_cast<T>(a / b);
 }
 
@@ -73,9 +77,15 @@ __device__ __forceinline__ T floor_divide(T a, T b) {
     return whole;
   } else {
     const T quotient = truncated_divide(a, b);
-    const bool inexact = b != T(0) && quotient * b != a;
+    const bool inexact = b != T(0) && wrapping_mul(quotient, b) != a;
     return inexact && is_negative(a) != is_negative(b) ? static_cast<T>(quotient - 1) : quotient;
   }
+}
+
+// Quotient rounded up, for integers that are not negative.
+template <class T>
+__device__ __forceinline__ T ceil_divide(T a, T b) {
+  return floor_divide(wrapping_sub(wrapping_add(a, b), T(1)), b);
 }
 
 // pow: floats as CUDA's, but squares and cubes as products, which cost nothing to tell apart where
@@ -100,8 +110,8 @@ __device__ __forceinline__ T pow(T base, T exponent) {
   }
   T result = 1;
   while (exponent != T(0)) {
-    if (exponent & 1) result *= base;
-    base *= base;
+    if (exponent & 1) result = wrapping_mul(result, base);
+    base = wrapping_mul(base, base);
     exponent = static_cast<T>(exponent >> 1);
   }
   return result;
@@ -111,11 +121,11 @@ __device__ __forceinline__ T pow(T base, T exponent) {
 template <class T>
 __device__ __forceinline__ T gcd(T a, T b) {
   while (b != T(0)) {
-    const T rest = static_cast<T>(a % b);
+    const T rest = fmod(a, b);
     a = b;
     b = rest;
   }
-  return is_negative(a) ? static_cast<T>(-a) : a;
+  return is_negative(a) ? wrapping_neg(a) : a;
 }
 
 // -1, 0 or 1; 0 for NaN, as torch.sign.
@@ -154,6 +164,11 @@ __device__ __forceinline__ T lerp(T start, T end, T weight) {
                                : end - (end - start) * (T(1) - weight);
 }
 
+// A number of a sequence, rounded after the product too, where a compiler would not.
+__device__ __forceinline__ double at_step(double start, double step, double index) {
+  return __dadd_rn(start, __dmul_rn(step, index));
+}
+
 // One overload for each width of the functions that CUDA names by type.
 #define FUSEC_WRAP(TYPE, SUFFIX)                                                                  \
   __device__ __forceinline__ TYPE erfinv(TYPE x) { return ::erfinv##SUFFIX(x); }                  \
@@ -166,38 +181,16 @@ FUSEC_EACH_FLOAT(FUSEC_WRAP)
 #undef FUSEC_WRAP
 #undef FUSEC_EACH_FLOAT
 
-template <class T>
-struct UnsignedOf {
-  using type = T;
-};
-template <>
-struct UnsignedOf<i8> {
-  using type = u8;
-};
-template <>
-struct UnsignedOf<i16> {
-  using type = u16;
-};
-template <>
-struct UnsignedOf<i32> {
-  using type = u32;
-};
-template <>
-struct UnsignedOf<i64> {
-  using type = u64;
-};
-
 // Shifts by any distance; C++ leaves those that are negative or reach the width undefined, here
 // they move out every bit.
 template <class T>
 __device__ __forceinline__ bool within_width(T distance) {
-  return static_cast<typename UnsignedOf<T>::type>(distance) < 8 * sizeof(T);
+  return static_cast<Modular<T>>(distance) < 8 * sizeof(T);
 }
 
 template <class T>
 __device__ __forceinline__ T left_shift(T value, T distance) {
-  using U = typename UnsignedOf<T>::type;
-  return within_width(distance) ? static_cast<T>(static_cast<U>(value) << distance) : T(0);
+  return within_width(distance) ? static_cast<T>(static_cast<Modular<T>>(value) << distance) : T(0);
 }
 
 // Shifts in copies of the sign.
@@ -210,8 +203,11 @@ __device__ __forceinline__ T right_shift(T value, T distance) {
 // Shifts in zeros, whatever the sign.
 template <class T>
 __device__ __forceinline__ T logical_right_shift(T value, T distance) {
-  using U = typename UnsignedOf<T>::type;
-  return within_width(distance) ? static_cast<T>(static_cast<U>(value) >> distance) : T(0);
+  // A negative narrow integer is widened with ones, which must not be shifted in.
+  constexpr Modular<T> kBits = static_cast<Modular<T>>(~0ull >> (64 - 8 * sizeof(T)));
+  return within_width(distance)
+             ? static_cast<T>((static_cast<Modular<T>>(value) & kBits) >> distance)
+             : T(0);
 }
 
 }  // namespace fusec
