@@ -8,6 +8,7 @@ from time import monotonic
 
 from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
+from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_prices import Prices
 from fusec.segment.exact_space import Space
 from fusec.segment.exact_states import States
@@ -78,7 +79,8 @@ def _by_states(
 ) -> _Known:
     """Return what is known after a search through all segmentations, as far as time allows."""
     prices = Prices(space, schedulers, target)
-    states = States(space, prices, known.bytes, end - monotonic())
+    conflicts = Conflicts(space, schedulers, target)
+    states = States(space, prices, conflicts, known.bytes, end - monotonic())
     found = states.run()
     if states.undercut:
         return known

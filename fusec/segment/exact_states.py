@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import monotonic
 
+from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_prices import Prices
 from fusec.segment.exact_space import Space, bits
 
@@ -42,6 +43,15 @@ class Found:
     states: int
 
 
+@dataclass(frozen=True)
+class _Making:
+    """What all segments share that are made for one state."""
+
+    state: State
+    cost: int
+    found: list[Step]
+
+
 class Late(Exception):
     """The time is over."""
 
@@ -49,12 +59,15 @@ class Late(Exception):
 class States:
     """The search for one fusion; `limit` is what is known to be possible."""
 
-    def __init__(self, space: Space, prices: Prices, limit: int, seconds: float) -> None:
+    def __init__(
+        self, space: Space, prices: Prices, conflicts: Conflicts, limit: int, seconds: float
+    ) -> None:
         """Look for less than `limit` bytes for at most so many seconds."""
-        self.space, self.prices, self.limit = space, prices, limit
+        self.space, self.prices, self.conflicts = space, prices, conflicts
+        self.limit = limit
         self.end = monotonic() + seconds
         self.undercut = False
-        self._rests: dict[int, int] = {}
+        self._reads: dict[int, int] = {}
         self._writes: dict[int, int] = {}
 
     def run(self) -> Found:
@@ -118,13 +131,17 @@ class States:
 
     def rest(self, values: int) -> int:
         """Return the bytes that it takes at least to have some values in memory."""
-        if values not in self._rests:
+        return self.reads(values) + self.writes(values)
+
+    def reads(self, values: int) -> int:
+        """Return the bytes of inputs that are read at least to have some values in memory."""
+        if values not in self._reads:
             needs: dict[int, int] = {}
             for value in bits(values):
                 for source, count in self.space.wanted[value].items():
                     needs[source] = max(needs.get(source, 0), count)
-            self._rests[values] = sum(needs.values())
-        return self._rests[values] + self.writes(values)
+            self._reads[values] = sum(needs.values())
+        return self._reads[values]
 
     def writes(self, values: int) -> int:
         """Return the bytes that are written at least to have some values in memory."""
@@ -139,79 +156,74 @@ class States:
     def bound(self, state: State, step: Step) -> int:
         """Return the least cost of a step and of all before it."""
         after = (state[0] | state[1]) & ~step.results | step.reads & self.space.made
-        reads = (
-            self._rests[after] if after in self._rests else self.rest(after) - self.writes(after)
-        )
-        return reads + self.writes(after | step.results) + self._reading(step.nodes, step.reads)
+        least = self.reads(after) + self.writes(after | step.results)
+        return least + self._reading(step.nodes, step.reads)
 
     def _reading(self, nodes: int, reads: int) -> int:
         if not nodes & ~self.space.views:
             return 0
         return sum(self.space.least[v] for v in bits(reads))
 
-    def steps(self, state: State, cost: int) -> Iterator[Step]:
-        """Yield every segment that may be the last one before those already chosen."""
-        todo = state[0] | state[1]
-        yield from self._grown(state, cost, len(self.space.nodes) - 1, 0, 0, 0, todo)
+    def steps(self, state: State, cost: int) -> list[Step]:
+        """Return every segment that may be the last one before those already chosen."""
+        found: list[Step] = []
+        last, able = len(self.space.nodes) - 1, self.conflicts.everyone
+        making = _Making(state, cost, found)
+        self._grow(making, last, 0, 0, 0, 0, state[0] | state[1], able)
+        return found
 
-    def _grown(
-        self, state: State, cost: int, node: int, nodes: int, results: int, reads: int, todo: int
-    ) -> Iterator[Step]:
+    def _grow(
+        self,
+        making: _Making,
+        node: int,
+        nodes: int,
+        results: int,
+        reads: int,
+        inside: int,
+        todo: int,
+        able: int,
+    ) -> None:
         """Decide for each node, from the last: computed here, or its results read or left alone.
 
-        todo: the values of the state that this segment does not put out so far.
+        inside: the operands of its nodes; todo: what other segments have to make so far; able: the
+        schedulers that may still take it.
         """
-        space = self.space
+        space, state = self.space, making.state
+        wanted = state[0] | state[1]
         if monotonic() > self.end:
             raise Late
-        inside = 0
-        for k in bits(nodes):
-            inside |= space.reads[k]
-        while node >= 0:
-            made = space.results[node]
-            offered, used = made & (state[0] | state[1]), made & inside
-            if offered or used:
-                break
+        while node >= 0 and not space.results[node] & (wanted | inside):
             node -= 1
         if node < 0:
             step = Step(nodes, results, reads | inside & ~space.made)
             if results and self._allowed(state, step):
-                yield step
+                making.found.append(step)
             return
-        offered, used = space.results[node] & (state[0] | state[1]), space.results[node] & inside
+        offered, used = space.results[node] & wanted, space.results[node] & inside
         # Without it: what it makes is read, or made by an earlier segment.
         if not used & ~space.storable:
-            after = reads | used
-            if self._promising(state, cost, nodes, results, after | inside, todo | used):
-                yield from self._grown(state, cost, node - 1, nodes, results, after, todo | used)
-        with_it = nodes | 1 << node
-        if space.boundaries.get(node, 0) & nodes:
+            after, left = reads | used, todo | used
+            if self._promising(making, nodes, results, after | inside & ~space.made, left):
+                self._grow(making, node - 1, nodes, results, after, inside, left, able)
+        able = self.conflicts.left(able, nodes, node)
+        once = space.once >> node & 1
+        if not able or space.boundaries.get(node, 0) & nodes:
             return
-        if space.once >> node & 1 and space.needed(todo & ~offered) >> node & 1:
+        if once and space.needed(todo & ~offered) >> node & 1:
             return
+        nodes, inside = nodes | 1 << node, inside | space.reads[node]
         for put in _subsets(offered):
-            if not put and not used:
-                continue
             left = todo & ~put
-            if space.once >> node & 1 and left & offered:
+            if (not put and not used) or (once and left & offered):
                 continue
-            if self._promising(state, cost, with_it, results | put, reads | inside, left):
-                yield from self._grown(state, cost, node - 1, with_it, results | put, reads, left)
+            if self._promising(making, nodes, results | put, reads | inside & ~space.made, left):
+                self._grow(making, node - 1, nodes, results | put, reads, inside, left, able)
 
-    def _promising(
-        self, state: State, cost: int, nodes: int, results: int, reads: int, todo: int
-    ) -> bool:
-        """Return whether a segment in the making may still lead to less than the limit.
-
-        reads: what it reads so far; what it may still compute itself does not count.
-        """
-        reads &= todo | ~self.space.made
-        after = todo & ~(state[0] | state[1])
-        known = (
-            self._rests[after] if after in self._rests else self.rest(after) - self.writes(after)
-        )
-        written = self.writes(todo | results)
-        return cost + known + written + self._reading(nodes, reads) < self.limit
+    def _promising(self, making: _Making, nodes: int, results: int, reads: int, todo: int) -> bool:
+        """Return whether a segment in the making may still lead to less than the limit."""
+        after = todo & ~(making.state[0] | making.state[1])
+        bound = making.cost + self.reads(after) + self.writes(todo | results)
+        return bound + self._reading(nodes, reads) < self.limit
 
     def _allowed(self, state: State, step: Step) -> bool:
         """Return whether the rest can still be computed in an earlier segment."""

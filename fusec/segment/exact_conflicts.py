@@ -1,0 +1,79 @@
+"""Nodes that no scheduler takes together, whatever else stands in the segment.
+
+A refusal counts only if it holds for every larger segment: an operation that is not a family's
+stays so, and so does a second matrix product. Other refusals say nothing about larger segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+from fusec.diagnostics import Unsupported
+from fusec.segment.exact_space import Space, bits
+from fusec.segment.protocol import Refusal, Scheduler
+from fusec.target import Target
+
+LASTING = frozenset({"operation", "computed", "contraction", "scans", "scatters", "operations"})
+"""Rules by which a scheduler refuses every segment that holds the same nodes."""
+
+
+class Conflicts:
+    """Which schedulers are left for a growing set of nodes, as bits."""
+
+    def __init__(self, space: Space, schedulers: Sequence[Scheduler], target: Target) -> None:
+        """Take the fusion and whom to ask."""
+        self.space, self.schedulers, self.target = space, tuple(schedulers), target
+        self.everyone = (1 << len(self.schedulers)) - 1
+        self._known: dict[object, int] = {}
+
+    def _refusing(self, nodes: int) -> int:
+        """Return the schedulers that refuse everything that holds some nodes."""
+        results = 0
+        for node in bits(nodes):
+            results |= self.space.results[node]
+        part = self.space.part(nodes, results)
+        key = part.structure()
+        if key not in self._known:
+            self._known[key] = 0
+            for k, scheduler in enumerate(self.schedulers):
+                try:
+                    proposal = scheduler.propose(part, self.target)
+                except Unsupported:
+                    continue
+                if isinstance(proposal, Refusal) and proposal.rule in LASTING:
+                    self._known[key] |= 1 << k
+        return self._known[key]
+
+    @cached_property
+    def alone(self) -> tuple[int, ...]:
+        """Return of each node the schedulers that may take it."""
+        count = len(self.space.nodes)
+        return tuple(self.everyone & ~self._refusing(1 << k) for k in range(count))
+
+    @cached_property
+    def pairs(self) -> tuple[dict[int, int], ...]:
+        """Return of each node those with which fewer schedulers are left than with each alone."""
+        heavy = list(bits(self.space.once))
+        found: tuple[dict[int, int], ...] = tuple({} for _ in self.space.nodes)
+        for place, one in enumerate(heavy):
+            for other in heavy[place + 1 :]:
+                both = self.alone[one] & self.alone[other]
+                if both:
+                    left = both & ~self._refusing(1 << one | 1 << other)
+                    if left != both:
+                        found[one][other] = found[other][one] = left
+        return found
+
+    def left(self, able: int, nodes: int, node: int) -> int:
+        """Return who is left of the `able` when a node joins others."""
+        able &= self.alone[node]
+        for other, left in self.pairs[node].items():
+            if nodes >> other & 1:
+                able &= left
+        return able
+
+    def parted(self, one: int, other: int) -> bool:
+        """Return whether nobody ever takes two nodes together."""
+        both = self.alone[one] & self.alone[other]
+        return not self.pairs[one].get(other, both) & both
