@@ -81,12 +81,16 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
 
 
 def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
-    """Return every fusion of a file, named apart: one for YAML, each definition of a script."""
+    """Return every fusion of a file, named apart: one for YAML, each definition of a script.
+
+    A joint graph counts as its phases.
+    """
     if Path(path).suffix == ".py":
         from fusec.parse.script import load_script
 
         names = Names()
-        return [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
+        loaded = [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
+        return [part for f in loaded for part in parts_of(f)]
     from fusec.parse import read_file
 
     if os.path.isdir(path):
@@ -94,7 +98,16 @@ def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
             f"`{path}` is a directory, not a fusion file",
             help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
         )
-    return [with_planned_strides(read_file(path, dict(sizes or {})))]
+    return parts_of(with_planned_strides(read_file(path, dict(sizes or {}))))
+
+
+def parts_of(fusion: Fusion) -> list[Fusion]:
+    """Return the phases of a joint graph, each a fusion of its own; a plain fusion is one."""
+    if not fusion.phases:
+        return [fusion]
+    from fusec.segment.phases import split
+
+    return list(split(optimise(fusion, CompileOptions())).parts)
 
 
 class Names:
@@ -278,6 +291,7 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     from fusec.run.device import Device, device_available
     from fusec.run.inputs import bind_sizes
 
+    fusion = replace(fusion, phases=())  # all inputs are given at once
     inputs = {i.value.name: a for i, a in zip(fusion.inputs, arrays, strict=True)}
     sizes = bind_sizes(fusion, inputs)
     reason = device_available()

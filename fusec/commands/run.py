@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -68,8 +68,10 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place)
-    fusion = driver.load(path, compile_options.sizes)
-    return _run_fusion(fusion, compile_options, options, place)
+    fusions = driver.load_all(path, compile_options.sizes)
+    if len(fusions) > 1:
+        return _run_phases(path, fusions, compile_options, options, place)
+    return _run_fusion(fusions[0], compile_options, options, place)
 
 
 def _check_files(options: RunOptions) -> None:
@@ -120,6 +122,33 @@ def _run_fusion(
     fusion = _at(fusion, sizes)
     job = _job(fusion, compile_options, place)
     return _run_job(job, inputs, sizes, options, place)[0]
+
+
+def _run_phases(
+    path: str,
+    fusions: Sequence[Fusion],
+    compile_options: CompileOptions,
+    options: RunOptions,
+    place: Place,
+) -> int:
+    """Run the phases of a joint graph, each on what those before it have saved."""
+    if options.outputs or options.expect or options.inputs:
+        raise FusecError(
+            f"`{path}` has several phases",
+            help="--inputs, --outputs and --expect take one; compile it and run the folders",
+        )
+    codes: list[int] = []
+    known: dict[str, Any] = {}
+    for fusion in fusions:
+        dump_for_environment(fusion, compile_options)
+        inputs, sizes = _inputs(fusion, options)
+        inputs |= {name: known[name] for name in inputs if name in known}
+        code, outputs = _run_job(
+            _job(fusion, compile_options, place), inputs, sizes, options, place
+        )
+        known |= {**inputs, **outputs}
+        codes.append(code)
+    return max(codes)
 
 
 def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
@@ -282,8 +311,13 @@ def _run_script(
             )
         if actuals is None:
             sized = driver.with_sizes(fusion, compile_options.sizes)
-            codes.append(_run_fusion(sized, compile_options, options, place))
+            parts = driver.parts_of(sized)
+            if len(parts) > 1:
+                codes.append(_run_phases(path, parts, compile_options, options, place))
+            else:
+                codes.append(_run_fusion(sized, compile_options, options, place))
             return None
+        fusion = replace(fusion, phases=())  # all inputs are given at once
         if options.inputs or compile_options.sizes:
             raise FusecError(
                 "--inputs and --set have no effect: the script gives the inputs itself",

@@ -136,6 +136,18 @@ class Node:
 
 
 @dataclass(frozen=True)
+class Part:
+    """What a real tensor or scalar is of a complex one: `of` names that, `index` is 1 for `im`.
+
+    In memory the parts of a complex number lie side by side, the real one first.
+    """
+
+    of: str
+    index: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
 class Input:
     """An input and its layout.
 
@@ -144,6 +156,7 @@ class Input:
         (`x.stride0`), an expanded dim has stride 0.
     low, high: the interval of random values (None: from the operations that use it).
     default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
+    part: what this is of the complex input that the caller gives.
     """
 
     value: Value
@@ -153,6 +166,7 @@ class Input:
     default: bool | int | float | complex | None = None
     on_cpu: bool = False
     span: Span | None = None
+    part: Part | None = None
 
 
 @dataclass(frozen=True)
@@ -160,12 +174,19 @@ class Output:
     """An output; `alias` names the input whose memory it is written into.
 
     stride_order: as in nvFuser, the rank of each dim counted from the fastest one (0), or None.
+    part: what this is of the complex output that the caller gets.
     """
 
     value: Value
     alias: str | None = None
     stride_order: tuple[int, ...] | None = None
     span: Span | None = None
+    part: Part | None = None
+
+    @property
+    def step(self) -> int:
+        """Return the distance of neighbours in memory, in elements: 2 in a complex tensor."""
+        return 1 if self.part is None else 2
 
 
 @dataclass(frozen=True)
@@ -189,9 +210,26 @@ class Pin:
     span: Span | None = None
 
 
+@dataclass(frozen=True)
+class Phase:
+    """A part of a joint graph that runs by itself, as the forward pass before the backward pass.
+
+    inputs: the inputs that only this phase and later ones are given; outputs: what it must make.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    span: Span | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Fusion:
-    """A graph of operations on inputs; equality is structural: names and spans do not count."""
+    """A graph of operations on inputs; equality is structural: names and spans do not count.
+
+    phases: the parts of a joint graph, in order; empty for a graph that runs as one. saved: in such
+    a part, the inputs and outputs that one phase keeps for another.
+    """
 
     name: str
     inputs: tuple[Input, ...]
@@ -200,6 +238,8 @@ class Fusion:
     dims: tuple[DimFact, ...] = ()
     doc: str = ""
     pins: tuple[Pin, ...] = ()
+    phases: tuple[Phase, ...] = ()
+    saved: tuple[str, ...] = ()
     source: str = field(default="", compare=False)
 
     @cached_property

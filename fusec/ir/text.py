@@ -10,7 +10,7 @@ from typing import Any
 
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
-from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Pin
+from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Phase, Pin
 
 _PLAIN_DOC = re.compile(r"[A-Za-z](?:[^\n:#\"\t]|:(?=[^\s]))*[^\s:]")
 _PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
@@ -38,6 +38,7 @@ def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str
     # A pass may have removed a value that the file pinned.
     alive = {v.name for n in fusion.nodes for v in n.outputs}
     yield from _section("segments", (_segment(s, alive) for s in segments if alive & {*s.values}))
+    yield from _section("phases", (_phase(p) for p in fusion.phases))
 
 
 def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[str]:
@@ -261,6 +262,11 @@ def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
             options.append(f"stride_order: {_listing(output.stride_order)}")
         tail = ": {" + ", ".join(options) + "}" if options else ""
         yield f"  - {output.value.name}{tail}"
+
+
+def _phase(phase: Phase) -> str:
+    inputs, outputs = (f"[{', '.join(names)}]" for names in (phase.inputs, phase.outputs))
+    return f"{phase.name}: {{inputs: {inputs}, outputs: {outputs}}}"
 
 
 def _segment(pin: Pin, alive: set[str]) -> str:

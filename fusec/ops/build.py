@@ -21,6 +21,7 @@ from fusec.ops.arguments import (
     operand_slots,
     turned_pads,
 )
+from fusec.ops.boundaries import Boundary, phases_between
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
@@ -51,6 +52,7 @@ class GraphBuilder(InputBuilder):
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
         self._pins: list[Pin] = []
+        self._boundaries: list[Boundary] = []
         self._orders: dict[int, tuple[int, ...]] = {}
         self.draws = 0
         """How many random operations were called without a seed of their own."""
@@ -336,6 +338,10 @@ class GraphBuilder(InputBuilder):
         """Keep a segment named in the file."""
         self._pins.append(pin)
 
+    def phase_boundary(self, span: Span | None = None) -> None:
+        """End a phase: what is declared and put out from now on belongs to the next one."""
+        self._boundaries.append(Boundary(len(self._inputs), len(self._outputs), span))
+
     def finish(self) -> Fusion:
         """Return the verified fusion."""
         if not self._outputs:
@@ -352,14 +358,16 @@ class GraphBuilder(InputBuilder):
             )
             for d in self._drafts
         )
+        outputs = tuple(replace(o, value=values[self._slot_of[o.value]]) for o in self._outputs)
         fusion = Fusion(
             name=self.name,
             inputs=tuple(self._final_input(i, values, size) for i in self._inputs),
             nodes=nodes,
-            outputs=tuple(replace(o, value=values[self._slot_of[o.value]]) for o in self._outputs),
+            outputs=outputs,
             dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
             doc=self.doc,
             pins=tuple(self._pins),
+            phases=phases_between(self._boundaries, self._inputs, outputs),
             source=self.source,
         )
         verify(fusion)

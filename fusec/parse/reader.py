@@ -17,6 +17,7 @@ from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
+from fusec.parse.phases import phases_of
 from fusec.parse.scope import Scope
 from fusec.parse.segments import pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
@@ -24,7 +25,7 @@ from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
-FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments")
+FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases")
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -81,6 +82,9 @@ class _Reader:
         fusion = _with_hints(builder.finish(), declared.hints)
         if segments is not None and not _is_empty(segments):
             fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
+        phases = root.get("phases")
+        if phases is not None and not _is_empty(phases):
+            fusion = replace(fusion, phases=phases_of(phases, fusion))
         return fusion
 
     def _check_fields(self, root: Mapping) -> None:

@@ -33,6 +33,7 @@ def schema() -> dict[str, Any]:
         },
         "outputs": _outputs(),
         "segments": _named("Values pinned into one kernel, by segment.", "#/definitions/segment"),
+        "phases": _named("Parts that run by themselves, in order.", "#/definitions/phase"),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -49,6 +50,7 @@ def schema() -> dict[str, Any]:
             "op": _op(),
             "output_options": _output_options(),
             "segment": _segment(),
+            "phase": _phase(),
         },
     }
 
@@ -206,6 +208,15 @@ def _outputs() -> dict[str, Any]:
             options,
         ],
     }
+
+
+def _phase() -> dict[str, Any]:
+    names = {"type": "array", "items": {"$ref": "#/definitions/name"}}
+    block = {
+        "inputs": {**names, "description": "Inputs that no earlier phase is given."},
+        "outputs": {**names, "description": "Outputs that the phase makes."},
+    }
+    return {"anyOf": [names, _object(block, "outputs")]}
 
 
 def _segment() -> dict[str, Any]:

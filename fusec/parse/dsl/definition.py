@@ -301,6 +301,16 @@ class FusionDefinition:
                 symbolic=self._unknown,
             )
 
+    def phase_boundary(self) -> None:
+        """End a phase, the forward pass say: inputs and outputs from now on are the next one's."""
+        with placed() as place:
+            self._steps.perform(
+                lambda: _span(place),
+                self._builder.phase_boundary,
+                _nothing,
+                symbolic=self._unknown,
+            )
+
     def fusion(self) -> Fusion:
         """Return the fusion as defined so far, unknown sizes as symbols."""
         with placed():

@@ -1,0 +1,41 @@
+"""Phases of a graph that is built step by step: what lies between two boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.graph import Input, Output, Phase
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """The end of a phase: how many inputs and outputs there were by then."""
+
+    inputs: int
+    outputs: int
+    span: Span | None = None
+
+
+def phases_between(
+    boundaries: Sequence[Boundary], inputs: Sequence[Input], outputs: Sequence[Output]
+) -> tuple[Phase, ...]:
+    """Return the phases; two are called forward and backward, others phase_0, phase_1, ..."""
+    if not boundaries:
+        return ()
+    starts = (Boundary(0, 0), *boundaries)
+    ends = (*boundaries, Boundary(len(inputs), len(outputs)))
+    phases: list[Phase] = []
+    for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
+        name = ("forward", "backward")[k] if len(starts) == 2 else f"phase_{k}"
+        given = tuple(i.value.name for i in inputs[start.inputs : end.inputs]) if k else ()
+        made = tuple(o.value.name for o in outputs[start.outputs : end.outputs])
+        if not made:
+            raise FusecError(
+                f"phase `{name}` has no outputs",
+                span=start.span or end.span,
+                help="call fd.phase_boundary() between the outputs of two phases",
+            )
+        phases.append(Phase(name, given, made, start.span))
+    return tuple(phases)

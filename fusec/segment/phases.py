@@ -1,0 +1,188 @@
+"""Joint graphs: what the forward pass saves for the backward pass, chosen by a minimum cut.
+
+A value that a later phase needs is either saved, or computed again there from values that are. What
+saving costs: a write and a read, for inputs and outputs of the earlier phase the read alone, since
+they are in memory anyway. Reductions, products, scans and sorts are never computed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion, Node, Phase, Value
+from fusec.segment.cheap import is_tissue
+from fusec.segment.segmented import extract, tensor_bytes
+
+
+@dataclass(frozen=True)
+class Phased:
+    """A joint graph in parts, in order; `saved` has the values that each part hands on."""
+
+    parts: tuple[Fusion, ...]
+    saved: tuple[tuple[Value, ...], ...]
+
+    def saved_bytes(self, sizes: dict[str, int]) -> int:
+        """Return the bytes of all values that a part hands on."""
+        return sum(tensor_bytes(v, sizes) for values in self.saved for v in values)
+
+
+def split(fusion: Fusion) -> Phased:
+    """Return the fusion in its phases, each a fusion of its own named after both.
+
+    FusecError where a phase needs an input of a later one.
+    """
+    parts: list[Fusion] = []
+    saved: list[tuple[Value, ...]] = []
+    rest, phases = fusion, fusion.phases
+    for k, phase in enumerate(phases[:-1]):
+        first, rest, kept = _cut(rest, phase, phases[k + 1 :])
+        parts.append(first)
+        saved.append(kept)
+    parts.append(replace(rest, name=f"{fusion.name}_{phases[-1].name}", phases=()))
+    return Phased(tuple(parts), tuple(saved))
+
+
+def _cut(
+    fusion: Fusion, phase: Phase, later: tuple[Phase, ...]
+) -> tuple[Fusion, Fusion, tuple[Value, ...]]:
+    """Return the part of a phase, the rest, and what the part saves for the rest."""
+    needed = _needed(fusion, phase.outputs)
+    late = _dependent(fusion, [n for p in later for n in p.inputs])
+    for entry in fusion.inputs:
+        if entry.value in needed and entry.value in late:
+            owner = next(p for p in later if entry.value.name in p.inputs)
+            raise FusecError(
+                f"phase `{phase.name}` needs `{entry.value.name}`, an input of the later phase "
+                f"`{owner.name}`",
+                span=phase.span,
+                help="a phase is made of its own inputs and of what earlier phases make",
+            )
+    for after in later:
+        for name in after.outputs:
+            value = next(o.value for o in fusion.outputs if o.value.name == name)
+            node = fusion.producer[value]
+            if value in needed and not is_tissue(node):
+                raise FusecError(
+                    f"output `{name}` of phase `{after.name}` is made in phase `{phase.name}`",
+                    span=after.span,
+                    help=f"list it in `{phase.name}`",
+                )
+    kept = _minimum_cut(fusion, phase, needed, late, [n for p in later for n in p.outputs])
+    own = tuple(o.value for o in fusion.outputs if o.value.name in phase.outputs)
+    made = [v for v in kept if v in fusion.producer]
+    first = _part(fusion, _nodes(fusion, (*own, *made), ()), (*own, *made))
+    results = tuple(o.value for o in fusion.outputs if o.value.name not in phase.outputs)
+    rest = _part(fusion, _nodes(fusion, results, kept), results)
+    held = {v.name for v in kept}
+    before = {n for n in fusion.saved if n in {i.value.name for i in rest.inputs}}
+    first = replace(
+        first,
+        name=f"{fusion.name}_{phase.name}",
+        phases=(),
+        saved=tuple(i.value.name for i in first.inputs if i.value.name in fusion.saved)
+        + tuple(o.value.name for o in first.outputs if o.value.name in held),
+    )
+    rest = replace(
+        rest,
+        name=fusion.name,
+        phases=later,
+        saved=tuple(i.value.name for i in rest.inputs if i.value.name in held | before),
+    )
+    return first, rest, kept
+
+
+def _needed(fusion: Fusion, outputs: Collection[str]) -> set[Value]:
+    """Return the values that some outputs are made of."""
+    needed = {o.value for o in fusion.outputs if o.value.name in outputs}
+    for node in reversed(fusion.nodes):
+        if any(v in needed for v in node.outputs):
+            needed |= {*node.inputs, *node.outputs}
+    return needed
+
+
+def _dependent(fusion: Fusion, inputs: Collection[str]) -> set[Value]:
+    """Return the values that depend on some inputs, these included."""
+    found = {i.value for i in fusion.inputs if i.value.name in inputs}
+    for node in fusion.nodes:
+        if any(v in found for v in node.inputs):
+            found |= {*node.outputs}
+    return found
+
+
+def _minimum_cut(
+    fusion: Fusion,
+    phase: Phase,
+    needed: Collection[Value],
+    late: Collection[Value],
+    results: Collection[str],
+) -> tuple[Value, ...]:
+    """Return the values to save: the cheapest that part earlier inputs from later results."""
+    import networkx
+
+    networks: Any = networkx  # its stubs leave the types of nodes open
+    graph = networks.DiGraph()
+    in_memory = {i.value for i in fusion.inputs} | {
+        o.value for o in fusion.outputs if o.value.name in phase.outputs
+    }
+    overwritten = {o.alias for o in fusion.outputs if o.value.name in phase.outputs}
+    for value in fusion.values:
+        if value in late:
+            graph.add_edge((value, "made"), "later")
+            continue
+        size = max(1, tensor_bytes(value, fusion.hints))
+        # Of two cuts that move as much, the one that keeps less memory.
+        cost = (size if value in in_memory else 2 * size) * 1024 + min(size, 1023)
+        if value.name in results or (value.name in overwritten and value in fusion.input_of):
+            graph.add_edge((value, "made"), (value, "read"))
+        else:
+            graph.add_edge((value, "made"), (value, "read"), capacity=cost)
+        node = fusion.producer.get(value)
+        if node is None or (value in needed and not is_tissue(node)):
+            graph.add_edge("earlier", (value, "made"))
+        if value.name in results:
+            graph.add_edge((value, "read"), "later")
+    for node in fusion.nodes:
+        for value in dict.fromkeys(node.inputs):
+            for result in node.outputs:
+                if value not in late:
+                    graph.add_edge((value, "read"), (result, "made"))
+    if "later" not in graph or "earlier" not in graph:
+        return ()
+    try:
+        cut: Any = networks.minimum_cut(graph, "earlier", "later")
+    except networkx.NetworkXUnbounded:
+        name = next(n for n in overwritten if n is not None)
+        raise FusecError(
+            f"a later phase needs `{name}`, which phase `{phase.name}` overwrites", span=phase.span
+        ) from None
+    before: set[Any] = cut[1][0]
+    return tuple(
+        v
+        for v in fusion.values
+        if v not in late and (v, "made") in before and (v, "read") not in before
+    )
+
+
+def _nodes(fusion: Fusion, results: Iterable[Value], given: Collection[Value]) -> set[Node]:
+    """Return the nodes that make some results, where the `given` values are there."""
+    found: set[Node] = set()
+    stack = [v for v in results if v not in given]
+    while stack:
+        node = fusion.producer.get(stack.pop())
+        if node is not None and node not in found:
+            found.add(node)
+            stack += [v for v in node.inputs if v not in given]
+    return found
+
+
+def _part(fusion: Fusion, nodes: Collection[Node], results: tuple[Value, ...]) -> Fusion:
+    """Return some nodes as a fusion, its outputs in the order of `results`."""
+    part = extract(fusion, nodes, fusion.name, frozenset(results))
+    made = {v.name for n in nodes for v in n.outputs}
+    by_value = {o.value.name: o for o in part.outputs}
+    outputs = tuple(by_value[v.name] for v in results)
+    pins = (replace(p, values=tuple(v for v in p.values if v in made)) for p in fusion.pins)
+    return replace(part, outputs=outputs, pins=tuple(p for p in pins if p.values))
