@@ -35,6 +35,10 @@ def _printer(fusion: Fusion, crossing: list[Value], style: str) -> Printer:
     return Printer(Numbering(fusion), stored, style)
 
 
+SCHEDULERS = {"scan": "greedy", "sort": "greedy", "scatter": "greedy"}
+"""nvFuser's names for what is called otherwise here: its greedy scheduler takes all three."""
+
+
 class _Dump:
     def __init__(self, segmented: SegmentedFusion, style: str) -> None:
         self.segmented = segmented
@@ -68,7 +72,7 @@ class _Dump:
     def _group(self, segment: Segment) -> str:
         names = self.printer.names
         numbers = sorted({k for node in segment.nodes for k in names.numbers(node)})
-        kind = segment.scheduler if self.head else "g"
+        kind = _scheduler(segment) if self.head else "g"
         return kind + "{" + ", ".join(map(str, numbers)) + "}"
 
     def _edge(self, edge: Edge) -> str:
@@ -80,7 +84,8 @@ class _Dump:
 
     def _detail(self, segment: Segment) -> str:
         margin, blank = ("  ", "") if self.head else ("", " ")
-        lines = [f"g{{({segment.scheduler})"]
+        kind = _scheduler(segment)
+        lines = ["g{" if kind == "none" else f"g{{({kind})"]
         if self.head:
             lines.append(f"group id: {segment.id}")
         read = {v for node in segment.nodes for v in node.inputs}
@@ -95,3 +100,7 @@ class _Dump:
         pieces = sorted(p for node in segment.nodes for p in self.printer.expressions(node))
         text += "".join(f"{expression}({number})\n" for number, expression in pieces)
         return text + "}\n\n"
+
+
+def _scheduler(segment: Segment) -> str:
+    return SCHEDULERS.get(segment.scheduler, segment.scheduler)
