@@ -124,6 +124,21 @@ def test_sixteen_bytes_where_rows_allow(fusion: Fusion, width: int, break_point:
     assert (parameters.vector_width, parameters.break_point) == (width, break_point)
 
 
+def turned(times: int) -> Fusion:
+    builder = GraphBuilder("turned")
+    x = builder.input("x", BF16, [builder.declare_dim("N", 4096)])
+    y = builder.apply("cast", x, dtype=F32)
+    for _ in range(times):
+        y = builder.apply("sin", y)
+    builder.output(builder.apply("cast", y, dtype=BF16))
+    return builder.finish()
+
+
+def test_much_work_per_element_is_not_repeated_for_many() -> None:
+    widths = [plan_of("pointwise", turned(times)).parameters.vector_width for times in (5, 40, 200)]
+    assert widths == [8, 2, 1]
+
+
 def test_sizes_that_are_built_in_are_kept() -> None:
     assert plan_of("pointwise", bias(512, 1024)).specialised == {"H": 1024}
     assert plan_of("pointwise", flat(4096, F32)).specialised == {}

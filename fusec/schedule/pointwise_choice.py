@@ -26,6 +26,11 @@ from fusec.schedule.pointwise import PointwiseParameters
 THREADS = 256
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
+MOST_OPERATIONS = 2048
+"""Operations of a thread's vector: more take long to compile, and gain nothing from wide accesses.
+
+A thread of more than 256 operations per element is bound by them and not by memory.
+"""
 
 
 def bind(
@@ -70,7 +75,8 @@ def choose(
 ) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
     """Return the parameters of least cost, and the divisibility facts that they rely on."""
     smallest = min(v.dtype.size for v in _tensors(fusion))
-    widths = [w for w in (16, 8, 4, 2, 1) if w * smallest <= 16]
+    most = min(16 // smallest, max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion)))))
+    widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
     best: tuple[float, int, int, Facts] | None = None
     for break_point in range(max(1, len(domain.axes))):
         for width in widths:
@@ -85,6 +91,12 @@ def choose(
     return _shape(fusion, domain, break_point, width, wide), tuple(
         Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
     )
+
+
+def _operations(fusion: Fusion) -> float:
+    """Return about how many instructions an element takes."""
+    costs = (n.op.cost for n in fusion.nodes if not n.output.is_scalar)
+    return sum(c.flops + 4 * c.sfu for c in costs)
 
 
 def _tensors(fusion: Fusion) -> list[Value]:
@@ -135,7 +147,8 @@ def _shape(
 ) -> PointwiseParameters:
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
-    unroll = 1 if bytes_per_thread >= 48 else 2
+    heavy = width * _operations(fusion) > MOST_OPERATIONS / 2
+    unroll = 1 if bytes_per_thread >= 48 or heavy else 2
     if not break_point:
         return PointwiseParameters(0, width, unroll, THREADS, 1, wide)
     chunks = max(1, -(-columns // width))
