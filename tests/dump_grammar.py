@@ -99,7 +99,8 @@ class Dialect:
 
 DIALECTS = {
     "2024": Dialect(
-        rf"T\d+_[gl]\[ (?:{DOMAIN}(?:, {DOMAIN})* )?\]", "", "", rf", \{{{EXTENT}(?:, {EXTENT})*\}}",
+        rf"T\d+_[gl]\[ (?:{DOMAIN}(?:, {DOMAIN})* )?\]", "", "",
+        rf", \{{{EXTENT}(?:, {EXTENT})*\}}",
         "view",
     ),
     "head": Dialect(
@@ -139,7 +140,8 @@ def expressions(dialect: Dialect) -> dict[str, str]:
         "lookup": rf"{t}\n   = (?:indexSelect|select|torchGather|takeAlongAxis|scatter)"
         rf"\( ?(?:\w+ = )?{t}(?:, (?:\w+ = )?(?:{v}|-?\d+|\w+))* \)",
         "sort": rf"{t} = argsort\( {t}, dim = -?\d+, descending = \w+, stable = \w+ \)",
-        "topk": rf"\( {t}, {t} \) = topk\( {t}, {size}, dim = -?\d+, largest = \w+, sorted = \w+ \)",
+        "topk": rf"\( {t}, {t} \) = topk\( {t}, {size}, "
+        rf"dim = -?\d+, largest = \w+, sorted = \w+ \)",
         "scan": rf"{t}\n = scan\({t},\n dim=-?\d+,\n op_type=\w+,\n init={most}\)",
         # What nvFuser has no name for keeps ours, in the form of its calls.
         "other": rf"(?:{t}|\( {t}(?:, {t})* \))\n   = [a-z]\w*\( (?:{most}(?:, {most})*)? \)",
