@@ -16,6 +16,7 @@ from heapq import heappop, heappush
 from time import monotonic
 
 from fusec.segment.exact_conflicts import Conflicts
+from fusec.segment.exact_cuts import Cuts
 from fusec.segment.exact_prices import Prices
 from fusec.segment.exact_space import Space, bits
 
@@ -64,7 +65,7 @@ class States:
     ) -> None:
         """Look for less than `limit` bytes for at most so many seconds."""
         self.space, self.prices, self.conflicts = space, prices, conflicts
-        self.limit = limit
+        self.limit, self.cuts = limit, Cuts(space, conflicts)
         self.end = monotonic() + seconds
         self.undercut = False
         self._reads: dict[int, int] = {}
@@ -94,7 +95,8 @@ class States:
                 if price is None or best.get(state, self.limit) <= cost + price:
                     continue
                 exact = cost + price + self.rest(state[0] | state[1])
-                self.undercut |= exact < least
+                least = self._writing(step.nodes, step.results)
+                self.undercut |= price < least + self._reading(step.nodes, step.reads)
                 best[state] = cost + price
                 came[state] = (source, step)
                 if exact < self.limit:
@@ -129,9 +131,11 @@ class States:
             steps.append(step)
         return tuple(steps)
 
-    def rest(self, values: int) -> int:
-        """Return the bytes that it takes at least to have some values in memory."""
-        return self.reads(values) + self.writes(values)
+    def rest(self, values: int, nodes: int = 0, results: int = 0) -> int:
+        """Return the bytes to have some values in memory, beside results of a segment."""
+        read, written = self.cuts.least(self.space.needed(values))
+        apart = self._writing(nodes, results) + written
+        return max(self.reads(values), read) + max(self.writes(values | results), apart)
 
     def reads(self, values: int) -> int:
         """Return the bytes of inputs that are read at least to have some values in memory."""
@@ -156,8 +160,12 @@ class States:
     def bound(self, state: State, step: Step) -> int:
         """Return the least cost of a step and of all before it."""
         after = (state[0] | state[1]) & ~step.results | step.reads & self.space.made
-        least = self.reads(after) + self.writes(after | step.results)
-        return least + self._reading(step.nodes, step.reads)
+        rest = self.rest(after, step.nodes, step.results)
+        return rest + self._reading(step.nodes, step.reads)
+
+    def _writing(self, nodes: int, results: int) -> int:
+        """Return what a segment writes; one of views writes nothing that is not written before."""
+        return self.writes(results) if nodes & ~self.space.views else 0
 
     def _reading(self, nodes: int, reads: int) -> int:
         if not nodes & ~self.space.views:
@@ -221,9 +229,12 @@ class States:
 
     def _promising(self, making: _Making, nodes: int, results: int, reads: int, todo: int) -> bool:
         """Return whether a segment in the making may still lead to less than the limit."""
-        after = todo & ~(making.state[0] | making.state[1])
-        bound = making.cost + self.reads(after) + self.writes(todo | results)
-        return bound + self._reading(nodes, reads) < self.limit
+        state = making.state
+        after = todo & ~(state[0] | state[1])
+        read, written = self.cuts.least(self.space.needed(after))
+        reads = max(self.reads(after), read) + self._reading(nodes, reads)
+        writes = max(self.writes(todo | results), self._writing(nodes, results) + written)
+        return making.cost + reads + writes < self.limit
 
     def _allowed(self, state: State, step: Step) -> bool:
         """Return whether the rest can still be computed in an earlier segment."""

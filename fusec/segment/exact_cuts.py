@@ -1,0 +1,117 @@
+"""What nodes that always stand in different segments read and write at least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fusec.segment.exact_conflicts import Conflicts
+from fusec.segment.exact_space import Space, bits
+
+
+class Cuts:
+    """Bounds from nodes of which no two share a segment, and from one more of another kind.
+
+    A segment of such a node reads at least the smallest cut between it and everything that cannot
+    be computed there; it writes at least the smallest cut between it and what cannot follow there.
+    """
+
+    def __init__(self, space: Space, conflicts: Conflicts) -> None:
+        """Find the nodes and their cuts."""
+        self.space, self.conflicts = space, conflicts
+        self.apart: list[int] = []
+        for node in bits(space.once):
+            if all(conflicts.parted(node, other) for other in self.apart):
+                self.apart.append(node)
+        self.others = [
+            n
+            for n in bits(space.once)
+            if n not in self.apart and all(conflicts.parted(n, other) for other in self.apart)
+        ]
+        chosen = (*self.apart, *self.others) if len(self.apart) > 1 or self.others else ()
+        self.read = {n: self._read(n) for n in chosen}
+        self.written = {n: self._written(n) for n in chosen}
+        self._sums: dict[int, tuple[int, int]] = {}
+
+    def least(self, needed: int) -> tuple[int, int]:
+        """Return the bytes read and written at least by segments that compute the needed nodes."""
+        if not self.read:
+            return 0, 0
+        if needed not in self._sums:
+            apart = [n for n in self.apart if needed >> n & 1]
+            others = [n for n in self.others if needed >> n & 1]
+            self._sums[needed] = (
+                sum(self.read[n] for n in apart) + max((self.read[n] for n in others), default=0),
+                sum(self.written[n] for n in apart)
+                + max((self.written[n] for n in others), default=0),
+            )
+        return self._sums[needed]
+
+    def _read(self, node: int) -> int:
+        """Return the smallest cut between a node and what is computed elsewhere, as it is read."""
+        space, graph, seen, stack = self.space, _graph(), set[int](), [node]
+        while stack:
+            current = stack.pop()
+            for value in bits(space.reads[current]):
+                stored = not space.made >> value & 1 or space.storable >> value & 1
+                graph.add_edge(("out", value), current, capacity=float("inf"))
+                if value in seen:
+                    continue
+                seen.add(value)
+                most = space.least[value] if stored else float("inf")
+                graph.add_edge(("in", value), ("out", value), capacity=most)
+                maker = space.maker[value] if space.made >> value & 1 else None
+                if maker is None or self._elsewhere(node, maker):
+                    graph.add_edge("source", ("in", value), capacity=float("inf"))
+                else:
+                    graph.add_edge(maker, ("in", value), capacity=float("inf"))
+                    if not space.reads[maker]:
+                        graph.add_edge("source", maker, capacity=0)
+                    stack.append(maker)
+        return _least_cut(graph, "source", node)
+
+    def _written(self, node: int) -> int:
+        """Return the smallest cut between a node and what follows elsewhere, as it is written."""
+        space, graph, seen, stack = self.space, _graph(), set[int](), [node]
+        while stack:
+            current = stack.pop()
+            for value in bits(space.results[current]):
+                if value in seen:
+                    continue
+                seen.add(value)
+                most = space.roots[value][1] if space.storable >> value & 1 else float("inf")
+                graph.add_edge(current, ("in", value), capacity=float("inf"))
+                graph.add_edge(("in", value), ("out", value), capacity=most)
+                if space.outputs >> value & 1:
+                    graph.add_edge(("out", value), "sink", capacity=float("inf"))
+                for user in space.fusion.users.get(space.values[value], ()):
+                    after = space.number.get(user)
+                    if after is None:
+                        continue
+                    if self._elsewhere(node, after):
+                        graph.add_edge(("out", value), "sink", capacity=float("inf"))
+                    else:
+                        graph.add_edge(("out", value), after, capacity=float("inf"))
+                        stack.append(after)
+        return _least_cut(graph, node, "sink")
+
+    def _elsewhere(self, node: int, other: int) -> bool:
+        return other != node and self.conflicts.parted(node, other)
+
+
+def _graph() -> Any:
+    import networkx
+
+    flow: Any = networkx
+    return flow.DiGraph()
+
+
+def _least_cut(graph: Any, source: Any, sink: Any) -> int:
+    import networkx
+
+    flow: Any = networkx
+    if source not in graph or sink not in graph:
+        return 0
+    try:
+        return int(flow.maximum_flow_value(graph, source, sink))
+    except flow.NetworkXUnbounded:
+        return 0
