@@ -70,15 +70,17 @@ class Domain:
         return found
 
 
-def find_domain(fusion: Fusion, reference: Value | None = None) -> Domain | Refusal:
+def find_domain(
+    fusion: Fusion, reference: Value | None = None, beside: Iterable[Value] = ()
+) -> Domain | Refusal:
     """Return the domain of a segment, or why there is none.
 
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
-    or the given one.
+    or the given one, with values of its shape `beside` it that are made where it is.
     """
     if reference is not None:
-        return _spread(fusion, reference)
+        return _spread(fusion, reference, beside)
     refusal = Refusal("domain", "the segment has no output")
     for reference in _candidates(fusion):
         found = _spread(fusion, reference)
@@ -108,9 +110,10 @@ def _candidates(fusion: Fusion) -> Iterable[Value]:
                 yield value
 
 
-def _spread(fusion: Fusion, reference: Value) -> Domain | Refusal:
+def _spread(fusion: Fusion, reference: Value, beside: Iterable[Value] = ()) -> Domain | Refusal:
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(reference.shape))
-    spread = _Spread(fusion, {reference: Home(tuple(of_var(a) for a in axes))}, axes)
+    own = Home(tuple(of_var(a) for a in axes))
+    spread = _Spread(fusion, dict.fromkeys((reference, *beside), own), axes)
     spread.run()
     for output in fusion.outputs:
         # An output of the reference's shape that no map reaches is a sibling on the same domain.

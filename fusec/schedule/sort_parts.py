@@ -94,7 +94,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
     given = tuple(Input(v, contiguous_strides(v.shape)) for v in node.outputs)
     after = replace(fusion, inputs=(*fusion.inputs, *given), nodes=others)
     after = needed(after, fusion.outputs)
-    results = find_domain(after, node.output)
+    results = find_domain(after, node.output, node.outputs)
     if isinstance(operand, Refusal):
         return operand
     if isinstance(results, Refusal):
