@@ -18,7 +18,7 @@ from fusec.codegen.ctext import (
 from fusec.codegen.nest import Nest
 from fusec.index.expression import Loaded, index
 from fusec.index.instances import Instance
-from fusec.ir.dtype import I32, I64, U64, DType
+from fusec.ir.dtype import F64, I32, I64, U64, DType
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56
@@ -132,6 +132,8 @@ class Emitter(Nest):
         assert node is not None
         if node.op.name == "cast":
             return self.convert(instance.operands[0], instance.dtype, phase)
+        if node.op.name == "iota":
+            return self._sequence(instance, phase)
         names = [p.name for p in node.op.operands]
         arguments = {
             name: self.convert(operand, wanted.compute, phase)
@@ -151,6 +153,19 @@ class Emitter(Nest):
             # C computes narrow integers as int: what is not stored at once must wrap, too.
             return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text
+
+    def _sequence(self, instance: Instance, phase: int) -> Text:
+        """Return an element of an iota, computed in 64 bits and rounded once."""
+        assert instance.node is not None
+        wide = F64 if instance.dtype.is_float else I64
+        start, step, index = (self.convert(o, wide, phase) for o in instance.operands)
+        given = {"start": start, "step": step, "index": index}
+        text = apply(_template(instance.node.op.cuda, wide), given)
+        if instance.dtype.is_half:
+            return self._rounded(text, instance.dtype)
+        if instance.dtype == wide:
+            return text
+        return Text(f"fusec::convert<{compute_type(instance.dtype)}>({text})")
 
     def _checked(self, instance: Instance, value: Text, phase: int) -> Text:
         """Return an index that is checked where it is needed, 0 elsewhere."""

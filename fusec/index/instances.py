@@ -257,12 +257,21 @@ class Lowering:
 
     def _iota(self, node: Node, value: Value, at: Coordinates, where: Conditions) -> Instance:
         start, step = node.operands[0], node.operands[1]
-        if not (isinstance(start, Const) and isinstance(step, Const)):
-            raise Unsupported("`iota` with a start or step that is no constant", span=node.span)
-        if not value.dtype.is_integer:
-            raise Unsupported(f"`iota` of {value.dtype}", span=node.span)
-        position = at[0] * int(step.value.real) + index(int(start.value.real))
-        return self._integer(value.name, value.dtype, position, where)
+        if isinstance(start, Const) and isinstance(step, Const) and value.dtype.is_integer:
+            position = at[0] * int(step.value.real) + index(int(start.value.real))
+            return self._integer(value.name, value.dtype, position, where)
+        operands = [self.operand(o, (), where) for o in (start, step)]
+        position = self._integer(f"{value.name}_index", I64, at[0], where)
+        return Instance(
+            "op",
+            value.dtype,
+            value.name,
+            (*operands, position),
+            value=value,
+            node=node,
+            variables=position.variables,
+            depth=position.depth,
+        )
 
     def _integer(self, name: str, dtype: DType, position: Index, where: Conditions) -> Instance:
         """Return an integer from the loop variables, and from integers that are loaded."""

@@ -122,7 +122,10 @@ def _scatter(
     if node.op.name != "scatter" and node.output.dtype.is_float:
         ones = [np.ones(o.value.shape) for o in (data, source)]
         terms = place(np.abs(data.value), np.abs(source.value))
-        bound = add_bounds(bound, terms * unit(node.output.dtype) * _growth(place(*ones)))
+        count = place(*ones)
+        # What arrives in any order may round in the same direction each time.
+        growth = _growth(count) if attributes["deterministic"] else np.maximum(count - 1, 0)
+        bound = add_bounds(bound, terms * unit(node.output.dtype) * growth)
     return (settle_bounded(node, node.output, raw, bound, doubt),)
 
 
@@ -148,7 +151,7 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
     bound: Array | None = None
     if name == "cumsum":
         bound = None if wide is None else np.cumsum(wide, axis=dim)
-        if dtype.is_float:
+        if dtype.is_rounded:
             terms = scan(np.abs(x.value), *(np.abs(i) for i in initial))
             bound = add_bounds(bound, terms * unit(dtype) * _growth(count))
     elif name == "cumprod":
@@ -269,7 +272,20 @@ def _grouped(
     return (settle_bounded(node, node.output, raw, bound, None),)
 
 
+def _factory(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    """Return a tensor made of scalars: where they are off, it is off as if made of their errors."""
+    (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
+    errors = [np.zeros(()) if o.bound is None else o.bound for o in operands]
+    (bound,) = apply_reference(node.op, errors, attributes)
+    known = all(o.bound is None for o in operands)
+    return (settle_bounded(node, node.output, raw, None if known else bound, None),)
+
+
 _RULES: Mapping[str, Rule] = {
+    "full": _factory,
+    "iota": _factory,
     "grouped_mm": _grouped,
     "indexing": _indexing,
     "scatter": _scatter,

@@ -60,7 +60,13 @@ def _infer_iota(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(attributes["dtype"], (length,)),)
 
 
-@factory(infer=_infer_iota, canonical=_canonical_iota, cuda="{start} + {step} * {index}")
+_SEQUENCE = {
+    "default": "{start} + {step} * {index}",
+    "f64": "fusec::at_step({start}, {step}, {index})",
+}
+
+
+@factory(infer=_infer_iota, canonical=_canonical_iota, cuda=_SEQUENCE)
 def iota(length: Size, start: Array = 0, step: Array = 1, dtype: DType | None = None) -> Array:
     """Return start, start + step, ... as a 1-dim tensor; i64 without `dtype`."""
     first = np.asarray(start)

@@ -66,6 +66,8 @@ static float __double2float_rz(double v) {
   const float near = static_cast<float>(v);
   return std::fabs(static_cast<double>(near)) > std::fabs(v) ? std::nextafterf(near, 0.0f) : near;
 }
+static double __dadd_rn(double a, double b) { return a + b; }
+static double __dmul_rn(double a, double b) { return a * b; }
 static float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 static double rsqrt(double v) { return 1.0 / std::sqrt(v); }
 static double sinpi(double v) { return std::sin(3.14159265358979323846 * v); }
