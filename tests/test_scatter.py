@@ -11,10 +11,14 @@ from cuda_on_cpu import run_plan
 from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
 
 from fusec import driver
+from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.run.arrays import StridedArray, dense_strides
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.verify import compare
 from fusec.schedule import scatter
 
 Shape = tuple[int, ...]
@@ -119,3 +123,52 @@ def test_many_lines_are_written_by_a_thread_each() -> None:
 )
 def test_builds_without_spills(op: str, dtype: DType) -> None:
     check_build(scattered(op, dtype, (4, 70000), (4, 9000), (4, 9000), 1), "scatter")
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+@pytest.mark.parametrize("op", ["scatter_add", "index_add"])
+def test_floats_are_added_as_they_arrive_where_asked_for(
+    op: str, dtype: DType, tmp_path: Path
+) -> None:
+    index = "90, 7" if op == "scatter_add" else "90"
+    text = (
+        f"fusion: arrival\ninputs:\n  x: {dtype}[30, 7]\n  i: i64[{index}]\n  s: {dtype}[90, 7]\n"
+        f"ops:\n  - y = {op}(x, i, s, dim=0, deterministic=false)\n"
+        "outputs: [y]\n"
+    )
+    fusion = read_text(text, "arrival.yaml")
+    plan = planned(fusion, "scatter").plans[0]
+    assert plan.parameters.way == "elements"
+    assert any("atomic_add" in s.text for s in plan_sources(plan))
+    sizes = choose_sizes(fusion, None)
+    inputs = random_inputs(fusion, sizes, 3)
+    for backwards in (False, True):
+        found = run_plan(plan, inputs, tmp_path, backwards=backwards)
+        verdict = compare(fusion, sizes, inputs, found)
+        assert verdict.ok, verdict.text()
+    check_build(fusion, "scatter")
+
+
+def test_half_types_are_summed_in_order_whatever_is_asked_for() -> None:
+    text = (
+        "fusion: arrival\ninputs:\n  x: bf16[30, 7]\n  i: i64[90]\n  s: bf16[90, 7]\nops:\n"
+        "  - y = index_put_accumulate(x, i, s, deterministic=false)\noutputs: [y]\n"
+    )
+    plan = planned(read_text(text, "arrival.yaml"), "scatter").plans[0]
+    assert plan.parameters.way == "sorted"
+
+
+def test_any_order_of_arrival_is_within_the_bound() -> None:
+    text = (
+        "fusion: arrival\ninputs:\n  x: f32[1]\n  i: i64[4000]\n  s: f32[4000]\nops:\n"
+        "  - y = scatter_add(x, i, s, dim=0, deterministic=false)\noutputs: [y]\n"
+    )
+    fusion = read_text(text, "arrival.yaml")
+    source = np.where(np.arange(4000) % 2, 1.0 / 3, -1.0 / 7).astype(np.float32)
+    inputs = {"x": np.zeros(1, np.float32), "i": np.zeros(4000, np.int64), "s": source}
+    for order in (source, source[::-1], np.sort(source), np.sort(source)[::-1]):
+        total = np.float32(0)
+        for value in order:
+            total = np.float32(total + value)
+        assert compare(fusion, {}, inputs, {"y": np.array([total])}).ok
+    assert not compare(fusion, {}, inputs, {"y": np.array([total + np.float32(1)])}).ok

@@ -81,7 +81,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
 def _sentence(p: StepParameters) -> str:
     what = {
         "lines": "a thread for each line of the source, element by element",
-        "elements": "a thread for each element; integers are added in any order",
+        "elements": "a thread for each element; they are added in the order of arrival",
         "sorted": "a thread for each element in the order of places; the first of a place adds",
         "winners": {
             "claim": "a thread for each element claims its place; the last one wins",

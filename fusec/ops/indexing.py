@@ -84,7 +84,10 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
 
 @operation("indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0)
 def index_select(arg: Array, index: Array, dim: Axis) -> Array:
-    """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index."""
+    """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index.
+
+    An index out of bounds is an error in the reference and with --check-bounds, else undefined.
+    """
     array = np.asarray(arg)
     places = np.reshape(checked("index_select", index, array.shape[dim]), -1)
     return np.take(array, places, axis=dim)
@@ -127,7 +130,11 @@ def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select, accuracy=0.0
 )
 def select(arg: Array, index: Array, dim: Axis) -> Array:
-    """Return one slice of `arg` along `dim`, without that dim; a literal may be negative."""
+    """Return one slice of `arg` along `dim`, without that dim; a literal may be negative.
+
+    An index out of bounds is an error; of a 0-dim tensor only in the reference and with
+    --check-bounds, else it is undefined.
+    """
     array = np.asarray(arg)
     return np.take(array, int(checked("select", index, array.shape[dim])), axis=dim)
 
@@ -144,6 +151,7 @@ def gather(arg: Array, index: Array, dim: Axis) -> Array:
     """Return, in the shape of the index, arg[i, index[i, j], ...] with the index in place of `dim`.
 
     Beside `dim` the index may be smaller than `arg`, and then reads its first elements.
+    An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     array, places = np.asarray(arg), checked("gather", index, np.shape(arg)[dim])
     within = array[tuple(slice(None if k == dim else e) for k, e in enumerate(places.shape))]
@@ -182,6 +190,7 @@ def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
     """Return arg[i, index[i, j], ...] with the index in place of `dim`.
 
     Extents beside `dim` are equal, or 1 and broadcast.
+    An index out of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     array, places = np.asarray(arg), checked("take_along_axis", index, np.shape(arg)[dim])
     outer = np.broadcast_shapes(_with(array.shape, dim, 1), _with(places.shape, dim, 1))
@@ -229,6 +238,9 @@ def embedding_fwd(
     scale_grad_by_freq: Array | None = None,
     sparse: Array | None = None,
 ) -> Array:
-    """Return the rows of the weight that the input names; what steers the backward is ignored."""
+    """Return the rows of the weight that the input names; what steers the backward is ignored.
+
+    An index out of bounds is an error in the reference and with --check-bounds, else undefined.
+    """
     table = np.asarray(weight)
     return table[checked("embedding_fwd", input, table.shape[0])]

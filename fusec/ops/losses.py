@@ -119,7 +119,8 @@ def cross_entropy(
 ) -> Array:
     """Return the cross entropy of softmax(logits) [N, C, ...] against class numbers [N, ...].
 
-    Samples whose target is `ignore_index` count nothing. The mean is over the others.
+    Samples whose target is `ignore_index` count nothing. The mean is over the others. A target out
+    of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     axis = min(1, np.ndim(logits) - 1)
     shifted = logits - np.max(logits, axis=axis, keepdims=True)
@@ -133,6 +134,7 @@ def nll_loss(
 ) -> Array:
     """Return the negative of log_probs [N, C, ...] at class numbers [N, ...].
 
-    Samples whose target is `ignore_index` count nothing. The mean is over the others.
+    Samples whose target is `ignore_index` count nothing. The mean is over the others. A target out
+    of bounds is an error in the reference and with --check-bounds, else undefined.
     """
     return _loss("nll_loss", log_probs, target, ignore_index, reduction)

@@ -84,7 +84,9 @@ def _written(name: str, src: Array, index: Array) -> Array:
 def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     """Return `arg` with src[i, j] at [i, index[i, j]], the index in place of `dim`.
 
-    Where several elements meet, the last one along `dim` wins. The source may be a number.
+    Where several elements meet, the last one along `dim` wins. The source may be a number. An index
+    out of bounds is an error in the reference and with --check-bounds, else what happens is
+    undefined.
     """
     result = np.array(arg)
     places, source = _places("scatter", arg, index, dim), _written("scatter", src, index)
@@ -96,10 +98,14 @@ def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
 
 
 @operation("scatter", infer=_scattered("scatter_add"), compute=_computes, cost=Cost(2))
-def scatter_add(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
+def scatter_add(
+    arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True
+) -> Array:
     """Return `arg` with src[i, j] added at [i, index[i, j]], the index in place of `dim`.
 
-    Sums are taken in the order of the source, so that they are the same from run to run.
+    Sums are taken in the order of the source, so that they are the same from run to run; with
+    deterministic=false those of f32 and f64 in the order of arrival. An index out of bounds is an
+    error in the reference and with --check-bounds, else what happens is undefined.
     """
     result = np.array(arg)
     places, source = _places("scatter_add", arg, index, dim), _written("scatter_add", src, index)
@@ -134,10 +140,12 @@ def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 
 @operation("scatter", infer=_infer_index_add, compute=_computes, equal=_rows, cost=Cost(2))
-def index_add(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
+def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True) -> Array:
     """Return `arg` with slice i of the source added to its slice index[i] along `dim`.
 
-    Sums are taken in the order of the source, so that they are the same from run to run.
+    Sums are taken in the order of the source, so that they are the same from run to run; with
+    deterministic=false those of f32 and f64 in the order of arrival. An index out of bounds is an
+    error in the reference and with --check-bounds, else what happens is undefined.
     """
     result = np.array(arg)
     chosen = checked("index_add", index, result.shape[dim])
@@ -146,18 +154,24 @@ def index_add(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
 
 
 def _expand_index_put(
-    builder: GraphBuilder, arg: Operand, index: Operand, value: Operand
+    builder: GraphBuilder, arg: Operand, index: Operand, value: Operand, deterministic: bool
 ) -> Operand:
     """Drop dims of extent 1 behind the first one of the index, which broadcast over a row."""
     shape = tensor_shape("index_put_accumulate", index)
     if len(shape) > 1:
         index = builder.apply("squeeze", index, dims=list(range(1, len(shape))))
-    return builder.apply("index_add", arg, index, value, dim=0)
+    return builder.apply("index_add", arg, index, value, dim=0, deterministic=deterministic)
 
 
 @composite(expand=_expand_index_put)
-def index_put_accumulate(arg: Array, index: Array, value: Array) -> Array:
-    """Return `arg` with row i of `value` added to its row index[i]; the index is [N] or [N, 1]."""
+def index_put_accumulate(
+    arg: Array, index: Array, value: Array, deterministic: bool = True
+) -> Array:
+    """Return `arg` with row i of `value` added to its row index[i]; the index is [N] or [N, 1].
+
+    As `index_add` along dim 0.
+    """
     result = np.array(arg)
-    np.add.at(result, np.reshape(np.asarray(index, np.int64), -1), value)
+    chosen = checked("index_put_accumulate", index, result.shape[0])
+    np.add.at(result, np.reshape(chosen, -1), value)
     return result

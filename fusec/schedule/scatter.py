@@ -8,7 +8,7 @@ from fusec.index.domain import Domain
 from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
-from fusec.ir.dtype import I32, U8, U16, U32, DType
+from fusec.ir.dtype import F32, F64, I32, U8, U16, U32, DType
 from fusec.ir.graph import Fusion, Node, Operand, Output, Value
 from fusec.ops.build import make_node
 from fusec.schedule.common import (
@@ -49,9 +49,10 @@ SHORT = 16
 class ScatterParameters:
     """The choices of a scatter.
 
-    way: `lines` (a thread writes a line of the source in its order), `elements` (integers are added
-    in any order), `winners` (the last element that claims a place writes it), or `sorted` (places
-    are put in order, and each one's sum is taken in the order of the source).
+    way: `lines` (a thread writes a line of the source in its order), `elements` (integers, and
+    floats where that is asked for, are added in the order of arrival), `winners` (the last element
+    that claims a place writes it), or `sorted` (places are put in order, and each one's sum is
+    taken in the order of the source).
     """
 
     way: str
@@ -194,13 +195,15 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
 
 def choose(scatter: Scatter) -> ScatterParameters:
     """Return the way: in the source's order where that fills the GPU, else one that is as exact."""
-    dtype = scatter.node.output.dtype
+    node, dtype = scatter.node, scatter.node.output.dtype
     wide, _ = needs_wide_index(scatter.fusion)
     orderly = scatter.lines >= MANY_LINES or scatter.length <= SHORT
     if not scatter.adds:
         way = "lines" if orderly or _elements_of(scatter) > INT32_MAX else "winners"
-    elif dtype.is_integer and dtype.bits >= 32:
-        way = "elements"
+    elif (dtype.is_integer and dtype.bits >= 32) or (
+        dtype in (F32, F64) and not node.attributes["deterministic"]
+    ):
+        way = "elements"  # of integers, the order does not matter
     elif dtype.is_float and (dtype.is_half or not orderly):
         way = "sorted"
     else:

@@ -1,4 +1,4 @@
-// Adding to memory from many threads in any order, for integers, where order does not matter.
+// Adding to memory from many threads in the order of arrival, which does not matter to integers.
 #pragma once
 
 #include "storage.cuh"
@@ -8,7 +8,9 @@ namespace fusec {
 template <class T>
 __device__ __forceinline__ void atomic_add(T* target, T value) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
-  if constexpr (sizeof(T) == 4) {
+  if constexpr (kIsFloat<T>) {
+    atomicAdd(target, value);
+  } else if constexpr (sizeof(T) == 4) {
     atomicAdd(reinterpret_cast<u32*>(target), static_cast<u32>(value));
   } else {
     atomicAdd(reinterpret_cast<u64*>(target), static_cast<u64>(value));
