@@ -33,7 +33,6 @@ __device__ void floats(void* data) {
 extern "C" __global__ void kernel(void* data) {
   floats<float>(data);
   floats<double>(data);
-  static_cast<double*>(data)[5] = fusec::at_step(1.0, 0.5, 3.0);
   integers<fusec::i8>(data);
   integers<fusec::i16>(data);
   integers<fusec::i32>(data);

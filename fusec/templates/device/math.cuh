@@ -164,11 +164,6 @@ __device__ __forceinline__ T lerp(T start, T end, T weight) {
                                : end - (end - start) * (T(1) - weight);
 }
 
-// A number of a sequence, rounded after the product too, where a compiler would not.
-__device__ __forceinline__ double at_step(double start, double step, double index) {
-  return __dadd_rn(start, __dmul_rn(step, index));
-}
-
 // One overload for each width of the functions that CUDA names by type.
 #define FUSEC_WRAP(TYPE, SUFFIX)                                                                  \
   __device__ __forceinline__ TYPE erfinv(TYPE x) { return ::erfinv##SUFFIX(x); }                  \
