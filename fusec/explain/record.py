@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
@@ -94,29 +94,41 @@ def segmentation(
     sizes: Mapping[str, int] | None = None,
     ranges: Mapping[str, tuple[int, int]] | None = None,
     exact: bool = False,
+    part: str | None = None,
 ) -> Segmentation:
     """Return the segments of a fusion, what crosses between them, and what that costs.
 
     `fusion` is a Fusion, a FusionDefinition, or the path of a file. `sizes` replace default sizes;
     `ranges` asks over which sizes of a dim the choice stays the same; `exact` for the fewest bytes.
+    `part` names one of several fusions of a file, or a phase of a joint graph.
     """
     options = CompileOptions(targets=(target,), targets_given=True, sizes=sizes or {})
-    chosen = driver.with_sizes(_fusion_of(fusion, options), options.sizes)
+    chosen = _chosen(_fusions_of(fusion, options.sizes), part)
     return explain(chosen, options, Questions(ranges or {}, exact)).record
 
 
-def _fusion_of(given: Any, options: CompileOptions) -> Fusion:
+def _fusions_of(given: Any, sizes: Mapping[str, int]) -> list[Fusion]:
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import FusionDefinition
 
-    if isinstance(given, Fusion):
-        return given
-    if isinstance(given, FusionDefinition):
-        return given.fusion()
     if isinstance(given, (str, PathLike)):
-        return driver.load(str(given), options.sizes)  # pyright: ignore[reportUnknownArgumentType]
+        return driver.load_all(str(given), sizes)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(given, FusionDefinition):
+        given = given.fusion()
+    if isinstance(given, Fusion):
+        return driver.parts_of(driver.with_sizes(given, sizes))
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",
         help='e.g. fusec.segmentation("examples/layernorm.yaml")',
     )
+
+
+def _chosen(fusions: Sequence[Fusion], part: str | None) -> Fusion:
+    if part is None and len(fusions) == 1:
+        return fusions[0]
+    named = {f.name: f for f in fusions}
+    if part in named:
+        return named[part]
+    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
+    raise FusecError(f"segmentation(): {what}", help=f"part: one of {', '.join(named)}")

@@ -38,6 +38,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from _row("moves", moved(record.bytes, record.floor_bytes))
     yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
     yield from _row("time", f"{time_text(record.seconds)} predicted")
+    yield from _row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from _row("sizes", sizes) if sizes else ()
     yield from _row("exact", exact_text(record.exact, record.bytes)) if record.exact else ()
@@ -61,6 +62,13 @@ def moved(size: int, floor: int, workspace: int = 0) -> str:
         return f"nothing{scratch}"
     share = f"{share_text(floor, size)} of it must move"
     return f"{bytes_text(size)}, floor {bytes_text(floor)} ({share}){scratch}"
+
+
+def saved_text(record: Segmentation) -> str:
+    """Return what the phases of a joint graph keep for each other."""
+    kept = ", ".join(f"{s.name} {bytes_text(s.bytes)}" for s in record.saved[:NAMES])
+    more = f" and {len(record.saved) - NAMES} more" if len(record.saved) > NAMES else ""
+    return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
 
 
 def exact_text(exact: Exact, found: int) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusec.ir.dim import product
-from fusec.ir.graph import Node, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.floor import floor_bytes
 from fusec.segment.graph_dumps import node_text
 from fusec.segment.protocol import Estimate
@@ -90,6 +90,21 @@ class Recomputed:
 
 
 @dataclass(frozen=True)
+class Saved:
+    """A tensor that one phase of a joint graph keeps for a later one.
+
+    role: `output` where this phase writes it, `input` where it was kept for this phase.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str
+    role: str
+    bytes: int
+    bytes_expr: str
+
+
+@dataclass(frozen=True)
 class Taken:
     """A decision: what was done to which values or segments, and why."""
 
@@ -148,6 +163,8 @@ class Segmentation:
     segments: tuple[SegmentFacts, ...]
     crossing: tuple[Crossing, ...]
     rematerialised: tuple[Recomputed, ...]
+    saved: tuple[Saved, ...]
+    saved_bytes: int
     bytes: int
     floor_bytes: int
     peak_bytes: int
@@ -169,6 +186,7 @@ class Segmentation:
 def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> Segmentation:
     """Return what is known of a segmentation; `peak_bytes` comes from its host program."""
     fusion = segmented.fusion
+    kept = tuple(_saved(fusion))
     return Segmentation(
         schema=SCHEMA,
         fusion=fusion.name,
@@ -183,6 +201,8 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
             )
             for r in segmented.rematerialised
         ),
+        saved=kept,
+        saved_bytes=sum(s.bytes for s in kept),
         bytes=segmented.bytes,
         floor_bytes=min(floor_bytes(fusion), segmented.bytes),
         peak_bytes=peak_bytes,
@@ -236,6 +256,18 @@ def _shape(value: Value) -> tuple[int | str, ...]:
     return tuple(e.value if e.is_const else str(e) for e in value.shape)
 
 
+def _saved(fusion: Fusion) -> Iterable[Saved]:
+    given = [(i.value, "input") for i in fusion.inputs]
+    for value, role in (*given, *((o.value, "output") for o in fusion.outputs)):
+        if value.name in fusion.saved:
+            size, expression = tensor_bytes(value, fusion.hints), _bytes_expression(value)
+            yield Saved(value.name, _shape(value), value.dtype.name, role, size, expression)
+
+
+def _bytes_expression(value: Value) -> str:
+    return "0" if value.is_scalar else str(product(value.shape) * value.dtype.size)
+
+
 def crossing(segmented: SegmentedFusion) -> tuple[Crossing, ...]:
     """Return each tensor that segments pass on, once, in the order in which they are made."""
     final = {o.value for o in segmented.fusion.outputs}
@@ -253,7 +285,7 @@ def crossing(segmented: SegmentedFusion) -> tuple[Crossing, ...]:
             tuple(sorted(consumers)),
             value in final,
             tensor_bytes(value, segmented.fusion.hints),
-            str(product(value.shape) * value.dtype.size) if not value.is_scalar else "0",
+            _bytes_expression(value),
         )
         for value, consumers in readers.items()
     )
