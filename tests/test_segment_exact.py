@@ -1,0 +1,128 @@
+"""Bounds on what segmentations move: against all segmentations of small fusions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from brute_force import cheapest, small_fusion
+from fake_schedulers import H200, FakeScheduler, everything, usual
+
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.schedule.no_op import NoOp
+from fusec.schedule.registry import schedulers as real_schedulers
+from fusec.segment.canonical import canonical, sizes_of_inputs
+from fusec.segment.exact import bound
+from fusec.segment.exact_conflicts import Conflicts
+from fusec.segment.exact_prices import Prices
+from fusec.segment.exact_space import Space
+from fusec.segment.exact_states import States
+
+MOST = 5
+
+
+def few(limit: int) -> Sequence[Any]:
+    """Return a scheduler that takes at most so many nodes."""
+    return (FakeScheduler("few", lambda s: None if len(s.nodes) <= limit else "too many"),)
+
+
+def odd() -> Sequence[Any]:
+    """Return schedulers whose refusals do not last: two nodes are refused, three are not."""
+    return (
+        NoOp(),
+        FakeScheduler("odd", lambda s: None if len(s.nodes) % 2 else "an even number of nodes"),
+    )
+
+
+KINDS = {
+    "usual": usual,
+    "two": lambda: few(2),
+    "three": lambda: few(3),
+    "odd": odd,
+    "everything": lambda: (NoOp(), everything()),
+}
+
+
+def fusions(kinds: int) -> list[Fusion]:
+    found = (canonical(sizes_of_inputs(small_fusion(seed))) for seed in range(kinds))
+    return [f for f in found if len(f.nodes) <= MOST]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_optimum_is_that_of_all_segmentations(kind: str) -> None:
+    schedulers = KINDS[kind]()
+    for fusion in fusions(40):
+        expected = cheapest(fusion, schedulers)
+        found = bound(fusion, schedulers, H200, seconds=600)
+        assert found.proven
+        assert (found.bytes, found.lower_bytes) == (expected, expected), fusion.nodes
+        assert found.floor_bytes <= expected
+
+
+def least(fusion: Fusion, schedulers: Sequence[Any], thorough: bool) -> int:
+    """Return the optimum where either all values may be stored, or only the useful ones."""
+    space = Space(fusion, thorough)
+    prices, conflicts = Prices(space, schedulers, H200), Conflicts(space, schedulers, H200)
+    states = States(space, prices, conflicts, 1 << 60, 600)
+    found = states.run()
+    assert found.bytes is not None
+    assert not states.undercut
+    return found.bytes
+
+
+def test_leaving_out_what_is_cheap_to_compute_again_loses_nothing() -> None:
+    for fusion in fusions(60):
+        assert least(fusion, usual(), False) == least(fusion, usual(), True), fusion.nodes
+
+
+PRODUCTS = {
+    "chain": ["p = matmul(a, b)", "e = exp(p)", "y = matmul(e, b)"],
+    "shared": ["p = matmul(a, b)", "q = matmul(b, a)", "y = add(p, q)"],
+    "sum after": ["p = matmul(a, b)", "s = sum(p, dims=[1])", "y = add(s, s)"],
+    "sum before": ["s = sum(a, dims=[1], keepdim=true)", "n = mul(a, s)", "y = matmul(n, b)"],
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_cuts_between_products_keep_the_optimum(name: str) -> None:
+    lines = "".join(f"  - {line}\n" for line in PRODUCTS[name])
+    text = (
+        f"fusion: f\ndims: {{N: 64}}\ninputs: {{a: 'bf16[N, N]', b: 'bf16[N, N]'}}\nops:\n{lines}"
+    )
+    fusion = canonical(sizes_of_inputs(read_text(text + "outputs: [y]\n")))
+    found = bound(fusion, real_schedulers(), H200, seconds=600)
+    assert found.proven
+    assert found.bytes == cheapest(fusion, real_schedulers())
+
+
+def test_what_is_computed_again_is_not_stored() -> None:
+    text = """
+fusion: again
+dims: {B: 512, H: 64}
+inputs: {x: "f32[B, H]", y: "f32[H]"}
+ops:
+  - a = add(x, y)
+  - rows = sum(a, dims=[1], keepdim=true)
+  - columns = sum(mul(a, rows), dims=[0])
+outputs: [columns]
+"""
+
+    def one_reduction(segment: Fusion) -> str | None:
+        reductions = [n for n in segment.nodes if n.op.family == "reduction"]
+        return "two reductions" if len(reductions) > 1 else None
+
+    fusion = canonical(sizes_of_inputs(read_text(text)))
+    found = bound(fusion, (FakeScheduler("one", one_reduction),), H200, seconds=600)
+    assert found.proven
+    assert [s.count("a") for s in map(list, found.segments)] == [1, 1]
+    assert found.bytes == 2 * (512 * 64 + 64) * 4 + 2 * 512 * 4 + 64 * 4
+
+
+def test_a_limit_of_time_leaves_a_bound() -> None:
+    fusion = canonical(sizes_of_inputs(small_fusion(3, 30)))
+    found = bound(fusion, few(2), H200, seconds=0)
+    assert found.floor_bytes <= found.lower_bytes <= found.bytes
+    assert found.gap == 1 - found.lower_bytes / found.bytes
+    assert not found.proven
