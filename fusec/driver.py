@@ -160,11 +160,22 @@ def with_planned_strides(fusion: Fusion) -> Fusion:
     return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
 
 
+FRAMES_PER_NODE = 20
+"""Calls inside one another, at most, for each operation of a chain that is followed to its start."""
+
+
+def _allow_depth(fusion: Fusion) -> None:
+    """Let values be followed through as many operations as the fusion has."""
+    wanted = 1000 + FRAMES_PER_NODE * len(fusion.nodes)
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), min(wanted, 200_000)))
+
+
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import run_pipeline
     from fusec.passes.check_indices import check_indices
 
+    _allow_depth(fusion)
     fusion = run_pipeline(
         fusion, without=options.without, stop_after=options.stop_after, observer=observer
     )

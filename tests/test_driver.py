@@ -204,3 +204,11 @@ def test_sizes_that_were_put_in_are_guarded() -> None:
     assert plan.specialised
     guards = {str(g) for g in plan.guards}
     assert {f"{name} == {size}" for name, size in plan.specialised.items()} <= guards
+
+
+def test_a_long_chain_of_operations_is_planned() -> None:
+    steps = "".join(f"  - y{k + 1} = mul(y{k}, x)\n" for k in range(1, 400))
+    head = "fusion: chain\ndims: {N: 64}\ninputs: {x: 'f32[N]'}\nops:\n  - y1 = neg(x)\n"
+    fusion = read_text(f"{head}{steps}outputs: [y400]\n", "chain.yaml")
+    planned = driver.plan(fusion, CompileOptions())
+    assert [p.scheduler for p in planned.plans] == ["pointwise"]
