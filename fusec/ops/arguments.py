@@ -152,6 +152,8 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
             if value is None:
                 return tuple(range(rank))
             axes = [_int(op, param, v) for v in _sequence(value)]
+            if rank == 0 and op.family in ("reduction", "composite") and set(axes) <= {0, -1}:
+                return ()  # a 0-dim tensor is reduced as one element, as in PyTorch
             if not axes and rank and op.family == "reduction":
                 raise FusecError(f"dims of `{op.name}` is empty", help="leave it out for all dims")
             return tuple(sorted(normal_axes(op.name, axes, rank)))

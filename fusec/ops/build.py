@@ -27,6 +27,7 @@ from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.shapes import broadcast_shape
+from fusec.ops.zero_dim import is_one_element, of_one_element
 
 NO_ATTRIBUTES: Mapping[str, Any] = MappingProxyType({})
 
@@ -120,6 +121,8 @@ class GraphBuilder(InputBuilder):
             None if slot is None else [self.resolve(o) for o in slot]
             for slot in operand_slots(op, given)
         ]
+        if is_one_element(op, slots):
+            return self._named(op, of_one_element(self, op, slots, attributes), names, span)
         flat = [o for slot in slots if slot is not None for o in slot]
         complete = attributes_of(op, flat, attributes)
         if op.canonical is not None:
