@@ -161,7 +161,7 @@ def with_planned_strides(fusion: Fusion) -> Fusion:
 
 
 FRAMES_PER_NODE = 20
-"""Calls inside one another, at most, for each operation of a chain that is followed to its start."""
+"""Calls inside one another, at most, for each operation of a chain that is followed."""
 
 
 def _allow_depth(fusion: Fusion) -> None:
