@@ -205,7 +205,7 @@ class Groups:
         self.pieces[merged] = None
         for part in parts:
             self._hand_over(part, merged, chosen)
-        merged.made = [v for p in parts for v in p.made if self.is_result(v, chosen)]
+        merged.made = self.results(chosen)
         for value in (v for p in parts for v in p.made):
             merged.leaves.pop(value, None)
             self._reread(value, parts, None)
@@ -264,7 +264,9 @@ class Groups:
 
     def results(self, chosen: Collection[Piece]) -> list[Value]:
         """Return the values that the pieces together put out."""
-        return [v for p in sorted(chosen) for v in p.made if self.is_result(v, chosen)]
+        place, producer = self.graph.position, self.graph.fusion.producer
+        found = [v for p in chosen for v in p.made if self.is_result(v, chosen)]
+        return sorted(found, key=lambda v: (place[producer[v]], producer[v].outputs.index(v)))
 
     def crossing(self, chosen: Collection[Piece]) -> frozenset[Value]:
         """Return the values of the pieces that others read."""

@@ -32,7 +32,7 @@ class Merges:
         self.decisions: list[Decision] = []
         self.structures = Structures(groups)
         self._known: dict[int, Offer] = {}
-        self._asked: dict[Hashable, tuple[tuple[str, ...], Offer]] = {}
+        self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
         self._of_piece: dict[Piece, Offer] = {}
 
     def offer(self, chosen: Chosen) -> Offer:
@@ -43,7 +43,7 @@ class Merges:
         number = self.structures.together(chosen)
         offer = self._known.get(number)
         if offer is None:
-            offer = self._known[number] = self._ask(chosen)[1]
+            offer = self._known[number] = self._ask(chosen)[0]
         return offer
 
     def of_piece(self, piece: Piece) -> Offer:
@@ -55,17 +55,21 @@ class Merges:
 
     def told(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
-        names, offer = self._ask(chosen)
-        own = tuple(v.name for v in self.structures.whole(chosen)[1])
-        return offer if own == names else renamed(offer, dict(zip(names, own, strict=True)))
+        offer, asked, own = self._ask(chosen)
+        if asked[0] is own[0]:
+            return offer
+        names = {a.name: o.name for a, o in zip(asked, own, strict=True)}
+        return renamed(offer, names)
 
-    def _ask(self, chosen: Chosen) -> tuple[tuple[str, ...], Offer]:
+    def _ask(self, chosen: Chosen) -> tuple[Offer, list[Value], list[Value]]:
+        """Return an offer, the values of the segment that was offered, and those of this one."""
         key, values = self.structures.whole(chosen)
-        if key not in self._asked:
+        known = self._asked.get(key)
+        if known is None:
             segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
             offer = self.offers.of(segment, surroundings(self.groups, chosen))
-            self._asked[key] = tuple(v.name for v in values), offer
-        return self._asked[key]
+            known = self._asked[key] = offer, values
+        return (*known, values)
 
     def forbidden(self, chosen: Chosen) -> str | None:
         """Return why some groups may not be merged, whatever the price, or None."""

@@ -17,6 +17,7 @@ from fusec.segment.segmented import crossing_strides
 from fusec.segment.views import view_of
 from fusec.target import Target
 
+QUOTED = re.compile(r"`(\w+)`")
 REFUSED_SECONDS = 1e6
 """The price of a segment that nobody accepts: any accepted merge of it is a gain."""
 
@@ -128,11 +129,13 @@ def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
     def own(match: re.Match[str]) -> str:
         return f"`{names.get(match.group(1), match.group(1))}`"
 
-    refusals = (
-        (scheduler, replace(refusal, because=re.sub(r"`(\w+)`", own, refusal.because)))
+    refusals = tuple(
+        (scheduler, Refusal(refusal.rule, QUOTED.sub(own, refusal.because)))
+        if "`" in refusal.because
+        else (scheduler, refusal)
         for scheduler, refusal in offer.refusals
     )
-    return replace(offer, refusals=tuple(refusals))
+    return replace(offer, refusals=refusals)
 
 
 def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:

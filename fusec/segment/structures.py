@@ -22,7 +22,7 @@ class Structures:
         """Start with no structure known."""
         self.groups = groups
         self._numbers: dict[Hashable, int] = {}
-        self._nodes: dict[Node, int] = {}
+        self._nodes: dict[Node, tuple[int, tuple[Value, ...]]] = {}
         self._values: dict[Value, int] = {}
 
     def together(self, chosen: Chosen) -> int:
@@ -71,42 +71,38 @@ class Structures:
         number: dict[Value, int] = {}
         key: list[Any] = ["whole"]
         for node in self.groups.members(chosen):
-            key.append(self._node(node))
-            for value in node.inputs:
-                if value not in number:
-                    number[value] = len(number)
+            kind, inputs = self._nodes.get(node) or self._node(node)
+            key.append(kind)
+            for value in inputs:
+                place = number.get(value)
+                if place is None:
+                    number[value] = place = len(number)
                     key.append(self._leaf(value))
-                key.append(number[value])
+                key.append(place)
             for value in node.outputs:
                 number[value] = len(number)
         key.append(None)
         outputs = self.groups.graph.final
         for value in self.groups.results(chosen):
             output = outputs.get(value)
-            key.append((number[value], self.groups.is_read(value, chosen), value in outputs))
+            step = 0 if output is None else output.step
+            key.append((number[value], self.groups.is_read(value, chosen), step))
             if output is not None and (output.alias is not None or output.stride_order):
                 names = {v.name: k for v, k in number.items()}
                 key.append((names.get(output.alias or "", output.alias), output.stride_order))
         return tuple(key), list(number)
 
-    def number(self, key: Hashable) -> int:
-        """Return the number of a structure given node by node."""
-        return self._intern(key)
-
     def _intern(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
 
-    def _node(self, node: Node) -> int:
-        known = self._nodes.get(node)
-        if known is None:
-            operands = tuple(
-                (repr(o.value), o.dtype.name) if isinstance(o, Const) else None
-                for o in node.operands
-            )
-            attributes = tuple((k, _plain(v)) for k, v in node.attributes.items())
-            types = tuple(self._type(v.type) for v in node.outputs)
-            known = self._intern(("node", node.op.name, operands, attributes, types))
-            self._nodes[node] = known
+    def _node(self, node: Node) -> tuple[int, tuple[Value, ...]]:
+        operands = tuple(
+            (repr(o.value), o.dtype.name) if isinstance(o, Const) else None for o in node.operands
+        )
+        attributes = tuple((k, _plain(v)) for k, v in node.attributes.items())
+        types = tuple(self._type(v.type) for v in node.outputs)
+        number = self._intern(("node", node.op.name, operands, attributes, types))
+        known = self._nodes[node] = number, node.inputs
         return known
 
     def _type(self, type: Type) -> int:
