@@ -66,6 +66,13 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
     @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
+    @click.option(
+        "--redefine",
+        type=click.Choice(["after", "before", "never"]),
+        default="after",
+        show_default=True,
+        help="Try other definitions of segments, or of nodes before there are segments.",
+    )
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -76,6 +83,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         jobs: int | None,
         no_cache: bool,
         check_bounds: bool,
+        redefine: str,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -96,6 +104,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             use_cache=not no_cache,
             sizes=sizes_of(sizes),
             check_bounds=check_bounds,
+            redefine=redefine,
         )
         return function(*args, options=options, **rest)
 

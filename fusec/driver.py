@@ -186,9 +186,13 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
     from fusec.schedule.registry import schedulers
+    from fusec.segment.redefine import redefine
     from fusec.segment.search import segment as search
 
-    return search(fusion, schedulers(), target.find(options.target))
+    gpu = target.find(options.target)
+    return redefine(
+        fusion, lambda f: search(f, schedulers(), gpu), schedulers(), gpu, options.redefine
+    )
 
 
 def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[KernelPlan, ...]:

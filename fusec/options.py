@@ -46,7 +46,8 @@ class CompileOptions:
     targets: architectures to build for, each with plans of its own; targets_given: whether the user
     chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
     sizes: default sizes that the user replaces. check_bounds: whether kernels check indices that
-    are data.
+    are data. redefine: when schedulers are asked for other definitions of segments: `after` these
+    were accepted, `before` there are any, or `never`.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -57,6 +58,7 @@ class CompileOptions:
     use_cache: bool = True
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     check_bounds: bool = False
+    redefine: str = "after"
 
     @property
     def target(self) -> str:

@@ -21,10 +21,11 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -94,6 +95,12 @@ class InnerPersistent:
             ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
             live_registers=32 + parameters.chunks * parameters.vector_width,
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return variances as two passes over rows that stay on chip."""
+        return variances_in_two_passes(segment)
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
         """Return a plan of one kernel."""

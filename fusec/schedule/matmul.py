@@ -26,8 +26,9 @@ from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Problem, bind, find_problem
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.pointwise_choice import accesses
+from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.segment.price import traffic
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
@@ -71,6 +72,23 @@ class Matmul:
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
             kernels=1,
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return the parts of K that fill the GPU, and the part of the result that is read."""
+        node = next((n for n in segment.nodes if n.op.family == "contraction"), None)
+        if node is None:
+            return ()
+        # Before there are segments, a fusion's own node stands for the segment's.
+        own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
+        tiles = 1
+        for extent in node.output.shape:
+            tiles *= -(-extent.evaluate(segment.hints) // 128)
+        first = slice_before_product(fusion, own)
+        if tiles >= target.sms:
+            return first
+        return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
 
     def build(
         self, segment: Fusion, target: Target, overrides: Mapping[str, object] | None = None

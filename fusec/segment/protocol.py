@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from fusec.index.domain import Refusal
 from fusec.ir.graph import Fusion
+from fusec.passes.rewrite import Rule
 from fusec.target import Target
 
-__all__ = ["Estimate", "Proposal", "Refusal", "Scheduler"]
+__all__ = ["Estimate", "Proposal", "Redefining", "Redefinition", "Refusal", "Scheduler"]
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,20 @@ class Estimate:
 Proposal = Estimate | Refusal
 
 
+@dataclass(frozen=True)
+class Redefinition:
+    """Another definition of what a segment computes.
+
+    name: what is done; value: the result that is redefined; because: why it may pay; rule: what
+    does it to any fusion that holds the nodes, None where the segment's own plan does it.
+    """
+
+    name: str
+    value: str
+    because: str
+    rule: Rule | None = None
+
+
 class Scheduler(Protocol):
     """A kernel family's entry: proposals only read; plans are the affair of `fusec.schedule`."""
 
@@ -75,4 +90,15 @@ class Scheduler(Protocol):
 
     def propose(self, segment: Fusion, target: Target) -> Proposal:
         """Return the price of running `segment` as this scheduler's kernels, or a refusal."""
+        ...
+
+
+@runtime_checkable
+class Redefining(Protocol):
+    """A scheduler that knows other definitions of what it has accepted."""
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> Sequence[Redefinition]:
+        """Return the definitions worth trying for a segment of `fusion`, dearest hope first."""
         ...

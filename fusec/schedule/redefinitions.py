@@ -1,0 +1,162 @@
+"""Other definitions of what a segment computes, which a scheduler may offer.
+
+Each is a rule for the nodes of a fusion that are called by name, so that it can be applied to the
+whole fusion; whether it stays is decided by segmenting again (Fuser#1243 proposes such a pass).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.passes.rewrite import Rewriter, Rule
+from fusec.segment.protocol import Redefinition
+
+MOST_SPLITS = 16
+LEAST_DEPTH = 512
+"""Elements of K that a part of a split product keeps at least."""
+
+
+def splits_of_depth(
+    node: Node, tiles: int, sms: int, sizes: Mapping[str, int]
+) -> tuple[Redefinition, ...]:
+    """Return the ways to sum a product of `tiles` tiles in parts of K, each by a batch of its own.
+
+    The parts are stored, and added where the result is read: their sum may join what follows.
+    """
+    first = node.operands[0]
+    if node.op.name not in ("matmul", "linear") or not isinstance(first, Value):
+        return ()
+    if len(node.operands) > 2 or [o.rank for o in node.inputs] != [2, 2]:
+        return ()
+    if not node.output.dtype.is_half or any(o.dtype != node.output.dtype for o in node.inputs):
+        return ()
+    depth, found = first.shape[-1], list[Redefinition]()
+    long = depth.evaluate(sizes)
+    for parts in (2, 4, 8, MOST_SPLITS):
+        # At other sizes the kernels are planned again: they are built for this depth.
+        if long % (8 * parts) or long < parts * LEAST_DEPTH:
+            continue
+        part = depth.divide(parts) or depth // parts
+        if tiles * parts > 8 * sms:
+            break
+        found.append(
+            Redefinition(
+                f"split_k_{parts}",
+                node.output.name,
+                f"{tiles} tiles leave {sms} SMs idle; {parts} parts of K are products of their own",
+                _split_rule(node.output.name, parts, part),
+            )
+        )
+    return tuple(found)
+
+
+def _split_rule(name: str, parts: int, part: Dim) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.name not in ("matmul", "linear"):
+            return None
+        a, b = node.operands
+        assert isinstance(a, Value)
+        assert isinstance(b, Value)
+        columns = b.shape[0] if node.op.name == "linear" else b.shape[1]
+        split_a = _reshape(work, node, a, (a.shape[0], dim(parts), part))
+        split_a = work.add(node, "permute", [split_a], {"dims": (1, 0, 2)})
+        if node.op.name == "linear":
+            split_b = _reshape(work, node, b, (columns, dim(parts), part))
+            split_b = work.add(node, "permute", [split_b], {"dims": (1, 2, 0)})
+        else:
+            split_b = _reshape(work, node, b, (dim(parts), part, columns))
+        wide = [work.add(node, "cast", [x], {"dtype": F32}) for x in (split_a, split_b)]
+        product = work.add(node, "matmul", wide)
+        stored = work.add(node, "segment_set", [product])
+        total: Value | None = None
+        for k in range(parts):
+            one = work.add(
+                node,
+                "slice",
+                [stored],
+                {
+                    "start_indices": (dim(k), dim(0), dim(0)),
+                    "end_indices": (dim(k + 1), a.shape[0], columns),
+                    "strides": (1, 1, 1),
+                },
+            )
+            flat = work.add(node, "squeeze", [one], {"dims": (0,)})
+            total = flat if total is None else work.add(node, "add", [total, flat])
+        assert total is not None
+        return work.become(node, "cast", [total], {"dtype": node.output.dtype})
+
+    return rule
+
+
+def _reshape(work: Rewriter, node: Node, value: Value, shape: tuple[Dim, ...]) -> Value:
+    return work.add(node, "reshape", [value], {"new_shape": shape})
+
+
+def slice_before_product(fusion: Fusion, node: Node) -> tuple[Redefinition, ...]:
+    """Return the way to compute only that part of a product which its one reader slices out."""
+    users = fusion.users.get(node.output, ())
+    if node.op.name != "matmul" or len(users) != 1 or users[0].op.name != "slice":
+        return ()
+    if any(o.value is node.output for o in fusion.outputs):
+        return ()
+    if [o.rank for o in node.inputs] != [node.output.rank] * 2:
+        return ()
+    because = f"only a slice of `{node.output.name}` is read"
+    rule = _slice_rule(users[0].output.name, node.output.name)
+    return (Redefinition("slice_first", node.output.name, because, rule),)
+
+
+def _slice_rule(name: str, product: str) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.name != "slice":
+            return None
+        source = work.source(node.operands[0], "matmul")
+        if source is None or source.output.name != product:
+            return None
+        starts, ends, steps = (
+            node.attributes[k] for k in ("start_indices", "end_indices", "strides")
+        )
+        sides: list[Value] = []
+        for side, operand in enumerate(source.inputs):
+            rank = operand.rank
+            kept = rank - 1 if side == 0 else rank - 2  # K
+            start, end, step = list(starts), list(ends), list(steps)
+            start[kept], end[kept], step[kept] = dim(0), operand.shape[kept], 1
+            for axis in range(rank - 2):
+                if operand.shape[axis] == 1:  # broadcast along the batch
+                    start[axis], end[axis], step[axis] = dim(0), dim(1), 1
+            if all(s == 0 and e == x for s, e, x in zip(start, end, operand.shape, strict=True)):
+                sides.append(operand)
+                continue
+            sides.append(
+                work.add(
+                    node,
+                    "slice",
+                    [operand],
+                    {
+                        "start_indices": tuple(start),
+                        "end_indices": tuple(end),
+                        "strides": tuple(step),
+                    },
+                )
+            )
+        return work.become(node, "matmul", sides)
+
+    return rule
+
+
+def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
+    """Return the variances that the segment's kernel sums as squared distances from the mean.
+
+    The kernel's plan does so by itself (`two_pass`): the data are on chip, so that a second pass
+    costs no traffic, and a Welford update costs a division an element.
+    """
+    because = "squared distances from the mean: the rows stay on chip for a second pass"
+    return tuple(
+        Redefinition("two_pass", n.output.name, because)
+        for n in segment.nodes
+        if n.op.name in ("var", "var_mean", "welford")
+    )

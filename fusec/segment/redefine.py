@@ -1,0 +1,151 @@
+"""Redefinition: other definitions of segments, tried by segmenting again, kept where cheaper.
+
+A scheduler offers them for a segment that it has accepted (`after`, the default), or for single
+nodes before there are segments (`before`). Both were proposed in Fuser#1243.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.passes.rewrite import rewrite
+from fusec.segment.protocol import Redefining, Redefinition, Scheduler
+from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
+from fusec.target import Target
+
+LEAST_GAIN = 0.05
+"""The part of the time that a redefinition must save: predictions are no better than that."""
+MOST_TRIES = 64
+WHOLE = 8
+"""Segments up to which the whole fusion is segmented again, not the neighbourhood alone."""
+
+Search = Callable[[Fusion], SegmentedFusion]
+
+
+def redefine(
+    fusion: Fusion, search: Search, schedulers: Sequence[Scheduler], target: Target, when: str
+) -> SegmentedFusion:
+    """Return the segments of a fusion under the definitions that are cheapest.
+
+    when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Pinned
+    fusions stay as they are.
+    """
+    found = search(fusion)
+    able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
+    if when == "never" or not able or fusion.pins:
+        return found
+    log: list[Decision] = []
+    tried: set[tuple[str, str]] = set()
+    while len(tried) < MOST_TRIES:
+        offered = (
+            _offered(found, able, target) if when == "after" else _single(fusion, able, target)
+        )
+        new = [(s, r) for s, r in offered if r.rule and (r.name, r.value) not in tried]
+        best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
+        for segment, redefinition in new:
+            tried.add((redefinition.name, redefinition.value))
+            near = None if segment is None else _neighbourhood(found, segment)
+            made = _try(fusion, near, redefinition, search, found, target, log)
+            if made is not None and (best is None or made[0] > best[0]):
+                best = (made[0], redefinition, *made[1:])
+        if best is None:
+            break
+        gain, kept, fusion, found = best
+        because = f"{kept.name}: {kept.because}; saves {gain * 1e6:.2f} us"
+        log.append(Decision("redefine", (kept.value,), because))
+    log += [
+        Decision("redefine", (r.value,), f"{r.name}: {r.because}")
+        for _, r in _offered(found, able, target)
+        if r.rule is None
+    ]
+    return replace(found, decisions=(*found.decisions, *log))
+
+
+def _offered(
+    found: SegmentedFusion, able: Mapping[str, Redefining], target: Target
+) -> Iterable[tuple[Segment | None, Redefinition]]:
+    """Return what the schedulers offer for the segments that they accepted."""
+    for segment in found.segments:
+        scheduler = able.get(segment.scheduler)
+        if scheduler is not None:
+            for redefinition in scheduler.redefinitions(segment.fusion, found.fusion, target):
+                yield segment, redefinition
+
+
+def _single(
+    fusion: Fusion, able: Mapping[str, Redefining], target: Target
+) -> Iterable[tuple[Segment | None, Redefinition]]:
+    """Return what the schedulers offer for nodes on their own."""
+    for node in fusion.nodes:
+        if node.op.family in ("contraction", "reduction"):
+            alone = extract(fusion, [node], fusion.name)
+            for scheduler in able.values():
+                for redefinition in scheduler.redefinitions(alone, fusion, target):
+                    yield None, redefinition
+
+
+def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, ...] | None:
+    """Return a segment with those beside it; None where that is next to everything."""
+    if len(found.segments) <= WHOLE:
+        return None
+    beside = {segment.id}
+    for edge in found.edges:
+        if segment.id in (edge.producer, edge.consumer):
+            beside |= {edge.producer, edge.consumer}
+    return tuple(s for s in found.segments if s.id in beside)
+
+
+def _try(
+    fusion: Fusion,
+    near: tuple[Segment, ...] | None,
+    redefinition: Redefinition,
+    search: Search,
+    found: SegmentedFusion,
+    target: Target,
+    log: list[Decision],
+) -> tuple[float, Fusion, SegmentedFusion] | None:
+    """Return (the seconds saved, the redefined fusion, its segments), or None with the reason."""
+    assert redefinition.rule is not None
+    changed = rewrite(fusion, redefinition.rule)
+    if changed is fusion:
+        return None
+    try:
+        if near is not None:
+            local = _part(found.fusion, near)
+            before = sum(s.estimate.seconds(target) for s in near if s.estimate is not None)
+            after = search(rewrite(local, redefinition.rule)).seconds(target)
+            if after > before * (1 - LEAST_GAIN):
+                log.append(_undone(redefinition, before, after))
+                return None
+        other = search(changed)
+    except Unsupported as error:
+        log.append(Decision("undo", (redefinition.value,), f"{redefinition.name}: {error}"))
+        return None
+    before, after = found.seconds(target), other.seconds(target)
+    least = LEAST_GAIN * before if near is None else 0.0
+    if before - after <= least:
+        log.append(_undone(redefinition, before, after))
+        return None
+    return before - after, changed, other
+
+
+def _undone(redefinition: Redefinition, before: float, after: float) -> Decision:
+    because = f"{redefinition.name}: {after * 1e6:.2f} us rather than {before * 1e6:.2f} us"
+    return Decision("undo", (redefinition.value,), because)
+
+
+def _part(fusion: Fusion, segments: Sequence[Segment]) -> Fusion:
+    """Return some segments together as a fusion of its own."""
+    names = {v.name for s in segments for n in s.nodes for v in n.outputs}
+    nodes: list[Node] = [n for n in fusion.nodes if n.output.name in names]
+    inside = set(nodes)
+    final = {o.value for o in fusion.outputs}
+    results: set[Value] = set()
+    for node in nodes:
+        for value in node.outputs:
+            if value in final or any(u not in inside for u in fusion.users.get(value, ())):
+                results.add(value)
+    return extract(fusion, nodes, fusion.name, frozenset(results))

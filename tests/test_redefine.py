@@ -1,0 +1,210 @@
+"""Redefinition: other definitions of segments, kept where segmenting again is cheaper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gpu_check import check_on_gpu
+
+from fusec import driver
+from fusec.ir.evaluate import evaluate
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.passes.rewrite import Rewriter, rewrite
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.schedule.registry import schedulers
+from fusec.segment.protocol import Redefining, Redefinition
+from fusec.segment.search import segment
+from fusec.segment.segmented import SegmentedFusion
+from fusec.target import find
+
+TARGET = find("sm_90a")
+
+NORM = """
+fusion: product_norm
+dims: {{M: {m}, N: {n}, K: {k}}}
+inputs:
+  a: bf16[M, K]
+  b: bf16[K, N]
+  bias: f32[N]
+ops:
+  - p = {product}
+  - c = add(cast(p, f32), bias)
+  - s = mean(mul(c, c), dims=[1], keepdim=true)
+  - y = cast(mul(c, rsqrt(add(s, 1e-5))), bf16)
+outputs: [y]
+"""
+
+LAST = """
+fusion: last
+dims: {{B: 3, T: {t}, H: {h}, N: {n}}}
+inputs:
+  x: bf16[B, T, H]
+  w: bf16[{batch}, H, N]
+ops:
+  - p = matmul(x, w)
+  - y = slice(p, [0, {t} - 1, 8], [3, {t}, {n}], [1, 1, 2])
+outputs: [y]
+"""
+
+
+def norm(m: int = 256, n: int = 4096, k: int = 65536, linear: bool = False) -> Fusion:
+    text = NORM.format(m=m, n=n, k=k, product="linear(a, b)" if linear else "matmul(a, b)")
+    return read_text(text.replace("b: bf16[K, N]", "b: bf16[N, K]") if linear else text)
+
+
+def last(t: int = 2048, h: int = 1024, n: int = 4096, batch: str = "B") -> Fusion:
+    return read_text(LAST.format(t=t, h=h, n=n, batch=batch))
+
+
+def segmented(fusion: Fusion, when: str) -> SegmentedFusion:
+    options = CompileOptions(targets=("sm_90a",), redefine=when)
+    return driver.segment(driver.optimise(fusion, options), options)
+
+
+def rules(fusion: Fusion) -> list[Redefinition]:
+    found = segment(fusion, schedulers(), TARGET)
+    able = {s.name: s for s in schedulers() if isinstance(s, Redefining)}
+    return [
+        r
+        for s in found.segments
+        if s.scheduler in able
+        for r in able[s.scheduler].redefinitions(s.fusion, fusion, TARGET)
+    ]
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+@pytest.mark.parametrize("linear", [False, True])
+def test_the_sum_of_a_split_product_ends_inside_the_norm(when: str, linear: bool) -> None:
+    found = segmented(norm(linear=linear), when)
+    assert [s.scheduler for s in found.segments] == ["matmul", "inner_persistent"]
+    stored = found.segments[0].fusion.outputs[0].value
+    assert stored.rank == 3
+    assert stored.dtype.name == "f32"
+    assert any(d.action == "redefine" and "split_k" in d.because for d in found.decisions)
+    plain = segmented(norm(linear=linear), "never")
+    assert found.seconds(TARGET) < 0.95 * plain.seconds(TARGET)
+
+
+@pytest.mark.parametrize("when", ["after", "before"])
+def test_a_slice_of_a_product_is_a_product_of_slices(when: str) -> None:
+    found = segmented(last(), when)
+    (only,) = found.segments
+    (product,) = (n for n in only.nodes if n.op.family == "contraction")
+    assert [e.evaluate(only.fusion.hints) for e in product.output.shape] == [3, 1, 2044]
+    assert "redefine" in [d.action for d in found.decisions]
+
+
+def test_what_does_not_pay_is_undone_with_both_times() -> None:
+    found = segmented(norm(m=256, n=256), "after")
+    undone = [d.because for d in found.decisions if d.action == "undo"]
+    assert undone
+    assert all("us rather than" in because for because in undone)
+
+
+def test_never_and_pinned_fusions_stay_as_they_are() -> None:
+    actions = {d.action for d in segmented(norm(), "never").decisions}
+    assert not actions & {"redefine", "undo"}
+    text = NORM.format(m=256, n=4096, k=65536, product="matmul(a, b)") + "segments:\n  one: [p]\n"
+    actions = {d.action for d in segmented(read_text(text), "after").decisions}
+    assert not actions & {"redefine", "undo"}
+
+
+@pytest.mark.parametrize(
+    "fusion",
+    [
+        norm(m=32, n=48, k=8192),
+        norm(m=32, n=48, k=8192, linear=True),
+        last(t=5, h=16, n=24),
+        last(t=5, h=16, n=24, batch="1"),
+    ],
+    ids=lambda f: f.name,
+)
+def test_every_rule_keeps_the_numbers(fusion: Fusion) -> None:
+    fusion = driver.optimise(fusion, CompileOptions())
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes)
+    name = fusion.outputs[0].value.name
+    wanted = np.asarray(evaluate(fusion, inputs, sizes)[name])
+    tried = [r for r in rules(fusion) if r.rule is not None]
+    assert tried
+    for redefinition in tried:
+        assert redefinition.rule is not None
+        changed = rewrite(fusion, redefinition.rule)
+        assert changed is not fusion
+        found = np.asarray(evaluate(changed, inputs, sizes)[name])
+        # The product itself is rounded to bf16 in one definition and the other.
+        np.testing.assert_allclose(found, wanted, rtol=2**-7, atol=2**-7)
+
+
+def test_variances_are_said_to_take_two_passes() -> None:
+    fusion = read_text(
+        "fusion: f\ndims: {B: 8192, H: 4096}\ninputs: {x: 'f32[B, H]'}\nops:\n"
+        "  - v, m = var_mean(x, dims=[1], correction=0, keepdim=true)\n  - y = mul(sub(x, m), v)\n"
+        "outputs: [y]\n"
+    )
+    found = segmented(fusion, "after")
+    assert [d.because[:8] for d in found.decisions if d.action == "redefine"] == ["two_pass"]
+    assert "v_two" not in {n.output.name for n in found.fusion.nodes}
+
+
+class _Loop:
+    """Offers another name for the same thing, forever."""
+
+    name = "pointwise"
+
+    def __init__(self) -> None:
+        self.inner = next(s for s in schedulers() if s.name == "pointwise")
+        self.offers = 0
+
+    def propose(self, segment: Fusion, target: object) -> object:
+        return self.inner.propose(segment, target)  # type: ignore[arg-type]
+
+    def redefinitions(self, segment: Fusion, fusion: Fusion, target: object) -> list[Redefinition]:
+        self.offers += 1
+
+        def rule(node: object, work: Rewriter) -> None:
+            return None
+
+        return [Redefinition(f"r{self.offers}", "y", "again", rule)]
+
+
+def test_offers_without_end_come_to_one() -> None:
+    from fusec.segment.redefine import redefine
+
+    fusion = read_text(
+        "fusion: f\ndims: {N: 64}\ninputs: {x: 'f32[N]'}\nops: [y = exp(x)]\noutputs: [y]\n"
+    )
+    loop = _Loop()
+    found = redefine(
+        fusion,
+        lambda f: segment(f, [loop], TARGET),  # type: ignore[list-item]
+        [loop],  # type: ignore[list-item]
+        TARGET,
+        "after",
+    )
+    assert len(found.segments) == 1
+    assert loop.offers < 100
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "fusion",
+    [norm(), norm(linear=True), norm(m=130, n=520, k=65536), last(), last(batch="1")],
+    ids=["matmul", "linear", "ragged", "last", "last_shared"],
+)
+def test_redefined_fusions_on_a_gpu(fusion: Fusion) -> None:
+    checked = check_on_gpu(fusion)
+    assert "matmul" in checked.schedulers
+
+
+@pytest.mark.gpu
+def test_halves_cast_before_a_product_run_on_tensor_cores() -> None:
+    fusion = read_text(
+        "fusion: wide\ndims: {M: 200, N: 264, K: 1032}\n"
+        "inputs: {a: 'bf16[M, K]', b: 'bf16[K, N]'}\n"
+        "ops:\n  - c = matmul(cast(a, f32), cast(b, f32))\noutputs: [c]\n"
+    )
+    checked = check_on_gpu(fusion)
+    assert checked.schedulers == ["matmul"]
