@@ -63,7 +63,7 @@ F32, I64 = dtypes.F32, dtypes.I64
         ("layer_norm", ["x"], {"norm_shape": [3]}, "is not the end of the shape"),
         ("gelu", ["x"], {"approximate": "fast"}, "approximate is 'none' or 'tanh'"),
         ("add", [2**70, 1], {}, "does not fit into 64 bits"),
-        ("add", [1j, 1], {}, "complex"),
+        ("maximum", [1j, 1], {}, "`maximum` of complex numbers"),
     ],
 )  # fmt: skip
 def test_call_errors(

@@ -71,7 +71,12 @@ FUSIONS = {
     "unknown op": (edit("exp(", "expp("), 2, "did you mean `exp`?"),
     "unknown dtype": (edit("x: bf16", "x: bf17"), 2, "unknown dtype `bf17`"),
     "unknown field": (edit("doc:", "docs:"), 2, "unknown field `docs`"),
-    "refused dtype": (edit("x: bf16", "x: c64"), 3, "unsupported: tensors of c64"),
+    "refused dtype": (edit("x: bf16", "x: f4e2m1"), 3, "unsupported: tensors of f4e2m1"),
+    "refused of complex": (
+        edit("cast(x, f32), w", "cast(x, c64), w").replace("= exp(", "= relu("),
+        3,
+        "`relu` of complex numbers",
+    ),
     "shape mismatch": (edit("w: f32[H]", "w: f32[B]"), 2, "do not broadcast"),
     "undefined value": (edit("w))", "v))"), 2, "undefined name `v`"),
     "doubly defined": (edit("- y =", "- z ="), 2, "`z` is defined twice"),

@@ -181,7 +181,7 @@ def test_exit_codes_reach_the_shell(surroundings: dict[str, str], tmp_path: Path
     assert run(surroundings, "check", small(tmp_path)).returncode == 0
     assert run(surroundings, "golden", small(tmp_path)).returncode == 1
     assert run(surroundings, "check", tmp_path / "none.yaml").returncode == 2
-    refused = small(tmp_path, (tmp_path / "small.yaml").read_text().replace("x: bf16", "x: c64"))
+    refused = small(tmp_path, (tmp_path / "small.yaml").read_text().replace("x: bf16", "x: f4e2m1"))
     assert run(surroundings, "check", refused).returncode == 3
     refused = run(
         surroundings, "run", EXAMPLES / "rope.yaml", "--device", "cuda", CUDA_VISIBLE_DEVICES=""

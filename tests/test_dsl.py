@@ -468,7 +468,7 @@ def test_errors_point_at_the_script(call, message: str, help: str, place: str) -
         lambda fd, x: fd.manual_execute([x]),
         lambda fd, x: x.split(0, 4),
         lambda fd, x: x.cache_after(),
-        lambda fd, x: fd.ops.real(x),
+        lambda fd, x: fd.ops.nv_block_quantize(x),
         lambda fd, x: fd.last_cuda_code(),
     ],
 )

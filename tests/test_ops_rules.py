@@ -15,7 +15,7 @@ from fusec.ir.graph import Const, Node
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 
-KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f"}
+KINDS = {"bool": "b", "int": "i", "uint": "u", "float": "f", "complex": "c"}
 SIZES = {"B": 3, "H": 4}
 _INTEGER_ONLY = """
 bitwise_not bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift
@@ -88,6 +88,9 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
     ("matmul", ["i32 B H", "i32 H"], {}, (3,)),
     ("linear", ["f32 2 B H", "f32 5 H", "f32 5"], {}, (2, 3, 5)),
     ("linear", ["f32 B H", "f32 H"], {}, (3,)),
+    ("real", ["c64 B H"], {}, (3, 4)),
+    ("imag", ["c128 B H"], {}, (3, 4)),
+    ("complex", ["f32 B H", "f64 H"], {}, (3, 4)),
 ]
 
 
@@ -212,6 +215,7 @@ def test_every_op_is_documented_and_priced() -> None:
                 "movement",
                 "scalar",
                 "contraction",
+                "complex",
                 *ELSEWHERE,
             )
         ), op.name

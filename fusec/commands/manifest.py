@@ -80,10 +80,15 @@ def _inputs(fusion: Fusion) -> list[dict[str, Any]]:
             "dtype": i.value.dtype.name,
             "shape": None if i.value.is_scalar else _sizes(i.value.shape),
             "strides": None if i.value.is_scalar else _sizes(i.strides),
-            "default": i.default,
+            "default": _default(i.default),
         }
         for i in fusion.inputs
     ]
+
+
+def _default(value: complex | None) -> float | list[float] | None:
+    """Return the default of a scalar input; a complex one as its parts."""
+    return [value.real, value.imag] if isinstance(value, complex) else value
 
 
 def _sizes(sizes: Sequence[Dim]) -> list[int | str]:

@@ -111,14 +111,14 @@ def differences(
     lines: list[str] = []
     for output in fusion.outputs:
         name, dtype = output.value.name, output.value.dtype
-        wide = np.complex128 if dtype.kind == "complex" else np.float64
+        wide = np.complex128 if dtype.is_complex else np.float64
         found, wanted = outputs[name].astype(wide), expected[name].astype(wide)
         if found.shape != wanted.shape:
             shapes = f"{list(found.shape)}, in `{path}` {list(wanted.shape)}"
             lines.append(f"{name}: has shape {shapes}")
             continue
         # Made by other kernels, or on another machine: some units of the type's own precision.
-        slack = 8 * max(dtype.epsilon, 2.0**-24) if dtype.is_float else 0.0
+        slack = 8 * max(dtype.epsilon, 2.0**-24) if dtype.is_rounded else 0.0
         close = np.isclose(found, wanted, rtol=slack, atol=slack, equal_nan=True)
         if not close.all():
             at = tuple(int(i) for i in np.argwhere(~close)[0])

@@ -45,6 +45,8 @@ _TAGS: dict[type, str] = {
 _TYPES = {tag: cls for cls, tag in _TAGS.items()}
 _DIMS = frozenset({"value", "offset", "extent", "index"})
 _DIM_LISTS = frozenset({"shape", "grid", "extents"})
+_OMITTED = frozenset({"of", "part"})
+"""Fields that are left out where empty: most scalars are no part of a complex number."""
 _LISTS = frozenset({"block", "cluster", "box"})
 
 
@@ -74,7 +76,8 @@ def _encode(item: Any) -> Any:
     if tag is None:
         return item
     kept = (f.name for f in fields(item) if f.compare)
-    return {"is": tag} | {name: _encode(getattr(item, name)) for name in kept}
+    values = {name: _encode(getattr(item, name)) for name in kept}
+    return {"is": tag} | {k: v for k, v in values.items() if v or k not in _OMITTED}
 
 
 def from_json(data: Mapping[str, Any]) -> HostProgram:
@@ -108,7 +111,10 @@ def _decode(item: Mapping[str, Any], scalars: frozenset[str]) -> Any:
     for field in fields(cls):
         if not field.compare:
             continue
-        raw, name = item[field.name], field.name
+        name = field.name
+        if name in _OMITTED and name not in item:
+            continue
+        raw = item[name]
         if name == "dtype":
             values[name] = dtypes.find(raw)
         elif name in _DIMS:

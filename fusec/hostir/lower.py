@@ -22,9 +22,9 @@ from fusec.hostir.program import (
     check_program,
     dense_strides,
 )
-from fusec.ir.dim import dim, shape_text, symbol
+from fusec.ir.dim import Dim, dim, shape_text, symbol
 from fusec.ir.dtype import U64
-from fusec.ir.graph import Output, Value
+from fusec.ir.graph import Fusion, Input, Output, Part, Value
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import (
@@ -55,10 +55,8 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
     fusion = segmented.fusion
     state = _Lowering(segmented, plans)
     for entry in fusion.inputs:
-        value = entry.value
-        if not value.is_scalar:
-            buffer = Buffer(value.name, "input", value.dtype, value.shape, entry.strides)
-            state.buffers.append(buffer)
+        if not entry.value.is_scalar:
+            _place_input(state, entry)
     writer = {o.value: k for k, s in enumerate(segmented.segments) for o in s.fusion.outputs}
     _place_outputs(state, writer)
     last_read = _last_reads(state)
@@ -74,19 +72,65 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
     program = HostProgram(
         name=fusion.name,
         buffers=tuple(state.buffers),
-        scalars=tuple(
-            Scalar(i.value.name, i.value.dtype, i.default)
-            for i in fusion.inputs
-            if i.value.is_scalar
-        ),
+        scalars=tuple(_scalar(i) for i in fusion.inputs if i.value.is_scalar),
         instructions=(*state.first, *state.body, *state.last),
-        outputs=tuple(o.value.name for o in fusion.outputs),
+        outputs=tuple(dict.fromkeys(whole_name(o) for o in fusion.outputs)),
         guards=_guards(plans),
-        aliases=tuple((o.value.name, o.alias) for o in fusion.outputs if o.alias is not None),
+        aliases=tuple(
+            dict.fromkeys(
+                (whole_name(o), whole_name(_input_named(fusion, o.alias)))
+                for o in fusion.outputs
+                if o.alias is not None
+            )
+        ),
         checks=checks,
     )
     check_program(program)
     return program
+
+
+def _place_input(state: _Lowering, entry: Input) -> None:
+    """Name the caller's memory; the parts of a complex tensor are views of it."""
+    value, part = entry.value, entry.part
+    if part is None:
+        given = Buffer(value.name, "input", value.dtype, value.shape, entry.strides)
+        state.buffers.append(given)
+        return
+    if part.index == 0:
+        strides = _halved(entry.strides)
+        state.buffers.append(Buffer(part.of, "input", part.dtype, value.shape, strides))
+    _add_part(state, value, entry.strides, part)
+
+
+def _add_part(state: _Lowering, value: Value, strides: Sequence[Dim], part: Part) -> None:
+    layout = tuple(strides)
+    state.buffers.append(Buffer(value.name, "temporary", value.dtype, value.shape, layout))
+    state.first.append(Alias(value.name, part.of, dim(part.index)))
+
+
+def _halved(strides: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Return the strides of a complex tensor, in elements, from those of its parts."""
+    halves = tuple(h for s in strides if (h := s.divide(dim(2))) is not None)
+    if len(halves) != len(strides):
+        raise InternalError(f"the parts of a complex tensor have strides {shape_text(strides)}")
+    return halves
+
+
+def _scalar(entry: Input) -> Scalar:
+    value, part = entry.value, entry.part
+    assert not isinstance(entry.default, complex)
+    if part is None:
+        return Scalar(value.name, value.dtype, entry.default)
+    return Scalar(value.name, value.dtype, entry.default, part.of, ("real", "imag")[part.index])
+
+
+def whole_name(entry: Input | Output) -> str:
+    """Return the name by which the caller knows an input or output."""
+    return entry.value.name if entry.part is None else entry.part.of
+
+
+def _input_named(fusion: Fusion, name: str) -> Input:
+    return next(i for i in fusion.inputs if i.value.name == name)
 
 
 def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
@@ -108,6 +152,9 @@ def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
         if any(v.name == name for v in plan.views):
             continue
         strides = output_strides(output)
+        if output.part is not None:
+            _place_part(state, output, output.part, index)
+            continue
         if output.alias is None:
             state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
             state.first.append(Allocate(name))
@@ -128,6 +175,25 @@ def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
         state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
         state.first.append(Allocate(name))
         state.last.append(Copy(output.alias, name))
+
+
+def _place_part(state: _Lowering, output: Output, part: Part, index: int) -> None:
+    """Give a complex output memory with its first part; both are views of it."""
+    value, strides, given = output.value, output_strides(output), None
+    if output.alias is not None:
+        given = _input_named(state.segmented.fusion, output.alias)
+        strides = given.strides
+        if not _writes(state.plans[index], output.alias):
+            raise Unsupported(
+                f"output `{part.of}` of complex numbers is not computed in place", span=output.span
+            )
+        _check_in_place(state, output, given.value, index)
+    if part.index == 0:
+        whole = Buffer(part.of, "output", part.dtype, value.shape, _halved(strides))
+        state.buffers.append(whole)
+        where = Allocate(part.of) if given is None else Alias(part.of, whole_name(given), dim(0))
+        state.first.append(where)
+    _add_part(state, value, strides, part)
 
 
 def _writes(plan: KernelPlan, name: str) -> bool:

@@ -46,15 +46,21 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar input, passed to kernels by value; `default` is used where none is given."""
+    """A scalar input, passed to kernels by value; `default` is used where none is given.
+
+    of, part: for a part of a complex number the input that is given, and `real` or `imag`.
+    """
 
     name: str
     dtype: DType
-    default: bool | int | float | complex | None = None
+    default: bool | int | float | None = None
+    of: str = ""
+    part: str = ""
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {self.default}"
-        return f"scalar {self.name}: {self.dtype}{default}"
+        whole = f" ({self.part} part of {self.of})" if self.of else ""
+        return f"scalar {self.name}: {self.dtype}{default}{whole}"
 
 
 @dataclass(frozen=True)
@@ -79,7 +85,7 @@ class Free:
 
 @dataclass(frozen=True)
 class Alias:
-    """Make a buffer a view of another one, at an offset in elements."""
+    """Make a buffer a view of another one, at an offset in elements of the view."""
 
     buffer: str
     of: str

@@ -232,7 +232,7 @@ def links_of(
     """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
     links = Links()
     rule = _RULES.get(node.op.name) or _RULES.get(node.op.family)
-    if rule is None and node.op.family == "pointwise":
+    if rule is None and node.op.is_elementwise:
         rule = _elementwise
     elif rule is None and node.op.name in MERGEABLE:
         rule = _reduction

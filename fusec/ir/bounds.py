@@ -9,18 +9,21 @@ Every value carries a bound on the difference between what a kernel computes and
   roundings of value - bound and value + bound, nothing for most elements.
 - Movement moves bounds. Reductions are in `fusec.ir.reductions`.
 - Contraction: the operands' bounds through |a| @ |b|, plus `contraction_growth`.
+- Of a complex number the bound is on the modulus of the difference: see `complex_bounds`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from math import sqrt
 from typing import Any
 
 import numpy as np
 
 from fusec.diagnostics import Unsupported
+from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import (
     Array,
@@ -28,6 +31,7 @@ from fusec.ir.evaluate import (
     convert_operand,
     round_to,
     settle,
+    storage,
 )
 from fusec.ir.graph import Node, Operand, Value
 from fusec.ir.periods import wrapping
@@ -57,7 +61,7 @@ def unit(dtype: DType) -> float:
     Doubled for f64, in which the reference itself rounds.
     """
     compute = dtype.compute
-    return 2 * compute.epsilon * (2 if compute.name == "f64" else 1)
+    return 2 * compute.epsilon * (2 if compute.part.name == "f64" else 1)
 
 
 def add_bounds(*bounds: Array | None) -> Array | None:
@@ -84,12 +88,12 @@ def either(*masks: Array | None) -> Array | None:
 
 def rounding(value: Array, dtype: DType, ulps: float) -> Array | None:
     """Return the bound of one operation of `ulps` accuracy in the compute type of `dtype`."""
-    if not ulps or not dtype.is_float:
+    if not ulps or not dtype.is_rounded:
         return None
     with np.errstate(all="ignore"):
         term = np.abs(value)
         term *= ulps * unit(dtype)
-        term += ulps * SMALLEST[dtype.compute.name]
+        term += ulps * SMALLEST[dtype.compute.part.name]
     if term.size and not np.isfinite(np.max(term)):
         term = np.where(np.isfinite(value), term, 0.0)
     return term
@@ -100,7 +104,8 @@ def distance(moved: Array, value: Array) -> Array:
     with np.errstate(all="ignore"):
         if moved.dtype.kind == "b" or value.dtype.kind == "b":
             return np.asarray(moved != value, dtype=np.float64)
-        change = np.abs(np.asarray(moved, np.float64) - np.asarray(value, np.float64))
+        wide = np.complex128 if "c" in (moved.dtype.kind, value.dtype.kind) else np.float64
+        change = np.abs(np.asarray(moved, wide) - np.asarray(value, wide))
         if change.size and np.isnan(np.max(change)):
             same = (moved == value) | (np.isnan(moved) & np.isnan(value))
             change = np.where(same, 0.0, change)
@@ -111,17 +116,17 @@ def convert_bounded(operand: Operand, held: Bounded, dtype: DType) -> Bounded:
     """Return an operand converted to the type its operation computes in."""
     value = convert_operand(operand, held.value, dtype)
     source, bound = operand.type.dtype, held.bound
-    if source == dtype or operand.is_scalar or not dtype.is_float:
+    if source == dtype or operand.is_scalar or not dtype.is_rounded:
         return Bounded(value, bound, held.doubt)
     return Bounded(value, add_bounds(bound, narrowing(value, source, dtype)), held.doubt)
 
 
 def narrowing(value: Array, source: DType, target: DType) -> Array | None:
-    """Return the bound of a conversion to f32 or f64 that may round."""
-    if source.is_integer and source.bits > 24 and target.compute.name == "f32":
+    """Return the bound of a conversion to f32 or f64 (parts) that may round."""
+    if source.is_integer and source.bits > 24 and target.compute.part.name == "f32":
         large = np.abs(value) > 2.0**24
         return np.abs(value) * large * unit(target) / 2 if large.any() else None
-    if source.name == "f64" and target.compute.name == "f32":
+    if source.part.name == "f64" and target.compute.part.name == "f32":
         return rounding(value, target, 0.5)
     return None
 
@@ -165,13 +170,13 @@ def _cast(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounde
     source, target = node.operands[0].type.dtype, node.output.dtype
     (raw,) = apply_reference(node.op, [operand.value], attributes)
     truth = target.kind == "bool" and source.kind != "bool"
-    jumps = not target.is_float and (source.is_float or truth)
+    jumps = not target.is_rounded and (source.is_rounded or truth)
     if jumps:
         change, doubt = _variation(node, [operand], 0, raw, attributes)
         return settle_bounded(node, node.output, raw, change, either(operand.doubt, doubt))
-    if not target.is_float:
+    if not target.is_rounded:
         return settle_bounded(node, node.output, raw, operand.bound, operand.doubt)
-    wide = np.asarray(raw, np.float64)
+    wide = np.asarray(raw, storage(target))
     bound = add_bounds(operand.bound, narrowing(wide, source, target))
     return settle_bounded(node, node.output, wide, bound, operand.doubt)
 
@@ -183,16 +188,18 @@ def _variation(
     if operand.bound is None:
         return None, None
     moved = list[Array]()
-    for sign in (1, -1):
+    for sign in directions(operand.value):
         arrays = [o.value for o in operands]
         arrays[index] = _shift(operand.value, operand.bound, sign)
         (result, *_) = apply_reference(node.op, arrays, attributes)
         moved.append(distance(result, value))
-    change, doubt = np.fmax(moved[0], moved[1]), None
-    if change.size and np.isnan(np.max(moved[0] + moved[1])):
-        doubt = np.isnan(moved[0]) | np.isnan(moved[1])
+    change, doubt = reduce(np.fmax, moved), None
+    if operand.value.dtype.kind == "c":
+        change = change * steepness(value)
+    if change.size and np.isnan(np.max(sum(moved))):
+        doubt = np.isnan(sum(moved))
         change = np.where(np.isnan(change), np.inf, change)
-    if not node.output.dtype.is_float:
+    if not node.output.dtype.is_rounded:
         doubt = either(doubt, change > 0)
     elif node.op.discontinuous:
         # A smooth stretch changes alike on both sides, a jump lies on one.
@@ -203,14 +210,16 @@ def _variation(
     return change, doubt if doubt is not None and doubt.any() else None
 
 
-def _shift(value: Array, bound: Array, sign: int) -> Array:
+def _shift(value: Array, bound: Array, sign: complex) -> Array:
     with np.errstate(all="ignore"):
         if value.dtype.kind == "b":
             return value ^ (bound > 0)
         if value.dtype.kind in "iu":
             step = np.ceil(np.where(np.isfinite(bound), bound, 1.0)).astype(value.dtype)
-            return value + step if sign > 0 else value - step
-        return value + bound if sign > 0 else value - bound
+            return value + step if sign == 1 else value - step
+        if sign in (1, -1):
+            return value + bound if sign == 1 else value - bound
+        return value + bound * sign
 
 
 def _addcmul_terms(a: Array, b: Array, c: Array, alpha: Array) -> Array:
@@ -226,7 +235,7 @@ _CANCELLING: Mapping[str, Callable[..., Array]] = {
     "lerp": _lerp_terms,
 }
 """Operations whose roundings are relative to terms that may cancel in the result."""
-_LINEAR = frozenset({"add", "sub", "neg"})
+_LINEAR = frozenset({"add", "sub", "neg", "real", "imag", "complex"})
 _EXACT = frozenset(
     {"neg", "abs", "relu", "minimum", "maximum", "where", "clamp", "threshold", "sign"}
     | {"ceil", "floor", "round", "trunc"}
@@ -244,7 +253,7 @@ def _pointwise(
 ) -> tuple[Bounded, ...]:
     values = [o.value for o in operands]
     (raw,) = apply_reference(node.op, values, attributes)
-    floating = node.output.dtype.is_float
+    floating = node.output.dtype.is_rounded
     bounds, doubts = list[Array | None](), [o.doubt for o in operands]
     for index, operand in enumerate(operands):
         if operand.bound is None:
@@ -257,9 +266,15 @@ def _pointwise(
             change, doubt = _variation(node, operands, index, raw, attributes)
         bounds.append(change)
         doubts.append(doubt)
-    ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
-    terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
+    own = complex_error(node, values, raw)
+    if own is None:
+        ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
+        terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
+    else:
+        ulps, terms = own
     bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
+    if own is not None and ulps:
+        bound = unjudged(node, values, raw, bound)
     if node.op.name in _OVERFLOWING:
         small = np.abs(raw)
         vanished = small < _VANISHED[node.output.dtype.compute.name]
@@ -344,7 +359,11 @@ def contraction_bound(
         if index >= 2:
             arrays[0] = np.zeros_like(arrays[0])
         terms.append(operation(arrays))
-    if own and dtype.is_float:
+    if own and dtype.is_complex:
+        # Two products and their sum for each part; the products may cancel.
+        random, steady = contraction_growth(count)
+        terms.append(1.5 * unit(dtype) * (random + steady + 1) * magnitude)
+    elif own and dtype.is_float:
         random, steady = contraction_growth(count)
         terms.append(unit(dtype) * (random * magnitude + steady * np.abs(product)))
     return add_bounds(*terms)
@@ -358,7 +377,7 @@ def _contraction(
 
     dtype = node.output.dtype
     product = operation([o.value for o in operands])
-    magnitude = operation([np.abs(o.value) for o in operands]) if dtype.is_float else product
+    magnitude = operation([np.abs(o.value) for o in operands]) if dtype.is_rounded else product
     count = operands[0].value.shape[-1] if operands[0].value.ndim else 1
     bound = contraction_bound(operation, operands, product, magnitude, count, dtype)
     # A jump of an operand is part of its bound; it does not put whole rows in doubt.
@@ -367,6 +386,7 @@ def _contraction(
 
 _RULES = {
     "pointwise": _pointwise,
+    "complex": _pointwise,
     "movement": _movement,
     "contraction": _contraction,
     "factory": _exact,

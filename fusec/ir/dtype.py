@@ -41,6 +41,21 @@ class DType:
         return self.kind in ("int", "uint")
 
     @property
+    def is_complex(self) -> bool:
+        """Return whether values are complex numbers."""
+        return self.kind == "complex"
+
+    @property
+    def is_rounded(self) -> bool:
+        """Return whether results of arithmetic are rounded: floats and complex numbers."""
+        return self.kind in ("float", "complex")
+
+    @property
+    def part(self) -> DType:
+        """Return the type of the real and of the imaginary part; a real type itself."""
+        return {"c64": F32, "c128": F64}.get(self.name, self)
+
+    @property
     def is_half(self) -> bool:
         """Return whether values are stored in 16 bits or fewer and computed in f32."""
         return self.kind == "float" and self.bits <= 16
@@ -58,7 +73,7 @@ class DType:
     @property
     def epsilon(self) -> float:
         """Return the unit roundoff of a float type: half the distance from 1 to the next value."""
-        return _UNIT_ROUNDOFF.get(self.name, 0.0)
+        return _UNIT_ROUNDOFF.get(self.part.name, 0.0)
 
     def __str__(self) -> str:
         return self.name
@@ -157,9 +172,7 @@ def promote(a: DType, b: DType) -> DType:
         return a
     if category(a) != category(b):
         low, high = sorted((a, b), key=category)
-        if high.kind == "complex" and low in (F64,):
-            return C128
-        return high
+        return promote(high, complex_of(low)) if low.is_float and high.is_complex else high
     if a.kind == "float":
         if a.bits == b.bits:
             return F32
@@ -174,6 +187,11 @@ def promote(a: DType, b: DType) -> DType:
     return {8: I16, 16: I32, 32: I64, 64: I64}[unsigned.bits]
 
 
+def complex_of(dtype: DType) -> DType:
+    """Return the complex type of numbers whose parts are of a type: c128 for f64, else c64."""
+    return dtype if dtype.is_complex else C128 if dtype == F64 else C64
+
+
 def result_type(
     tensors: Iterable[DType], zero_dim: Iterable[DType], scalars: Iterable[DType]
 ) -> DType:
@@ -181,7 +199,7 @@ def result_type(
 
     A zero-dim tensor or a scalar takes part only where its category is above that of the
     dimensioned operands. A Python scalar (here f64, i64, c128 or bool) then stands for the default
-    type f32 / c64.
+    type f32 / c64. Beside a dimensioned float a complex number takes the float's precision.
     """
     best: DType | None = None
     for group, weak in ((tensors, False), (zero_dim, False), (scalars, True)):
@@ -193,7 +211,8 @@ def result_type(
         if best is None:
             best = group_type
         elif category(group_type) > category(best):
-            best = _default(group_type) if weak else group_type
+            weaker = _default(group_type) if weak else group_type
+            best = complex_of(best) if weaker.is_complex and best.is_float else weaker
     assert best is not None
     return best
 

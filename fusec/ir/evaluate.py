@@ -7,7 +7,7 @@ to infinity is kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ def storage(dtype: DType) -> Any:
     """Return the NumPy dtype in which the reference holds values of `dtype`."""
     if dtype.is_float:
         return np.dtype(np.float64)
-    return np.dtype(np.complex128) if dtype.kind == "complex" else dtype.numpy
+    return np.dtype(np.complex128) if dtype.is_complex else dtype.numpy
 
 
 def widen(array: Any, dtype: DType) -> Array:
@@ -46,8 +46,8 @@ def widen(array: Any, dtype: DType) -> Array:
 
 
 def round_to(array: Array, dtype: DType) -> Array:
-    """Return doubles rounded to the nearest values of a float type (to even)."""
-    if dtype.name == "f64":
+    """Return doubles rounded to the nearest values of a float or complex type (to even)."""
+    if dtype.part.name == "f64":
         return array
     if dtype.name in LARGEST_FP8:
         # Casts to fp8 saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
@@ -60,7 +60,7 @@ def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:
     """Return values converted to the type that an operation computes in; `exact` rounds floats."""
     with np.errstate(all="ignore"):
         converted = np.asarray(array).astype(storage(dtype), copy=False)
-        return round_to(converted, dtype) if exact and dtype.is_float else converted
+        return round_to(converted, dtype) if exact and dtype.is_rounded else converted
 
 
 def convert_operand(operand: Operand, array: Array, dtype: DType) -> Array:
@@ -107,9 +107,27 @@ def settle(node: Node, value: Value, array: Array) -> Array:
         held = np.asarray(array).astype(storage(dtype), copy=False)
     if dtype.is_half and is_rounded(node):
         return round_to(held, dtype)
-    if dtype.is_float and not is_rounded(node) and node.op.family == "factory":
+    if dtype.is_rounded and not is_rounded(node) and node.op.family == "factory":
         return round_to(held, dtype)
+    if dtype.name == "c64":
+        return by_parts(held, overflow)
     return overflow(held) if dtype.name == "f32" else held
+
+
+def parts_of(array: Array) -> tuple[Array, Array]:
+    """Return the real and the imaginary parts of complex numbers, as views."""
+    return np.real(array), np.imag(array)
+
+
+def by_parts(array: Array, change: Callable[[Array], Array]) -> Array:
+    """Return complex numbers with both parts changed; the array itself if neither is."""
+    real, imag = parts_of(array)
+    new_real, new_imag = change(real), change(imag)
+    if new_real is real and new_imag is imag:
+        return array
+    changed: Any = np.empty(array.shape, array.dtype)
+    changed.real, changed.imag = new_real, new_imag
+    return changed
 
 
 def overflow(array: Array) -> Array:
@@ -162,8 +180,8 @@ def input_array(entry: Input, given: Mapping[str, Any], sizes: Sizes) -> Array:
 
 def widen_input(value: Value, array: Array) -> Array:
     """Return an input as the reference holds it; a scalar is rounded to its type."""
-    if value.is_scalar and value.dtype.is_float:
-        return round_to(np.asarray(array, dtype=np.float64), value.dtype)
+    if value.is_scalar and value.dtype.is_rounded:
+        return round_to(np.asarray(array, dtype=storage(value.dtype)), value.dtype)
     return widen(array, value.dtype)
 
 

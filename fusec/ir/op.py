@@ -73,9 +73,9 @@ class OpDef:
     """An operation.
 
     name: as in nvFuser's fd.ops.
-    family: pointwise, reduction, scan, sort, movement, indexing, scatter, contraction, factory,
-        random, scalar (size, shape), or composite (expanded into other operations when it is
-        called, never a node).
+    family: pointwise, complex (elementwise, between complex numbers and their parts), reduction,
+        scan, sort, movement, indexing, scatter, contraction, factory, random, scalar (size, shape),
+        or composite (expanded into other operations when it is called, never a node).
     params: in nvFuser's order, so that in a few operations an attribute precedes an operand.
     results: names of the results, one for most operations.
     reference: NumPy function of the operand arrays, positional in the order of `operands`, and of
@@ -130,6 +130,11 @@ class OpDef:
     def attributes(self) -> tuple[Param, ...]:
         """Return the parameters that are attributes."""
         return tuple(p for p in self.params if not p.is_operand)
+
+    @property
+    def is_elementwise(self) -> bool:
+        """Return whether each element of the result is computed from one of each operand."""
+        return self.family in ("pointwise", "complex")
 
     def __repr__(self) -> str:
         return self.name

@@ -21,8 +21,9 @@ import numpy as np
 
 from fusec.diagnostics import Unsupported
 from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, rounding, settle_bounded, unit
+from fusec.ir.complex_bounds import squared
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, apply_reference
+from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node, Value
 
 State = dict[str, Array]
@@ -147,12 +148,12 @@ def _count(shape: Sequence[int], axes: tuple[int, ...]) -> int:
 
 
 def _accumulator(dtype: DType) -> Any:
-    return np.float64 if dtype.is_float else dtype.numpy
+    return storage(dtype)
 
 
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
     state: State = {"out": np.sum(x, axis=axes, dtype=_accumulator(dtype))}
-    if dtype.is_float:
+    if dtype.is_rounded:
         state["magnitude"] = np.asarray(np.sum(np.abs(x), axis=axes, dtype=np.float64))
     if bound is not None:
         state["bounds"] = np.sum(bound, axis=axes)
@@ -174,7 +175,7 @@ def _spread(x: Array, bound: Array | None, axes: tuple[int, ...]) -> State:
     centred = x - mean
     state: State = {
         "mean": np.squeeze(mean, axis=axes),
-        "m2": np.sum(centred * centred, axis=axes),
+        "m2": np.sum(squared(centred), axis=axes),
         "magnitude": np.sum(np.abs(x), axis=axes),
     }
     if bound is not None:
@@ -189,7 +190,7 @@ def _merge_spread(a: State, b: State) -> State:
     share = b["count"] / np.maximum(count, 1)
     joined: State = {k: a[k] + b[k] for k in a if k != "mean"}
     joined["mean"] = a["mean"] + delta * share
-    joined["m2"] = joined["m2"] + delta * delta * (a["count"] * share)
+    joined["m2"] = joined["m2"] + squared(delta) * (a["count"] * share)
     if "cross" in a:
         for part, other in ((a, 1 - share), (b, share)):
             joined["cross"] = joined["cross"] + 2 * np.abs(delta) * other * part["bounds"]
@@ -200,12 +201,12 @@ def _finish_spread(
     node: Node, state: State, count: int, attributes: Mapping[str, Any]
 ) -> tuple[Bounded, ...]:
     dtype, mean, m2 = node.outputs[0].dtype, state["mean"], state["m2"]
-    u, grow = unit(dtype), growth(count)
+    u, grow, own = unit(dtype), growth(count), 5 if mean.dtype.kind == "c" else 4
     slip = state["magnitude"] * (u * grow)
     mean_bound = (slip + state.get("bounds", 0.0)) / max(count, 1) + np.abs(mean) * u
     error = (
         state.get("cross", 0.0) + count * mean_bound**2
-        + u * grow * np.sqrt(m2 * (m2 + count * mean * mean)) + 4 * u * m2
+        + u * grow * np.sqrt(m2 * (m2 + count * squared(mean))) + own * u * m2
     )  # fmt: skip
     correction = attributes.get("correction", 0)
     free = max(count - correction, 0)

@@ -51,11 +51,17 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
             i.low,
             i.high,
             i.on_cpu,
+            i.part and i.part.index,
         )
         for i in fusion.inputs
     )
     outputs = tuple(
-        (number[o.value], None if o.alias is None else position.get(o.alias), o.stride_order)
+        (
+            number[o.value],
+            None if o.alias is None else position.get(o.alias),
+            o.stride_order,
+            o.part and o.part.index,
+        )
         for o in fusion.outputs
     )
     dims = tuple(sorted((d.name, d.default, d.multiple_of) for d in fusion.dims))

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Fusion, Input, Node, Operand, Type, Value
+from fusec.ir.graph import Fusion, Node, Operand, Type, Value
 
 
 def substitute_dims(fusion: Fusion, values: Mapping[str, Dim]) -> Fusion:
@@ -25,15 +25,7 @@ def substitute_dims(fusion: Fusion, values: Mapping[str, Dim]) -> Fusion:
         return renewed(item) if isinstance(item, Value) else item
 
     inputs = tuple(
-        Input(
-            renewed(i.value),
-            tuple(s.substitute(values) for s in i.strides),
-            i.low,
-            i.high,
-            i.default,
-            i.on_cpu,
-            i.span,
-        )
+        replace(i, value=renewed(i.value), strides=tuple(s.substitute(values) for s in i.strides))
         for i in fusion.inputs
     )
     nodes = tuple(

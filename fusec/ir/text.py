@@ -111,7 +111,9 @@ def _input(entry: Input) -> Iterator[str]:
     kind = str(value.type)
     options = list(_options(entry))
     if value.is_scalar and entry.default is not None:
-        kind += f" = {_number(entry.default)}"
+        default = entry.default
+        parts = isinstance(default, complex) and _listing((default.real, default.imag))
+        kind += f" = {parts or _number(default)}"
     if not options:
         yield f"{value.name}: {kind}"
         return
@@ -223,6 +225,9 @@ def _operand(operand: Operand) -> str:
     if not isinstance(operand, Const):
         return operand.name
     plain: dict[type, DType] = {bool: BOOL, int: I64, float: F64}
+    if isinstance(operand.value, complex):
+        parts = operand.value.real, operand.value.imag
+        return f"{operand.dtype}({', '.join(map(_number, parts))})"
     text = _number(operand.value)
     return text if plain.get(type(operand.value)) == operand.dtype else f"{operand.dtype}({text})"
 

@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from fusec.ir.op import OpTable
 from fusec.ops import attention as attention
+from fusec.ops import complexes as complexes
 from fusec.ops import composites as composites
 from fusec.ops import contractions as contractions
 from fusec.ops import convert as convert

@@ -9,7 +9,7 @@ from typing import Any
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import BOOL, F64, I64, DType
+from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.shapes import normal_axes, normal_axis
@@ -71,7 +71,7 @@ def literal(value: Any) -> Const:
             raise FusecError(f"the integer {value} does not fit into 64 bits")
         return Const(value, I64 if value < 2**63 else dtypes.U64)
     if isinstance(value, complex):
-        raise Unsupported("complex numbers")
+        return Const(value, C128)
     return Const(float(value), F64)
 
 

@@ -22,6 +22,7 @@ from fusec.ops.arguments import (
     turned_pads,
 )
 from fusec.ops.boundaries import Boundary, phases_between
+from fusec.ops.complexes import check_complex
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
 from fusec.ops.inputs import InputBuilder
@@ -127,6 +128,7 @@ class GraphBuilder(InputBuilder):
         complete = attributes_of(op, flat, attributes)
         if op.canonical is not None:
             complete = {**complete, **op.canonical(tuple(flat), complete)}
+        check_complex(op, flat, complete)
         if op.prepare is not None:
             op.prepare(self, slots, complete)
             flat = [o for slot in slots if slot is not None for o in slot]
@@ -138,7 +140,7 @@ class GraphBuilder(InputBuilder):
             made: Operand | tuple[Operand, ...] = op.expand(self, *single, **complete)
             return self._named(op, made if isinstance(made, tuple) else (made,), names, span)
         operands = flat_operands(op, slots)
-        if op.family == "pointwise":
+        if op.is_elementwise:
             operands = self._aligned(op, operands)
         operands = [self.resolve(o) for o in operands]
         complete = {k: self.bindings.attribute(v) for k, v in complete.items()}
@@ -198,7 +200,7 @@ class GraphBuilder(InputBuilder):
         array = None if isinstance(operand, Const) else self._literal(operand)
         if array is None or abs(array) >= 2.0 ** (dtype.bits - 1):
             return None
-        return Const(int(array), dtype)
+        return Const(int(array.real), dtype)
 
     def _literal(self, operand: Operand) -> Any:
         """Return what a scalar computed from literals alone is, or None."""
@@ -208,7 +210,7 @@ class GraphBuilder(InputBuilder):
             return constant(operand)
         slot = self._slot_of[operand]
         draft = next((d for d in self._drafts if slot in d.outputs), None)
-        if draft is None or draft.op.family != "pointwise" or not operand.is_scalar:
+        if draft is None or not draft.op.is_elementwise or not operand.is_scalar:
             return None
         operands = [o if isinstance(o, Const) else self._slots[o] for o in draft.operands]
         given = {o: self._literal(o) for o in operands if isinstance(o, Value)}

@@ -28,8 +28,8 @@ def _expand_mean(
     builder: GraphBuilder, arg: Operand, dims: tuple[int, ...], keepdim: bool, dtype: DType | None
 ) -> Operand:
     own = dtype_of(arg)
-    result = dtype or (own if own.is_float else F32)
-    if not result.is_float:
+    result = dtype or (own if own.is_rounded else F32)
+    if not result.is_rounded:
         raise FusecError(f"`mean` cannot be {result}: it is a float")
     total = builder.apply("sum", arg, dims=dims, keepdim=keepdim, dtype=result.compute)
     mean = builder.apply("div", total, element_count(builder, arg, dims))

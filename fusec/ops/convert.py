@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fusec.diagnostics import Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import Operand, Type
@@ -21,8 +20,6 @@ def _unchanged(size: Dim) -> Dim:
 def _infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
     source, dtype = operands[0].type, attributes["dtype"]
     check_dtype(dtype)
-    if source.dtype.kind == "complex":
-        raise Unsupported("casts of complex numbers")
     return (Type(dtype, source.shape, size_of(_unchanged, operands, dtype)),)
 
 
@@ -31,9 +28,11 @@ def _compute(operands: tuple[Operand, ...], result: DType) -> tuple[DType, ...]:
 
 
 def _cast(x: Array, dtype: DType) -> Array:
-    """Convert to another type, rounding to nearest even; floats to integers towards zero."""
+    """Convert, rounding to nearest even; floats to integers towards zero, complex by real part."""
     if dtype == BOOL:
         return np.not_equal(x, 0)
+    if np.iscomplexobj(x) and not dtype.is_complex:
+        x = np.real(x)
     if dtype.is_integer and np.asarray(x).dtype.kind == "f":
         return np.trunc(x)
     return x

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.ir.dtype import BOOL, F32, F64, DType, category, promote, result_type
+from fusec.ir.dtype import BOOL, F32, F64, DType, category, complex_of, promote, result_type
 from fusec.ir.graph import Operand, Value
 
 Operands = tuple[Operand, ...]
@@ -22,9 +22,6 @@ def common_type(name: str, operands: Sequence[Operand]) -> DType:
 
     Among scalars a literal is weak beside a value, so that `eps * 2` keeps the type of eps.
     """
-    for operand in operands:
-        if dtype_of(operand).kind == "complex":
-            raise Unsupported(f"`{name}` of complex numbers")
     tensors = [dtype_of(o) for o in operands if o.type.shape]
     zero_dim = [dtype_of(o) for o in operands if o.type.shape == ()]
     scalars = [dtype_of(o) for o in operands if o.type.shape is None]
@@ -48,8 +45,8 @@ def _fold(dtypes: Sequence[DType]) -> DType | None:
 
 
 def as_float(dtype: DType, *, scalar: bool) -> DType:
-    """Return `dtype` if it is a float; else f32, or f64 for a scalar."""
-    if dtype.is_float:
+    """Return `dtype` if it is a float or complex; else f32, or f64 for a scalar."""
+    if dtype.is_rounded:
         return dtype
     return F64 if scalar else F32
 
@@ -138,6 +135,24 @@ def _boolean(name: str, operands: Operands) -> DType:
     return BOOL
 
 
+def _real(name: str, operands: Operands) -> DType:
+    return _number(name, operands).part
+
+
+def _part(name: str, operands: Operands) -> DType:
+    dtype = dtype_of(operands[0])
+    if not dtype.is_complex:
+        raise FusecError(f"`{name}` needs complex numbers, got {dtype}")
+    return dtype.part
+
+
+def _joined(name: str, operands: Operands) -> DType:
+    dtype = _floating(name, operands)
+    if dtype.is_complex:
+        raise FusecError(f"`{name}` joins real numbers, got {dtype}")
+    return complex_of(dtype)
+
+
 PROMOTE = DTypeRule(_promoted, _in_result)
 """The promoted type, bool included."""
 NUMBER = DTypeRule(_number, _in_result)
@@ -154,6 +169,12 @@ COMPARE = DTypeRule(_boolean, _in_common)
 """Bool, computed in the promoted type."""
 CLASSIFY = DTypeRule(_boolean, _in_float)
 """Bool, computed in the promoted type as a float."""
+MAGNITUDE = DTypeRule(_real, lambda operands, result: common_type("", operands).compute)
+"""The promoted type, of complex numbers that of their parts; bool is refused."""
+PART = DTypeRule(_part, lambda operands, result: dtype_of(operands[0]))
+"""The type of a part; only complex numbers have parts."""
+JOIN = DTypeRule(_joined, lambda operands, result: result.part)
+"""The complex type whose parts are of the promoted type as a float."""
 LOGICAL = DTypeRule(_boolean, lambda operands, result: BOOL)
 """Bool, computed from the operands as bools: nonzero is true."""
 

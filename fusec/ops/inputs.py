@@ -15,7 +15,7 @@ from fusec.ops.names import check_name
 
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
     """Raise Unsupported for element types that are known by name only."""
-    if dtype.kind == "complex" or dtype.name in ("f4e2m1", "f8e8m0"):
+    if dtype.name in ("f4e2m1", "f8e8m0"):
         raise Unsupported(f"tensors of {dtype.name} ({dtype.long})", span=span)
 
 

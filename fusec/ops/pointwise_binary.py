@@ -81,7 +81,7 @@ def div(a: Array, b: Array) -> Array:
 
     The lowest integer divided by -1 wraps to itself.
     """
-    if np.asarray(a).dtype.kind == "f":
+    if np.asarray(a).dtype.kind in "fc":
         return np.divide(a, b)
     quotient = np.floor_divide(a, b)
     inexact = (np.multiply(quotient, b) != a) & np.not_equal(b, 0)
@@ -154,7 +154,7 @@ def ceilDiv(a: Array, b: Array) -> Array:
 )
 def pow(a: Array, b: Array) -> Array:
     """Return a to the power b; integers wrap, negative powers of them are cut to integers."""
-    if np.asarray(a).dtype.kind == "f":
+    if np.asarray(a).dtype.kind in "fc":
         return np.power(a, b)
     zero, one = (np.asarray(v, np.asarray(a).dtype) for v in (0, 1))
     power = np.power(a, np.maximum(b, zero))

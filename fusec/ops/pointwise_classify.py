@@ -39,7 +39,7 @@ def isposinf(x: Array) -> Array:
 
 @pointwise(cuda="fusec::isreal({x})", dtype=CLASSIFY)
 def isreal(x: Array) -> Array:
-    """Return whether x has no imaginary part: always, for real types."""
+    """Return whether the imaginary part of x is 0: always, for real types."""
     return np.isreal(x)
 
 

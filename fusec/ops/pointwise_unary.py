@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.ir.dim import Dim
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise
-from fusec.ops.dtypes import FLOAT, LOGICAL, NUMBER, PROMOTE, WHOLE
+from fusec.ops.dtypes import FLOAT, LOGICAL, MAGNITUDE, NUMBER, PROMOTE, WHOLE
 from fusec.ops.lazy import np
 
 
@@ -18,10 +18,10 @@ def rounding(name: str) -> dict[str, str]:
     cuda={
         "f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
     },
-    dtype=NUMBER,
+    dtype=MAGNITUDE,
 )  # fmt: skip
 def abs(x: Array) -> Array:
-    """Return the absolute value.
+    """Return the absolute value; of a complex number its distance from 0.
 
     The lowest integer has none, and stays.
     """

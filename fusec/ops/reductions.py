@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, I64, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Canonical, Infer
@@ -19,7 +20,7 @@ DefaultType = Callable[[DType], DType]
 
 def widened(dtype: DType) -> DType:
     """Return the type of a sum: i64 for integers and bools, else the operand's."""
-    return dtype if dtype.is_float else I64
+    return dtype if dtype.is_rounded else I64
 
 
 def _own(dtype: DType) -> DType:
@@ -37,6 +38,8 @@ def _reduced(name: str, default: DefaultType) -> Infer:
         shape = without_axes(tensor_shape(name, operands[0]), attributes["dims"])
         dtype: DType = attributes.get("dtype") or default(dtype_of(operands[0]))
         check_dtype(dtype)
+        if dtype_of(operands[0]).is_complex and not dtype.is_complex:
+            raise FusecError(f"`{name}` of complex numbers cannot be {dtype}", help="cast it first")
         return (Type(dtype, shape),)
 
     return infer

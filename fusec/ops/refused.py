@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_COMPLEX = "complex numbers have no kernels"
 _FP4 = "4-bit floats and block scales in a tensor core's own layout have no kernels"
 
 REFUSED: Mapping[str, str] = {
-    "complex": _COMPLEX,
-    "real": _COMPLEX,
-    "imag": _COMPLEX,
     "scaled_mm": "products with scales: cast, multiply by the scales and use `matmul`",
     "cutlass_nvfp4_grouped_mm": _FP4,
     "nv_block_quantize": _FP4,

@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
-from fusec.ops.declare import Array, Dims, reduction
+from fusec.ops.declare import Array, Dims, computes_in_own, reduction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import tensor_shape, without_axes
@@ -20,10 +20,12 @@ def _spread(name: str, results: int) -> Infer:
 
     def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
         dtype = dtype_of(operands[0])
-        if not dtype.is_float:
+        if not dtype.is_rounded:
             raise FusecError(f"`{name}` needs floats, got {dtype}", help="cast the operand first")
         shape = without_axes(tensor_shape(name, operands[0]), attributes["dims"])
-        return tuple(Type(I64 if k == 2 else dtype, shape) for k in range(results))
+        # Squared distances are real; of var_mean the second result is the mean.
+        kinds = (dtype, dtype, I64) if name == "welford" else (dtype.part, dtype)
+        return tuple(Type(kind, shape) for kind in kinds[:results])
 
     return infer
 
@@ -35,17 +37,23 @@ def _moments(arg: Array, dims: Dims, keepdim: bool) -> tuple[Array, Array, int]:
     for axis in axes:
         count *= array.shape[axis]
     mean = np.sum(array, axis=tuple(axes), keepdims=True) / np.float64(count)
-    squares = np.sum(np.square(array - mean), axis=tuple(axes), keepdims=True)
+    squares = np.sum(_squared(array - mean), axis=tuple(axes), keepdims=True)
     if keepdim:
         return mean, squares, count
     return np.squeeze(mean, tuple(axes)), np.squeeze(squares, tuple(axes)), count
+
+
+def _squared(x: Array) -> Array:
+    """Return |x|**2."""
+    whole = not np.iscomplexobj(x)
+    return np.square(x) if whole else np.square(np.real(x)) + np.square(np.imag(x))
 
 
 def _divided(squares: Array, count: int, correction: int) -> Array:
     return squares / np.float64(count - correction if count > correction else 0)
 
 
-@reduction(infer=_spread("var", 1), combine="WelfordMerge", cost=Cost(6))
+@reduction(infer=_spread("var", 1), compute=computes_in_own, combine="WelfordMerge", cost=Cost(6))
 def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
     """Return the variance over `dims`: squared deviations over the count less `correction`."""
     _, squares, count = _moments(arg, dims, keepdim)
@@ -53,7 +61,11 @@ def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = Fals
 
 
 @reduction(
-    infer=_spread("var_mean", 2), combine="WelfordMerge", results=("var", "mean"), cost=Cost(6)
+    infer=_spread("var_mean", 2),
+    compute=computes_in_own,
+    combine="WelfordMerge",
+    results=("var", "mean"),
+    cost=Cost(6),
 )
 def var_mean(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
     """Return the variance and the mean over `dims`."""

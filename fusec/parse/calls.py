@@ -14,7 +14,7 @@ from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import literal, signature
 from fusec.ops.build import GraphBuilder
-from fusec.parse.numbers import typed_number
+from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope, near
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
@@ -183,15 +183,17 @@ class Calls:
 
     def _typed(self, tree: CallTree) -> Const:
         """Return a constant of a given type: `f32(0.5)`."""
-        values = [a.value for a in tree.arguments]
+        values, dtype = [a.value for a in tree.arguments], DTYPES[tree.name.text]
+        if dtype.is_complex and all(isinstance(v, Literal) for v in values):
+            parts = [v.value for v in values if isinstance(v, Literal)]
+            return Const(complex_number(parts, dtype, self._span(tree)), dtype)
         if len(values) != 1 or not isinstance(values[0], Literal) or values[0].value is None:
             raise FusecError(
                 f"`{tree.name.text}(...)` takes one number",
                 span=self._span(tree),
                 help=f"to convert a tensor write `cast(x, {tree.name.text})`",
             )
-        return Const(typed_number(values[0].value, DTYPES[tree.name.text], self._span(tree)),
-                     DTYPES[tree.name.text])  # fmt: skip
+        return Const(typed_number(values[0].value, dtype, self._span(tree)), dtype)
 
     def _named(self, tree: Name) -> Operand:
         meaning = self._scope.find(tree.text, self._span(tree))

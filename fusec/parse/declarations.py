@@ -23,9 +23,9 @@ from fusec.parse.fields import (
     number,
     wrong,
 )
-from fusec.parse.numbers import typed_number
+from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope
-from fusec.parse.trees import Literal, Name, Tree
+from fusec.parse.trees import Items, Literal, Name, Tree
 from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
@@ -181,12 +181,14 @@ class Declarations:
             span=span,
         )
 
-    def _type(self, name: str, node: Scalar) -> tuple[DType, list[Dim] | None, Literal | None]:
+    def _type(
+        self, name: str, node: Scalar
+    ) -> tuple[DType, list[Dim] | None, Literal | Items | None]:
         parser = Parser(node.source, *node.body)
         word = parser.name("a dtype")
         dtype = self._dtype(parser, word)
         shape: list[Dim] | None = None
-        default: Literal | None = None
+        default: Literal | Items | None = None
         if parser.take("["):
             shape = []
             while parser.token.text != "]":
@@ -203,9 +205,12 @@ class Declarations:
             parser.expect("]", " or `,`")
         if parser.take("="):
             tree = parser.expression()
-            if not isinstance(tree, Literal) or tree.value is None:
+            if isinstance(tree, Items) and dtype.is_complex:
+                default = tree
+            elif not isinstance(tree, Literal) or tree.value is None:
                 raise FusecError("a default is a number or bool", span=parser.span(tree))
-            default = tree
+            else:
+                default = tree
         parser.finish("type")
         return dtype, shape, default
 
@@ -219,7 +224,7 @@ class Declarations:
         self,
         name: str,
         dtype: DType,
-        default: Literal | None,
+        default: Literal | Items | None,
         given: dict[str, YamlNode],
         entry: Entry,
     ) -> Value:
@@ -231,18 +236,25 @@ class Declarations:
                     span=given[field_name].span,
                     help=f"a 0-dim tensor is written `{dtype}[]`",
                 )
-        value = None if default is None else default.value
+        value = default.value if isinstance(default, Literal) else None
         place = span if default is None else entry.key.source.span(default.start, default.end)
         if "default" in given:
             node = given["default"]
             found = node.value if isinstance(node, Scalar) else None
-            if found is None or isinstance(found, str):
+            if isinstance(node, Listing) and dtype.is_complex:
+                default = _pair_of(node)
+            elif found is None or isinstance(found, str):
                 raise wrong(node, "a number or bool")
-            value, place = found, node.span
+            else:
+                value = found
+            place = node.span
         self.settable.append(name)
         if name in self.overrides:
-            value = self.overrides[name]
-        if value is not None:
+            value, default = self.overrides[name], None
+        if isinstance(default, Items):
+            parts = [i.value if isinstance(i, Literal) else None for i in default.items]
+            value = complex_number(parts, dtype, place)
+        elif value is not None:
             value = typed_number(value, dtype, place)
         low, high = self._range(given)
         return self.builder.input(name, dtype, None, default=value, low=low, high=high, span=span)
@@ -282,6 +294,13 @@ class Declarations:
                 raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
             flags.append(value)
         return flags
+
+
+def _pair_of(node: Listing) -> Items:
+    """Return the entries of a complex default: two numbers."""
+    items = [i.value if isinstance(i, Scalar) else None for i in node.items]
+    numbers = (None if isinstance(i, str) else i for i in items)
+    return Items(tuple(Literal(n, 0, 0) for n in numbers), 0, 0)
 
 
 def _per_dim(node: YamlNode, what: str, name: str, rank: int) -> Listing:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dtype import DType
 
 
-def typed_number(value: bool | int | float, dtype: DType, span: Span) -> bool | int | float:
+def typed_number(
+    value: bool | int | float, dtype: DType, span: Span
+) -> bool | int | float | complex:
     """Return `value` as a number of `dtype`; FusecError where it does not fit."""
     if dtype.kind == "bool":
         if isinstance(value, bool):
@@ -22,4 +26,15 @@ def typed_number(value: bool | int | float, dtype: DType, span: Span) -> bool | 
         return value
     if isinstance(value, bool):
         raise FusecError(f"expected a number for {dtype}", span=span)
-    return float(value)
+    return complex(value) if dtype.is_complex else float(value)
+
+
+def complex_number(parts: Sequence[bool | int | float | None], dtype: DType, span: Span) -> complex:
+    """Return the complex number of one or two parts; FusecError where they are none."""
+    if len(parts) not in (1, 2) or any(isinstance(p, bool) or p is None for p in parts):
+        raise FusecError(
+            f"expected the real and the imaginary part of a {dtype}",
+            span=span,
+            help=f"write `{dtype}(1, 2)` in an op line, `[1, 2]` as a default",
+        )
+    return complex(*(float(p) for p in parts if p is not None))

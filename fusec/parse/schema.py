@@ -82,7 +82,7 @@ def _type() -> dict[str, Any]:
     return {
         "description": "`bf16[B, H]`: a tensor; `f32`: a scalar, `f32 = 1e-5` with a default.",
         "type": "string",
-        "pattern": rf"^\s*({names})\s*(\[[^\]]*\])?\s*(=\s*\S+)?\s*$",
+        "pattern": rf"^\s*({names})\s*(\[[^\]]*\])?\s*(=\s*(\S+|\[[^\]]*\]))?\s*$",
         "defaultSnippets": [{"label": f"{name}[...]", "body": f"{name}[$1]"} for name in DTYPES],
     }
 
@@ -134,8 +134,10 @@ def _input() -> dict[str, Any]:
             "description": "The interval of random values.",
         },
         "default": {
-            "type": ["number", "boolean"],
-            "description": "The value of a scalar that is not given.",
+            "type": ["number", "boolean", "array"],
+            "items": {"type": "number"},
+            "maxItems": 2,
+            "description": "The value of a scalar that is not given; of a complex one its parts.",
         },
         "on_cpu": {"type": "boolean", "description": "A 0-dim tensor in host memory."},
     }

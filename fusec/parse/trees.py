@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Literal:
-    """A number, bool or none."""
+    """A number, bool or none; a complex number is read as a call, `c64(1, 2)`."""
 
     value: bool | int | float | None
     start: int

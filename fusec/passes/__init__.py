@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 
 from fusec.ir.graph import Fusion
 from fusec.passes.cancel_slices import cancel_slices
+from fusec.passes.complex_as_pairs import complex_as_pairs
 from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
 from fusec.passes.merge_broadcasts import merge_broadcasts
@@ -31,7 +32,8 @@ def _pass(run: Callable[[Fusion], Fusion]) -> Pass:
 PIPELINE: tuple[Pass, ...] = tuple(
     _pass(run)
     for run in (
-        fold_constants,  # first: the other rules look for literals
+        complex_as_pairs,  # first: nothing else knows complex numbers
+        fold_constants,  # first among reals: the other rules look for literals
         remove_copies,  # a `set` hides from the rules below what stands behind it
         multiply_outer_products,  # before the broadcasts that it writes are merged
         squeeze_unit_reductions,  # before squeezes and casts are merged

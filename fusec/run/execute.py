@@ -117,9 +117,12 @@ class Bound:
     def _read_scalars(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         values: dict[str, Any] = {}
         for scalar in self.program.scalars:
-            value = inputs.get(scalar.name, self.sizes.get(scalar.name, scalar.default))
+            given = inputs.get(scalar.of or scalar.name)
+            value = self.sizes.get(scalar.name, scalar.default) if given is None else given
             if value is None:
-                raise FusecError(f"no value is given for scalar input `{scalar.name}`")
+                raise FusecError(f"no value is given for scalar input `{scalar.of or scalar.name}`")
+            if scalar.of and given is not None:
+                value = getattr(complex(given), scalar.part)
             values[scalar.name] = value
         return values
 
@@ -174,7 +177,7 @@ class Bound:
                 if name in self._own:
                     self._spare.append(self._own.pop(name))
             case Alias(name, of, offset):
-                size = self.program.buffer[of].dtype.size
+                size = self.program.buffer[name].dtype.size
                 self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
             case EncodeTensorMap(_, described) if any(
                 e.evaluate(self.sizes) == 0 for e in described.extents

@@ -115,7 +115,7 @@ def _scalar(entry: Input, sizes: Sizes, generator: Any, low: float, high: float)
     if entry.default is not None:
         return entry.default
     drawn = _draw(generator, 1, dtype, low, high, zeros=entry.low is not None)[0]
-    return bool(drawn) if dtype.kind == "bool" else int(drawn) if dtype.is_integer else float(drawn)
+    return drawn.item() if dtype.kind in ("bool", "int", "uint", "complex") else float(drawn)
 
 
 def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
@@ -144,7 +144,7 @@ def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
         for node in fusion.users.get(current, ()):
             if node.op.name in _THROUGH or node.op.family in _PLACING:
                 left += node.outputs
-            elif node.op.family in ("pointwise", "reduction", "scan", "contraction"):
+            elif node.op.is_elementwise or node.op.family in ("reduction", "scan", "contraction"):
                 yield node.op.domain
 
 
@@ -155,6 +155,8 @@ def _draw(
         return generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
     if dtype.is_integer:
         return _draw_integers(generator, count, dtype, low, high, zeros=zeros)
+    if dtype.is_complex:
+        return _draw(generator, 2 * count, dtype.part, low, high, zeros=zeros).view(dtype.numpy)
     wide = np.float64 if dtype.name == "f64" else np.float32
     drawn = generator.random(count, dtype=wide) * wide(high - low) + wide(low)
     values = drawn.astype(dtype.numpy)

@@ -14,7 +14,7 @@ import numpy as np
 from fusec.diagnostics import FusecError
 from fusec.ir.bounds import Bounded
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, Sizes, extents, find_values, widen
+from fusec.ir.evaluate import Array, Sizes, extents, find_values, parts_of, widen
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.stream import Coverage, Index, Stream
 
@@ -181,7 +181,7 @@ class Judged:
 def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
     """Compare a block: wrong is beyond its bound, not excused by a jump or an infinite bound."""
     value, bound = expected.value, expected.bound
-    if not dtype.is_float:
+    if not dtype.is_rounded:
         errors = (
             (found != value).astype(np.float64) if dtype.kind == "bool" else _distance(found, value)
         )
@@ -216,7 +216,13 @@ def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
 
 
 def _distance(found: Array, value: Array) -> Array:
-    """Return |found - value|; 0 for equal infinities and NaNs, infinite where only one is NaN."""
+    """Return |found - value|; 0 for equal infinities and NaNs, infinite where only one is NaN.
+
+    Of complex numbers the part that is further off counts.
+    """
+    if found.dtype.kind == "c":
+        pairs = zip(parts_of(found), parts_of(value), strict=True)
+        return np.maximum(*(_distance(f, v) for f, v in pairs))
     if found.dtype.kind in "iu" and value.dtype.kind in "iu":
         return np.where(found == value, 0.0, np.abs(found.astype(np.float64) - value) + 0.5)
     with np.errstate(all="ignore"):
@@ -228,10 +234,12 @@ def _distance(found: Array, value: Array) -> Array:
 
 
 def _beyond_noise(errors: Array, value: Array, dtype: DType) -> Array:
-    if not dtype.is_float:
+    if not dtype.is_rounded:
         return errors > 0
     with np.errstate(all="ignore"):
-        noise = 16 * dtype.epsilon * np.abs(value)
+        parts = parts_of(value) if dtype.is_complex else (value,)
+        sizes = (np.where(np.isfinite(p), np.abs(p), 0.0) for p in parts)
+        noise = 16 * dtype.epsilon * np.maximum.reduce(list(sizes))
     return errors > np.where(np.isfinite(noise), noise, 0.0)
 
 

@@ -9,10 +9,10 @@ from fusec.ir.graph import Fusion, Output
 def output_strides(output: Output) -> tuple[Dim, ...]:
     """Return the strides of a fresh output in elements: row-major, or as its stride order asks."""
     shape, order = output.value.shape, output.stride_order
-    if order is None:
-        return tuple(product(shape[k + 1 :]) for k in range(len(shape)))
+    order = range(len(shape) - 1, -1, -1) if order is None else order
     return tuple(
-        product(e for e, other in zip(shape, order, strict=True) if other < rank) for rank in order
+        product(e for e, other in zip(shape, order, strict=True) if other < rank) * output.step
+        for rank in order
     )
 
 

@@ -201,11 +201,12 @@ def crossing_strides(fusion: Fusion, value: Value) -> tuple[Dim, ...]:
     output = fusion.output_of.get(value)
     if output is not None and output.alias is not None:
         return next(i.strides for i in fusion.inputs if i.value.name == output.alias)
+    step = 1 if output is None else output.step
     if output is None or output.stride_order is None:
-        return tuple(product(value.shape[k + 1 :]) for k in range(value.rank))
+        return tuple(product(value.shape[k + 1 :]) * step for k in range(value.rank))
     order = output.stride_order
     return tuple(
-        product(e for e, rank in zip(value.shape, order, strict=True) if rank < own)
+        product(e for e, rank in zip(value.shape, order, strict=True) if rank < own) * step
         for own in order
     )
 

@@ -51,7 +51,7 @@ def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
     for output in fusion.outputs:
         layout = view_of(fusion, output.value, bases)
         node = fusion.producer.get(output.value)
-        if layout is None or node is None or output.alias is not None:
+        if layout is None or node is None or output.alias is not None or output.part is not None:
             continue
         if output.stride_order and layout.strides != crossing_strides(fusion, output.value):
             continue

@@ -1,0 +1,86 @@
+"""Complex numbers: their parts, and which operations know them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Operand, Type
+from fusec.ir.op import OpDef
+from fusec.ops.declare import Array, declare
+from fusec.ops.dtypes import JOIN, PART, DTypeRule, dtype_of
+from fusec.ops.lazy import np
+from fusec.ops.shapes import same_rank_shape
+
+
+def _elementwise(rule: DTypeRule) -> Callable[[Callable[..., Any]], OpDef]:
+    """Declare an operation between complex numbers and their parts."""
+
+    def wrap(body: Callable[..., Any]) -> OpDef:
+        name = body.__name__
+
+        def infer(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) -> tuple[Type, ...]:
+            return (Type(rule.result(name, operands), same_rank_shape(name, operands)),)
+
+        return declare(
+            body, "complex", infer=infer, compute=rule.computes, accuracy=0, promoted=rule.promoted
+        )
+
+    return wrap
+
+
+@_elementwise(PART)
+def real(x: Array) -> Array:
+    """Return the real part of a complex number."""
+    return np.real(x)
+
+
+@_elementwise(PART)
+def imag(x: Array) -> Array:
+    """Return the imaginary part of a complex number."""
+    return np.imag(x)
+
+
+@_elementwise(JOIN)
+def complex(real: Array, imag: Array) -> Array:
+    """Return the complex number of two parts: c128 of f64, else c64."""
+    joined = np.empty(np.broadcast_shapes(np.shape(real), np.shape(imag)), np.complex128)
+    joined.real, joined.imag = real, imag
+    return joined
+
+
+MOVED = frozenset(
+    {
+        *("set", "segment_set", "broadcast", "broadcast_in_dim", "expand", "squeeze", "reshape"),
+        *("permute", "slice", "pad", "cat", "flip", "index_select", "select", "gather"),
+        *("take_along_axis", "embedding_fwd", "full", "sum", "cumsum"),
+    }
+)
+"""Operations that do the same to the real and to the imaginary parts."""
+COMPLEX = MOVED | {
+    *("add", "sub", "mul", "div", "truediv", "neg", "reciprocal", "addcmul", "abs", "pow"),
+    *("exp", "log", "log2", "log10", "sqrt", "rsqrt"),
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    *("eq", "ne", "where", "real", "imag", "complex", "cast"),
+    *("isfinite", "isinf", "isnan", "isreal", "logical_and", "logical_or", "logical_not"),
+    *("var", "var_mean", "matmul", "linear"),
+    *("mean", "repeat", "stride_order", "size", "shape"),
+}
+"""The operations that take complex numbers."""
+
+
+def check_complex(op: OpDef, operands: Iterable[Operand], attributes: Mapping[str, Any]) -> None:
+    """Raise Unsupported for an operation that is not defined, or not built, on complex numbers."""
+    if op.name in COMPLEX:
+        return
+    given = [dtype_of(o) for o in operands]
+    given += [a for a in attributes.values() if isinstance(a, DType)]
+    if any(dtype.is_complex for dtype in given):
+        raise Unsupported(f"`{op.name}` of complex numbers", notes=_known(op))
+
+
+def _known(op: OpDef) -> list[str]:
+    ordered = {"lt", "le", "gt", "ge", "max", "min", "maximum", "minimum", "clamp", "sort", "topk"}
+    return ["complex numbers have no order"] if op.name in ordered else []

@@ -1,0 +1,244 @@
+"""Complex arithmetic on the parts: each formula writes operations on reals.
+
+Formulas are chosen so that no intermediate overflows before the result and no part is a difference
+of rounded terms, unless the result itself is; `fusec.ir.complex_bounds` states their errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Protocol
+
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Const, Operand
+
+MOST_PRODUCTS = 8
+"""The largest whole exponent that is written as products."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A complex number: its real and its imaginary part."""
+
+    re: Operand
+    im: Operand
+
+
+class Writer(Protocol):
+    """Writes operations on reals of one type."""
+
+    @property
+    def part(self) -> DType:
+        """Return the type of the parts."""
+        ...
+
+    def op(self, name: str, *operands: Operand | float) -> Operand:
+        """Write an operation and return its result; numbers become constants of the type."""
+        ...
+
+
+def is_zero(operand: Operand) -> bool:
+    """Return whether an operand is the literal 0, as the imaginary part of a real number."""
+    return isinstance(operand, Const) and operand.value == 0
+
+
+def _add(w: Writer, a: Pair, b: Pair) -> Pair:
+    return Pair(w.op("add", a.re, b.re), w.op("add", a.im, b.im))
+
+
+def _sub(w: Writer, a: Pair, b: Pair) -> Pair:
+    return Pair(w.op("sub", a.re, b.re), w.op("sub", a.im, b.im))
+
+
+def _neg(w: Writer, a: Pair) -> Pair:
+    return Pair(w.op("neg", a.re), w.op("neg", a.im))
+
+
+def _mul(w: Writer, a: Pair, b: Pair) -> Pair:
+    re = w.op("sub", w.op("mul", a.re, b.re), w.op("mul", a.im, b.im))
+    return Pair(re, w.op("add", w.op("mul", a.re, b.im), w.op("mul", a.im, b.re)))
+
+
+def _div(w: Writer, a: Pair, b: Pair) -> Pair:
+    """Write Smith's quotient: the divisor is scaled by the larger of its parts."""
+    if is_zero(b.im):
+        return Pair(w.op("div", a.re, b.re), w.op("div", a.im, b.re))
+    swap = w.op("lt", w.op("abs", b.re), w.op("abs", b.im))
+    large, small = w.op("where", swap, b.im, b.re), w.op("where", swap, b.re, b.im)
+    zero = w.op("eq", large, 0.0)
+    ratio = w.op("where", zero, 0.0, w.op("div", small, large))
+    # 1 / 0 is infinite with the sign of 1, whatever the sign of 0.
+    scaled = w.op("add", w.op("where", zero, 0.0, large), w.op("mul", small, ratio))
+    first, second = w.op("where", swap, a.im, a.re), w.op("where", swap, a.re, a.im)
+    re = w.op("add", first, w.op("mul", second, ratio))
+    im = w.op("sub", second, w.op("mul", first, ratio))
+    im = w.op("where", swap, w.op("neg", im), im)
+    return Pair(w.op("div", re, scaled), w.op("div", im, scaled))
+
+
+def _reciprocal(w: Writer, a: Pair) -> Pair:
+    return _div(w, Pair(Const(1.0, w.part), Const(0.0, w.part)), a)
+
+
+def _addcmul(w: Writer, a: Pair, b: Pair, c: Pair, alpha: Pair) -> Pair:
+    return _add(w, a, _mul(w, _mul(w, alpha, b), c))
+
+
+def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
+    """Return the larger of two magnitudes and the ratio of the smaller to it, 0 for 0 / 0."""
+    x, y = w.op("abs", x), w.op("abs", y)
+    large, small = w.op("maximum", x, y), w.op("minimum", x, y)
+    return large, w.op("where", w.op("eq", large, 0.0), 0.0, w.op("div", small, large))
+
+
+def _hypot(w: Writer, x: Operand, y: Operand) -> Operand:
+    large, ratio = _scaled(w, x, y)
+    return w.op("mul", large, w.op("sqrt", w.op("add", w.op("mul", ratio, ratio), 1.0)))
+
+
+def _abs(w: Writer, a: Pair) -> Operand:
+    size = _hypot(w, a.re, a.im)
+    infinite = w.op("logical_or", w.op("isinf", a.re), w.op("isinf", a.im))
+    return w.op("where", infinite, float("inf"), size)
+
+
+def _exp(w: Writer, a: Pair) -> Pair:
+    size = w.op("exp", a.re)
+    return Pair(w.op("mul", size, w.op("cos", a.im)), w.op("mul", size, w.op("sin", a.im)))
+
+
+def _log(w: Writer, a: Pair) -> Pair:
+    large, ratio = _scaled(w, a.re, a.im)
+    rest = w.op("mul", w.op("log1p", w.op("mul", ratio, ratio)), 0.5)
+    return Pair(w.op("add", w.op("log", large), rest), w.op("atan2", a.im, a.re))
+
+
+def _log_to(base: float) -> Callable[[Writer, Pair], Pair]:
+    def formula(w: Writer, a: Pair) -> Pair:
+        whole, scale = _log(w, a), 1 / log(base)
+        return Pair(w.op("mul", whole.re, scale), w.op("mul", whole.im, scale))
+
+    return formula
+
+
+def _sqrt(w: Writer, a: Pair) -> Pair:
+    """Write the root whose real part is not negative; halves keep the modulus finite."""
+    size = _hypot(w, w.op("mul", a.re, 0.5), w.op("mul", a.im, 0.5))
+    root = w.op("sqrt", w.op("add", size, w.op("mul", w.op("abs", a.re), 0.5)))
+    twice = w.op("mul", root, 2.0)
+    other = w.op("where", w.op("eq", root, 0.0), a.im, w.op("div", a.im, twice))
+    right = w.op("logical_not", w.op("lt", a.re, 0.0))
+    signed = w.op("where", w.op("signbit", a.im), w.op("neg", root), root)
+    re = w.op("where", right, root, w.op("abs", other))
+    return Pair(re, w.op("where", right, other, signed))
+
+
+def _rsqrt(w: Writer, a: Pair) -> Pair:
+    return _reciprocal(w, _sqrt(w, a))
+
+
+def _products(w: Writer, terms: tuple[tuple[str, str], tuple[str, str]], a: Pair) -> Pair:
+    (x, y), (u, v) = terms
+    re = w.op("mul", w.op(x, a.re), w.op(y, a.im))
+    return Pair(re, w.op("mul", w.op(u, a.re), w.op(v, a.im)))
+
+
+def _sin(w: Writer, a: Pair) -> Pair:
+    return _products(w, (("sin", "cosh"), ("cos", "sinh")), a)
+
+
+def _cos(w: Writer, a: Pair) -> Pair:
+    pair = _products(w, (("cos", "cosh"), ("sin", "sinh")), a)
+    return Pair(pair.re, w.op("neg", pair.im))
+
+
+def _sinh(w: Writer, a: Pair) -> Pair:
+    return _products(w, (("sinh", "cos"), ("cosh", "sin")), a)
+
+
+def _cosh(w: Writer, a: Pair) -> Pair:
+    return _products(w, (("cosh", "cos"), ("sinh", "sin")), a)
+
+
+def _tanh(w: Writer, a: Pair) -> Pair:
+    """Write (sinh 2x + i sin 2y) / (cosh 2x + cos 2y), all scaled by e = exp(-2 |x|).
+
+    The divisor is (1 - e)**2 + 4 e cos(y)**2, a sum of squares.
+    """
+    twice = w.op("mul", w.op("abs", a.re), -2.0)
+    small = w.op("exp", twice)
+    gap = w.op("neg", w.op("expm1", twice))
+    sine, cosine = w.op("sin", a.im), w.op("cos", a.im)
+    four = w.op("mul", small, 4.0)
+    divisor = w.op("add", w.op("mul", gap, gap), w.op("mul", four, w.op("mul", cosine, cosine)))
+    re = w.op("div", w.op("mul", gap, w.op("add", small, 1.0)), divisor)
+    im = w.op("div", w.op("mul", four, w.op("mul", sine, cosine)), divisor)
+    return Pair(w.op("where", w.op("signbit", a.re), w.op("neg", re), re), im)
+
+
+def _tan(w: Writer, a: Pair) -> Pair:
+    turned = _tanh(w, Pair(w.op("neg", a.im), a.re))
+    return Pair(turned.im, w.op("neg", turned.re))
+
+
+def _pow(w: Writer, a: Pair, b: Pair) -> Pair:
+    whole = _whole_exponent(b)
+    if whole is not None:
+        power = a
+        for _ in range(abs(whole) - 1):
+            power = _mul(w, power, a)
+        return power if whole > 0 else _reciprocal(w, power)
+    power = _exp(w, _mul(w, b, _log(w, a)))
+    none = w.op("logical_and", w.op("eq", a.re, 0.0), w.op("eq", a.im, 0.0))
+    empty = w.op("logical_and", w.op("eq", b.re, 0.0), w.op("eq", b.im, 0.0))
+    re = w.op("where", none, w.op("where", empty, 1.0, 0.0), power.re)
+    return Pair(re, w.op("where", none, 0.0, power.im))
+
+
+def _whole_exponent(b: Pair) -> int | None:
+    if not isinstance(b.re, Const) or not is_zero(b.im) or isinstance(b.re.value, complex):
+        return None
+    value = float(b.re.value)
+    whole = value.is_integer() and 1 <= abs(value) <= MOST_PRODUCTS
+    return int(value) if whole else None
+
+
+def _eq(w: Writer, a: Pair, b: Pair) -> Operand:
+    return w.op("logical_and", w.op("eq", a.re, b.re), w.op("eq", a.im, b.im))
+
+
+def _ne(w: Writer, a: Pair, b: Pair) -> Operand:
+    return w.op("logical_or", w.op("ne", a.re, b.re), w.op("ne", a.im, b.im))
+
+
+def _tested(name: str, join: str) -> Callable[[Writer, Pair], Operand]:
+    def formula(w: Writer, a: Pair) -> Operand:
+        return w.op(join, w.op(name, a.re), w.op(name, a.im))
+
+    return formula
+
+
+def _isreal(w: Writer, a: Pair) -> Operand:
+    return w.op("eq", a.im, 0.0)
+
+
+def _real(w: Writer, a: Pair) -> Operand:
+    return a.re
+
+
+def _imag(w: Writer, a: Pair) -> Operand:
+    return a.im
+
+
+FORMULAS: Mapping[str, Callable[..., Pair | Operand]] = {
+    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "div": _div, "truediv": _div,
+    "reciprocal": _reciprocal, "addcmul": _addcmul, "abs": _abs, "exp": _exp, "log": _log,
+    "log2": _log_to(2), "log10": _log_to(10), "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin,
+    "cos": _cos, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "tan": _tan, "pow": _pow,
+    "eq": _eq, "ne": _ne, "isreal": _isreal, "real": _real, "imag": _imag,
+    "isfinite": _tested("isfinite", "logical_and"), "isnan": _tested("isnan", "logical_or"),
+    "isinf": _tested("isinf", "logical_or"),
+}  # fmt: skip
+"""By operation, of operands that are all complex."""
