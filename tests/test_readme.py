@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 COMMANDS = sorted(
     {
         *re.findall(
-            r"fusec (?:run|check|compile|dump|golden) [\w./-]+\.(?:yaml|py)[^\n`]*", README
+            r"fusec (?:run|check|compile|dump|golden|explain) [\w./-]+\.(?:yaml|py)[^\n`]*", README
         ),
         *(c for row in ROWS for c in re.findall(r"`fusec ([^`]+)`", row)),
     }
@@ -51,6 +51,7 @@ def arguments_of(command: str, tmp_path: Path) -> list[str]:
 def test_the_readme_is_found() -> None:
     assert len(SHELL) == 2
     assert len(COMMANDS) >= 8
+    assert len(EXPLAINED) == 6
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,6 +70,25 @@ def test_quick_commands_run(name: str, capsys: pytest.CaptureFixture[str]) -> No
     file = [] if name in ("ops", "schema", "doctor") else ["examples/swiglu.yaml"]
     assert run_main([name, *file]) == 0
     assert capsys.readouterr().out.strip()
+
+
+EXPLAINED = [c for c in COMMANDS if re.match(r"fusec (explain|dump) examples/", c)]
+
+
+@pytest.mark.parametrize("command", EXPLAINED)
+def test_commands_that_explain_run(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = shlex.split(command.replace("/tmp/", f"{tmp_path}/"))[1:]
+    assert run_main(words) == 0
+    said = capsys.readouterr().out
+    if "--html" in words:
+        assert Path(words[-1]).read_text(encoding="utf-8").startswith("<!doctype html>")
+    elif "mermaid" in words:
+        (picture,) = [text for kind, text in BLOCKS if kind == "mermaid"]
+        assert picture == said
+    elif "--json" not in words:
+        assert said.startswith(f"{Path(words[1]).stem} on ")
 
 
 def test_compile_writes_what_the_table_says(tmp_path: Path) -> None:
