@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from click.testing import CliRunner
+from gpu_check import check_on_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import fusions
@@ -214,3 +215,20 @@ def test_a_boundary_without_outputs_before_it() -> None:
         fd.add_output(fd.ops.exp(x))
     with pytest.raises(FusecError, match="phase `forward` has no outputs"):
         fd.fusion()
+
+
+def test_the_joint_example_is_a_pair() -> None:
+    folder = Path(__file__).parent.parent / "examples" / "joint"
+    yaml = driver.load_all(str(folder / "norm_dropout_residual.yaml"))
+    python = driver.load_all(str(folder / "norm_dropout_residual.py"))
+    assert [p.name for p in yaml] == [p.name for p in python]
+    assert [len(p.saved) for p in yaml] == [len(p.saved) for p in python] == [2, 5]
+    for left, right in zip(yaml, python, strict=True):
+        assert left == right
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", GRAPHS)
+def test_parts_on_a_gpu(name: str) -> None:
+    for part in parts(name)[1].parts:
+        check_on_gpu(part)
