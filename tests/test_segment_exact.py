@@ -92,9 +92,9 @@ def test_cuts_between_products_keep_the_optimum(name: str) -> None:
         f"fusion: f\ndims: {{N: 64}}\ninputs: {{a: 'bf16[N, N]', b: 'bf16[N, N]'}}\nops:\n{lines}"
     )
     fusion = canonical(sizes_of_inputs(read_text(text + "outputs: [y]\n")))
-    found = bound(fusion, real_schedulers(), H200, seconds=600)
-    assert found.proven
-    assert found.bytes == cheapest(fusion, real_schedulers())
+    expected = cheapest(fusion, real_schedulers())
+    assert least(fusion, real_schedulers(), True) == expected
+    assert bound(fusion, real_schedulers(), H200, seconds=600).bytes == expected
 
 
 def test_what_is_computed_again_is_not_stored() -> None:

@@ -14,8 +14,11 @@ from fusec.segment.exact_space import Space, bits
 from fusec.segment.protocol import Refusal, Scheduler
 from fusec.target import Target
 
-LASTING = frozenset({"operation", "computed", "contraction", "scans", "scatters", "operations"})
-"""Rules by which a scheduler refuses every segment that holds the same nodes."""
+LASTING = frozenset({"operation", "computed"})
+"""Rules by which a scheduler refuses every segment that holds a node."""
+ONE = frozenset({"contraction", "scans", "scatters", "operations"})
+"""Rules by which a scheduler refuses every segment that holds two nodes of its kind."""
+KINDS = ("contraction", "scan", "scatter", "sort")
 
 
 class Conflicts:
@@ -27,13 +30,13 @@ class Conflicts:
         self.everyone = (1 << len(self.schedulers)) - 1
         self._known: dict[object, int] = {}
 
-    def _refusing(self, nodes: int) -> int:
-        """Return the schedulers that refuse everything that holds some nodes."""
+    def _refusing(self, nodes: int, rules: frozenset[str]) -> int:
+        """Return the schedulers that refuse everything that holds some nodes, by given rules."""
         results = 0
         for node in bits(nodes):
             results |= self.space.results[node]
         part = self.space.part(nodes, results)
-        key = part.structure()
+        key = (part.structure(), rules)
         if key not in self._known:
             self._known[key] = 0
             for k, scheduler in enumerate(self.schedulers):
@@ -41,7 +44,7 @@ class Conflicts:
                     proposal = scheduler.propose(part, self.target)
                 except Unsupported:
                     continue
-                if isinstance(proposal, Refusal) and proposal.rule in LASTING:
+                if isinstance(proposal, Refusal) and proposal.rule in rules:
                     self._known[key] |= 1 << k
         return self._known[key]
 
@@ -49,18 +52,18 @@ class Conflicts:
     def alone(self) -> tuple[int, ...]:
         """Return of each node the schedulers that may take it."""
         count = len(self.space.nodes)
-        return tuple(self.everyone & ~self._refusing(1 << k) for k in range(count))
+        return tuple(self.everyone & ~self._refusing(1 << k, LASTING) for k in range(count))
 
     @cached_property
     def pairs(self) -> tuple[dict[int, int], ...]:
         """Return of each node those with which fewer schedulers are left than with each alone."""
-        heavy = list(bits(self.space.once))
+        heavy, nodes = list(bits(self.space.once)), self.space.nodes
         found: tuple[dict[int, int], ...] = tuple({} for _ in self.space.nodes)
         for place, one in enumerate(heavy):
             for other in heavy[place + 1 :]:
                 both = self.alone[one] & self.alone[other]
-                if both:
-                    left = both & ~self._refusing(1 << one | 1 << other)
+                if both and nodes[one].op.family == nodes[other].op.family in KINDS:
+                    left = both & ~self._refusing(1 << one | 1 << other, ONE)
                     if left != both:
                         found[one][other] = found[other][one] = left
         return found
