@@ -51,7 +51,7 @@ def arguments_of(command: str, tmp_path: Path) -> list[str]:
 def test_the_readme_is_found() -> None:
     assert len(SHELL) == 2
     assert len(COMMANDS) >= 8
-    assert len(EXPLAINED) == 6
+    assert len(EXPLAINED) >= 6
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -88,7 +88,7 @@ def test_commands_that_explain_run(
         (picture,) = [text for kind, text in BLOCKS if kind == "mermaid"]
         assert picture == said
     elif "--json" not in words:
-        assert said.startswith(f"{Path(words[1]).stem} on ")
+        assert re.match(rf"{Path(words[1]).stem}(_forward)? on ", said)
 
 
 def test_compile_writes_what_the_table_says(tmp_path: Path) -> None:
@@ -149,3 +149,12 @@ def test_one_command_installs_and_runs_and_one_installs_and_tests() -> None:
 def test_environment_variables_are_declared() -> None:
     for name in re.findall(r"\b(FUSEC_\w+|NVFUSER_DUMP)\b", README):
         assert name in ENVIRONMENT
+
+
+def test_the_joint_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    (command,) = [c for c in COMMANDS if c.startswith("fusec run examples/joint/")]
+    assert run_main([*shlex.split(command)[1:], "--set", "B=16", "--device", "reference"]) == 0
+    said = capsys.readouterr().out
+    assert "norm_dropout_residual_forward" in said
+    assert "norm_dropout_residual_backward" in said
