@@ -265,6 +265,19 @@ def test_pins_are_named() -> None:
     assert "pinned as `first`" in explanation(record)
 
 
+def test_the_gap_is_told() -> None:
+    from dataclasses import replace
+
+    from fusec.segment.query import Exact
+
+    record = fusec.segmentation(ROOT / "examples" / "seed_2146.yaml")
+    fewer = Exact(record.bytes - 5_000_000, record.bytes // 4, False, 0.75, "states", ())
+    text = " ".join(explanation(replace(record, exact=fewer)).split())
+    lower, best = bytes_text(record.bytes // 4), bytes_text(record.bytes - 5_000_000)
+    assert f"gap at most 75.0 %: nothing moves less than {lower} (states); {best}" in text
+    assert "is possible without pins" in text
+
+
 def test_units() -> None:
     assert [bytes_text(n) for n in (0, 999, 1000, 57_344, 352_321_536, 2_010_000_000_000)] == [
         "0 B", "999 B", "1 kB", "57.3 kB", "352 MB", "2.01 TB",

@@ -49,8 +49,7 @@ def explain(
     from fusec.hostir.lower import lower
 
     options = replace(options, targets=options.targets[:1])
-    optimised = driver.optimise(fusion, options)
-    segmented = driver.segment(optimised, options)
+    segmented = driver.segment(driver.optimise(fusion, options), options)
     plans = driver.plan_segments(segmented, options)
     peak = peak_bytes(lower(segmented, plans), segmented.fusion.hints)
     record = describe(segmented, target.find(options.target), peak_bytes=peak)
@@ -58,7 +57,7 @@ def explain(
         found = (choices(fusion, options, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
         if questions.exact:
-            record = replace(record, exact=_exact(optimised, options, record.bytes))
+            record = replace(record, exact=_exact(segmented.fusion, options, record.bytes))
     return Explained(record, segmented, plans)
 
 
@@ -68,7 +67,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
     from fusec.segment.exact import bound
 
     known = bound(fusion, schedulers(), target.find(options.target), seconds=EXACT_SECONDS)
-    gap = 1 - known.lower_bytes / found if found else 0.0
+    gap = max(0.0, 1 - known.lower_bytes / found) if found else 0.0
     return Exact(known.bytes, known.lower_bytes, known.proven, gap, known.method, known.segments)
 
 

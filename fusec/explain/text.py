@@ -41,7 +41,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from _row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from _row("sizes", sizes) if sizes else ()
-    yield from _row("exact", exact_text(record.exact, record.bytes)) if record.exact else ()
+    yield from _row("exact", exact_text(record)) if record.exact else ()
 
 
 def summary(record: Segmentation) -> str:
@@ -71,13 +71,18 @@ def saved_text(record: Segmentation) -> str:
     return f"{bytes_text(record.saved_bytes)} between phases: {kept}{more}"
 
 
-def exact_text(exact: Exact, found: int) -> str:
-    """Return how close to the fewest bytes a segmentation is."""
+def exact_text(record: Segmentation) -> str:
+    """Return how close to the fewest bytes a segmentation is; pins do not count there."""
+    exact, found = record.exact, record.bytes
+    if exact is None:
+        return ""
     if exact.lower_bytes >= found:
-        return f"{bytes_text(found)} is proven to be the fewest"
-    lower = f"nothing moves less than {bytes_text(exact.lower_bytes)}"
-    better = f"; {bytes_text(exact.fewest_bytes)} is possible" if exact.fewest_bytes < found else ""
-    return f"at most {100 * exact.gap:.1f} % might be saved: {lower} ({exact.method}){better}"
+        return f"gap 0 %: {bytes_text(found)} is proven to be the fewest ({exact.method})"
+    lower = f"nothing moves less than {bytes_text(exact.lower_bytes)} ({exact.method})"
+    better = f"; {bytes_text(exact.fewest_bytes)} is possible"
+    pinned = " without pins" if any(s.pin for s in record.segments) else ""
+    known = better + pinned if exact.fewest_bytes < found else ""
+    return f"gap at most {100 * exact.gap:.1f} %: {lower}{known}"
 
 
 def _segment(segment: SegmentFacts) -> Iterator[str]:
