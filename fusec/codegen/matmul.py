@@ -73,7 +73,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
             "constants": _constants(context, index_type, hopper=True),
             "a": _mapped(problem, problem.a, maps[0]),
             "b": _mapped(problem, problem.b, maps[1]),
-            "operand_type": storage_type(problem.dtype),
+            "operand_type": _element(problem),
             "stages": parameters.stages,
         }
         if parameters.kernel == "wgmma":
@@ -99,11 +99,16 @@ def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
         return SimtView(**fields, acc_type=acc)  # pyright: ignore[reportArgumentType]
     return MmaView(
         **fields,  # pyright: ignore[reportArgumentType]
-        operand_type=storage_type(problem.dtype),
+        operand_type=_element(problem),
         stages=parameters.stages,
         warp_m=64,
         warp_n=32,
     )
+
+
+def _element(problem: Problem) -> str:
+    assert problem.dtype is not None
+    return storage_type(problem.dtype)
 
 
 def _sentence(problem: Problem, p: MatmulParameters) -> str:

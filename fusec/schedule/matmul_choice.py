@@ -132,9 +132,11 @@ def _is_coordinate(atom: Atom) -> bool:
 
 def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
-    half = problem.dtype.name in ("f16", "bf16")
-    halves = "" if half else f"{problem.dtype} operands have no tensor-core kernel"
+    found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
+    halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
     hopper = halves or ("" if target.has_wgmma else f"{target.arch} has no wgmma")
+    if not hopper and problem.is_converted:
+        hopper = f"copies in bulk do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0

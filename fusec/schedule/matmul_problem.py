@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain, Refusal, find_domain
@@ -18,9 +18,9 @@ from fusec.index.expression import (
 )
 from fusec.index.movement import PULL, Coordinates, pull
 from fusec.ir.dim import Dim, dim, product
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, DType
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
+from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 
 BATCH = "batch"
 
@@ -118,9 +118,21 @@ class Problem:
         return self.batches
 
     @property
-    def dtype(self) -> DType:
-        """Return the type of the operands."""
-        return self.a.buffer.dtype
+    def dtype(self) -> DType | None:
+        """Return the type in which tensor cores take both operands, exactly; None if they cannot.
+
+        Tensor cores sum in f32, so that casts of half types to f32 in front of them cost nothing.
+        """
+        if sums_dtype(self.node.output.dtype) != F32:
+            return None
+        both = {self.a.buffer.dtype, self.b.buffer.dtype}
+        wide = {F16, BF16} & both or {F16}
+        return wide.pop() if len(wide) == 1 and both - wide <= {F8E4M3, F8E5M2} else None
+
+    @property
+    def is_converted(self) -> bool:
+        """Return whether an operand has another type in memory than in tensor cores."""
+        return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
 
 
 def find_problem(fusion: Fusion) -> Problem | Refusal:
@@ -233,10 +245,16 @@ Located = tuple[Value, Index]
 
 
 def _located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal:
-    """Return the input behind an operand, and its address."""
+    """Return the input behind an operand, and its address.
+
+    What a cast widens is read as it is: products of halves are exact in f32.
+    """
     name = value.name
     while value not in fusion.input_of:
         node = fusion.producer[value]
+        if node.op.name == "cast" and _keeps(node.inputs, value.dtype):
+            (value,) = node.inputs
+            continue
         pulled = pull(node, at) if node.op.name in PULL else None
         branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
         if branch is None or branch.conditions or not isinstance(branch.operand, Value):
@@ -247,6 +265,16 @@ def _located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal
             )
         value, at = branch.operand, branch.coordinates
     return value, linearize(at, fusion.input_of[value].strides)
+
+
+def _keeps(inputs: Sequence[Value], target: DType) -> bool:
+    """Return whether a cast of a tensor to `target` keeps every value."""
+    source = inputs[0].dtype if inputs else target
+    if source.is_float and target.is_float:
+        narrow = source in (F8E4M3, F8E5M2) or (source.is_half and not target.is_half)
+        return source == target or narrow or (source.bits, target.bits) == (32, 64)
+    signed = source.kind == target.kind or target.kind == "int"
+    return source.is_integer and target.is_integer and signed and source.bits < target.bits
 
 
 def _rows_from(outer: tuple[Var, ...], a: Index, b: Index) -> int:

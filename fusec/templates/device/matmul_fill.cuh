@@ -1,10 +1,11 @@
-// Copies one kRows x kColumns tile of a 16-bit matrix into shared memory, zeros beyond its ends.
-// Every thread of the CTA calls it, then commits the cp.async group and synchronises before
-// reading. Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps them
-// 16-byte aligned and spreads the eight rows of an ldmatrix over all banks.
+// Copies one kRows x kColumns tile of a matrix into shared memory as 16-bit floats, zeros beyond
+// its ends. Every thread of the CTA calls it, then commits the cp.async group and synchronises
+// before reading. Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps
+// them 16-byte aligned and spreads the eight rows of an ldmatrix over all banks.
 #pragma once
 
 #include "async_copy.cuh"
+#include "types.cuh"
 #include "vector.cuh"
 
 namespace fusec {
@@ -20,9 +21,10 @@ __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* gl
 }
 
 // `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync
-// the columns are contiguous and every row begins at a multiple of 16 bytes.
-template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class Index>
-__device__ __forceinline__ void matmul_fill(T* tile, const T* matrix, Index row, Index column,
+// the columns are contiguous and every row begins at a multiple of 16 bytes; elements of another
+// type than the tile's are converted, then no copy is asynchronous.
+template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class S, class Index>
+__device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row, Index column,
                                             Index rows, Index columns, Index row_stride,
                                             Index column_stride) {
   constexpr int kChunk = 8;
@@ -36,16 +38,23 @@ __device__ __forceinline__ void matmul_fill(T* tile, const T* matrix, Index row,
     T* target = tile + chunk / kChunks * (kColumns + kMatmulPad) + chunk % kChunks * kChunk;
     const Index left = r < rows && c < columns ? columns - c : 0;
     const int valid = left < kChunk ? static_cast<int>(left) : kChunk;
-    const T* source = matrix + (valid > 0 ? r * row_stride + c * column_stride : 0);
-    if constexpr (kAsync) {
+    const S* source = matrix + (valid > 0 ? r * row_stride + c * column_stride : 0);
+    if constexpr (kAsync && kIsSame<S, T>) {
       copy_async_16_bytes(target, source, valid * static_cast<int>(sizeof(T)));
     } else {
-      Vec<T, kChunk> values = {};
+      Vec<S, kChunk> values = {};
+      if (kAsync && valid == kChunk) {
+        values = load_readonly<kChunk>(source);
+      } else {
 #pragma unroll
-      for (int e = 0; e < kChunk; ++e) {
-        if (e < valid) values[e] = source[e * column_stride];
+        for (int e = 0; e < kChunk; ++e) {
+          if (e < valid) values[e] = source[e * column_stride];
+        }
       }
-      store(target, values);
+      Vec<T, kChunk> converted;
+#pragma unroll
+      for (int e = 0; e < kChunk; ++e) converted[e] = convert<T>(values[e]);
+      store(target, converted);
     }
   }
 }
