@@ -278,6 +278,19 @@ def test_the_gap_is_told() -> None:
     assert "is possible without pins" in text
 
 
+def test_reasons_that_agree_are_told_once() -> None:
+    from fusec.explain.text import reasons
+    from fusec.segment.query import Taken
+
+    said = "matmul: `x` is computed; it reads memory; scan: no scan; pointwise: no scan; sort: none"
+    assert reasons(Taken("boundary", ("s0", "s1"), said)) == [
+        "matmul: `x` is computed; it reads memory", "scan, pointwise: no scan", "sort: none",
+    ]  # fmt: skip
+    plain = "one kernel takes 3 us; apart: 2 us"
+    assert reasons(Taken("boundary", ("s0", "s1"), plain)) == [plain]
+    assert reasons(Taken("boundary", ("s0", "s1"), "")) == []
+
+
 def test_units() -> None:
     assert [bytes_text(n) for n in (0, 999, 1000, 57_344, 352_321_536, 2_010_000_000_000)] == [
         "0 B", "999 B", "1 kB", "57.3 kB", "352 MB", "2.01 TB",

@@ -183,10 +183,16 @@ def crossing_text(tensor: Crossing) -> str:
 
 def reasons(decision: Taken) -> list[str]:
     """Return the reasons of a decision, schedulers that give the same one together."""
-    parts = [p.partition(": ") for p in decision.because.split("; ") if p]
-    named = [(name, reason) for name, colon, reason in parts if colon and name.isidentifier()]
-    if len(named) < len(parts):
-        return [decision.because] if decision.because else []
+    named: list[tuple[str, str]] = []
+    for part in decision.because.split("; "):
+        name, colon, reason = part.partition(": ")
+        if colon and name.isidentifier():
+            named.append((name, reason))
+        elif named:
+            # A reason may have a semicolon of its own.
+            named[-1] = (named[-1][0], f"{named[-1][1]}; {part}")
+        else:
+            return [decision.because] if decision.because else []
     return alike(named)
 
 
