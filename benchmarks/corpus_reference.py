@@ -46,7 +46,7 @@ def compare(
         result = reference.evaluate(graph, _given(graph, fusion, inputs))
     except (reference.TooBig, reference.Unsupported, MemoryError) as error:
         return "skipped", f"{type(error).__name__}: {error}"
-    epsilon = max([v.dtype.epsilon for v in fusion.values if v.dtype.is_float] or [0.0])
+    epsilon = max([v.dtype.epsilon for v in fusion.values if v.dtype.is_rounded] or [0.0])
     random = 0
     for output, found, expected, comparable in zip(
         fusion.outputs, outputs, result.outputs, result.comparable, strict=True
@@ -80,11 +80,11 @@ def differs(found: Any, expected: Any, dtype: DType, precision: float) -> str | 
     a, b = widen(np.asarray(found), dtype), np.asarray(expected)
     if a.shape != b.shape:
         return f"shape {list(a.shape)}, the other reference has {list(b.shape)}"
-    wide = np.complex128 if dtype.kind == "complex" else np.float64
+    wide = np.complex128 if dtype.is_complex else np.float64
     a, b = a.astype(wide), b.astype(wide)
     finite = np.isfinite(a) & np.isfinite(b)
     scale = float(np.abs(b[finite]).max(initial=0.0))
-    slack = 0.0 if dtype.kind == "bool" else UNITS * precision if dtype.is_float else 1e-9
+    slack = 0.0 if dtype.kind == "bool" else UNITS * precision if dtype.is_rounded else 1e-9
     with np.errstate(all="ignore"):
         wrong = finite & (np.abs(a - b) > slack * (np.abs(b) + scale))
         same = (a == b) | (np.isnan(a) & np.isnan(b))
