@@ -196,3 +196,34 @@ def test_zero_size_outputs_pass():
     result = compare(nan_fusion(), {"N": 0}, {"x": empty}, {"sqrt_1": empty})
     assert result.ok
     assert result.outputs[0].checked == 0
+
+
+@pytest.mark.parametrize("op", ["prod", "cumprod"])
+def test_products_that_leave_the_range_on_their_way(op: str):
+    """What a product loses as a denormal stays lost; one that keeps the range must be right."""
+    builder = GraphBuilder("products")
+    x = builder.input("x", F32, [builder.declare_dim("N", 400)])
+    attributes = {"dims": [0]} if op == "prod" else {"dim": 0}
+    (result,) = builder.call(op, [x], attributes)
+    builder.output(result)
+    fusion = builder.finish()
+    sizes, name = choose_sizes(fusion), result.name
+    rng = np.random.default_rng(3)
+    shrinking = rng.uniform(0.1, 0.9, 400).astype(np.float32)
+    spread = rng.permutation(np.repeat(np.float32([2.0**-40, 2.0**40]), 200))
+    with np.errstate(all="ignore"):
+        for factors in (shrinking, spread):
+            serial = np.cumprod(factors, dtype=np.float32)
+            assert serial[-1] == 0 or not np.isfinite(serial[-1])
+            found = (serial[-1:] if op == "prod" else serial).reshape(result_shape(op))
+            verdict = compare(fusion, sizes, {"x": factors}, {name: found})
+            assert not any(o.wrong for o in verdict.outputs), verdict.text()
+    near = {"x": np.linspace(0.9, 1.1, 400, dtype=np.float32)}
+    serial = np.cumprod(near["x"], dtype=np.float32)
+    for change, right in ((1.0, True), (1.001, False)):
+        found = (serial[-1:] if op == "prod" else serial) * np.float32(change)
+        assert compare(fusion, sizes, near, {name: found.reshape(result_shape(op))}).ok == right
+
+
+def result_shape(op: str) -> tuple[int, ...]:
+    return () if op == "prod" else (400,)

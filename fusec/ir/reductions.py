@@ -5,7 +5,8 @@ result. With u the unit in the last place of the accumulator and n the number of
 
 - sum, mean: sum of the bounds + u * growth(n) * sum|x|.
 - max, min: the extremes of x + bound and of x - bound.
-- prod: the terms' relative bounds and n roundings.
+- prod: the terms' relative bounds and n roundings; partial products may leave the range of the
+  accumulator even where the result does not: see `product_range`.
 - any, all: the results with doubtful elements taken either way.
 - var, welford: sum of 2 |x - mean| b + b**2, n * (bound of the mean)**2, and
   u * growth(n) * sqrt(m2 * (m2 + n mean**2)): a single pass loses digits when the mean is large.
@@ -13,14 +14,22 @@ result. With u the unit in the last place of the accumulator and n the number of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from math import sqrt
+from collections.abc import Callable, Mapping, Sequence
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, rounding, settle_bounded, unit
+from fusec.ir.bounds import (
+    SMALLEST,
+    Bounded,
+    add_bounds,
+    convert_bounded,
+    rounding,
+    settle_bounded,
+    unit,
+)
 from fusec.ir.complex_bounds import squared
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference, storage
@@ -30,6 +39,8 @@ State = dict[str, Array]
 
 SUMS = frozenset({"sum", "mean"})
 SPREADS = frozenset({"var", "var_mean", "welford"})
+NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
+LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 MERGEABLE = SUMS | SPREADS | {"max", "min", "prod", "any", "all"}
 
 
@@ -60,6 +71,8 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
                 state |= {"up": pick(x + bound, dims=axes), "down": pick(x - bound, dims=axes)}
         elif name == "prod":
             state["out"] = np.prod(x, axis=axes, dtype=_accumulator(node.output.dtype))
+            if node.output.dtype.is_float:
+                state |= logarithms(x, lambda a: np.sum(a, axis=axes))
             if bound is not None:
                 state["relative"] = np.sum(bound / np.abs(x), axis=axes)
         elif name in ("any", "all"):
@@ -112,6 +125,7 @@ def finish(node: Node, state: State, attributes: Mapping[str, Any]) -> tuple[Bou
             bound = np.abs(out) * relative if dtype.is_float else None
             if bound is not None:
                 bound = np.where(np.isnan(bound), np.inf, bound)
+                bound = bound + product_range(state, state["count"], dtype)
         elif "up" in state:
             up, down = (np.asarray(state[k], np.float64) for k in ("up", "down"))
             bound = np.maximum(np.abs(up - out), np.abs(out - down))
@@ -149,6 +163,40 @@ def _count(shape: Sequence[int], axes: tuple[int, ...]) -> int:
 
 def _accumulator(dtype: DType) -> Any:
     return storage(dtype)
+
+
+def logarithms(x: Array, total: Callable[[Array], Array]) -> State:
+    """Return sums over the logarithms of factors; a zero makes no product larger or smaller."""
+    logs = np.log(np.where(x == 0, 1.0, np.abs(x)))
+    return {
+        "logs": total(logs),
+        "squares": total(logs * logs),
+        "growing": total(np.maximum(logs, 0.0)),
+        "shrinking": total(np.maximum(-logs, 0.0)),
+    }
+
+
+def product_range(state: State, count: Array, dtype: DType) -> Array:
+    """Return what partial products add to the error when they overflow or become denormal.
+
+    How large and how small they become depends on the order. At most all factors above 1 meet, or
+    all below; a random walk of the logarithms stays within four standard deviations.
+    """
+    number = np.maximum(count, 1)
+    step = state["logs"] / number
+    deviation = np.sqrt(np.maximum(state["squares"] / number - step * step, 0.0))
+    largest = np.fmin(state["growing"], _furthest(step, deviation, number))
+    smallest = np.fmin(state["shrinking"], _furthest(-step, deviation, number))
+    name = dtype.compute.name
+    lost = number * SMALLEST[name] * np.exp(largest)
+    error = np.where(smallest > -log(NORMAL[name]), lost, 0.0)
+    return np.where(largest > log(LARGEST[name]), np.inf, error)
+
+
+def _furthest(step: Array, deviation: Array, number: Array) -> Array:
+    """Return the largest of m * step + 4 * sqrt(m) * deviation for up to `number` steps m."""
+    steps = np.minimum(number, np.where(step < 0, (2 * deviation / step) ** 2, np.inf))
+    return steps * step + 4 * np.sqrt(steps) * deviation
 
 
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:

@@ -29,6 +29,7 @@ from fusec.ir.bounds import (
 )
 from fusec.ir.evaluate import Array, apply_reference, settle
 from fusec.ir.graph import Node
+from fusec.ir.reductions import logarithms, product_range
 
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]
@@ -157,8 +158,13 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
     elif name == "cumprod":
         relative = 0.0 if wide is None else np.cumsum(wide / np.abs(x.value), axis=dim)
         if dtype.is_float:
+            factors = logarithms(x.value, lambda a: np.cumsum(a, axis=dim))
+            for value in initial:
+                first = logarithms(value, np.asarray)
+                factors = {k: v + first[k] for k, v in factors.items()}
             bound = np.abs(raw) * (relative + count * unit(dtype))
             bound = bound + count * SMALLEST[dtype.compute.name]
+            bound = bound + product_range(factors, count, dtype)
     elif wide is not None:
         up, down = scan(x.value + wide, *initial), scan(x.value - wide, *initial)
         bound = np.maximum(np.abs(up - raw), np.abs(raw - down))
