@@ -109,7 +109,7 @@ class Nest:
                 parts.append(self._scaled(atom, coefficient))
                 continue
             text = self._atom(atom, phase)
-            scale = dim_text(coefficient, wide=self.wide)
+            scale = self._factor(coefficient)
             parts.append(text.text if coefficient == 1 else f"{text} * {scale.at_least(14)}")
         if value.constant != 0 or not parts:
             parts.append(dim_text(value.constant, wide=self.wide).at_least(12))
@@ -129,13 +129,20 @@ class Nest:
         if alias.scale != 1:
             exact = coefficient.divide(alias.scale)
             if exact is None:
-                scale = dim_text(coefficient, wide=self.wide)
+                scale = self._factor(coefficient)
                 tail = "" if coefficient == 1 else f" * {scale.at_least(14)}"
                 return f"{alias.text} / {alias.scale}{tail}"
             coefficient = exact
         if coefficient == 1:
             return alias.text
-        return f"{alias.text} * {dim_text(coefficient, wide=self.wide).at_least(14)}"
+        return f"{alias.text} * {self._factor(coefficient).at_least(14)}"
+
+    def _factor(self, coefficient: Dim) -> Text:
+        """Return a factor of a loop variable, which may be an int where the product is wider."""
+        text = dim_text(coefficient, wide=self.wide)
+        if not self.wide or not coefficient.is_const or text.text.endswith("ll"):
+            return text
+        return Text(f"{text.text}ll", text.precedence)
 
     def _atom(self, atom: Atom, phase: int) -> Text:
         assert not isinstance(atom, Var)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from fusec.diagnostics import FusecError, InternalError
+from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.program import Launch
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
@@ -108,12 +108,13 @@ class Geometry:
 
 
 def geometry(launch: Launch, sizes: Mapping[str, int]) -> Geometry:
-    """Return the geometry at `sizes`; FusecError where it is beyond what CUDA allows."""
+    """Return the geometry at `sizes`; Unsupported where it is beyond what CUDA allows."""
     x, y, z = (d.evaluate(sizes) for d in launch.grid)
     for axis, blocks, limit in zip("xyz", (x, y, z), GRID_LIMITS, strict=True):
         if not 0 <= blocks <= limit:
-            raise FusecError(
-                f"kernel `{launch.kernel}` needs {blocks} blocks in {axis}, the limit is {limit}"
+            raise Unsupported(
+                f"kernel `{launch.kernel}` needs {blocks} blocks in {axis}, the limit is {limit}",
+                help="smaller sizes",
             )
     for blocks, cluster in zip((x, y, z), launch.cluster, strict=True):
         if blocks % cluster:

@@ -121,20 +121,30 @@ def tensor_arguments(
 
 
 def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
-    """Return whether hint sizes need 64-bit addresses; if not, the guards that keep it so."""
+    """Return whether hint sizes need 64-bit indices; if not, the guards that keep it so.
+
+    What is never in memory counts, too: loops go over it.
+    """
     guards: list[Guard] = []
-    for value in _memory_values(fusion):
-        elements = _span(fusion, value)
+    spans = _spans(fusion)
+    for elements in (*spans, *_made(fusion)):
         if elements.evaluate(fusion.hints) > INT32_MAX // 2:
             return True, ()
-        if not elements.is_const:
+        implied = elements not in spans and any((g.value - elements).at_least(0) for g in guards)
+        if not elements.is_const and not implied:
             guards.append(Guard(elements, "<=", INT32_MAX // 2, "32-bit addresses"))
     return False, tuple(dict.fromkeys(guards))
 
 
-def _memory_values(fusion: Fusion) -> list[Value]:
+def _spans(fusion: Fusion) -> list[Dim]:
+    """Return over how many elements of memory each input and output reaches."""
     values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
-    return [v for v in values if not v.is_scalar]
+    return [_span(fusion, v) for v in values if not v.is_scalar]
+
+
+def _made(fusion: Fusion) -> list[Dim]:
+    """Return how many elements each result of a node has."""
+    return [product(v.shape) for n in fusion.nodes for v in n.outputs if v.shape]
 
 
 def _span(fusion: Fusion, value: Value) -> Dim:

@@ -81,6 +81,8 @@ class Sorts:
             return parts
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
+        if parts.rows.evaluate(parts.fusion.hints) > INT32_MAX:
+            return Refusal("rows", "there is a block for each row, and a grid has 2^31 - 1 blocks")
         top = top_choice(parts, target)
         if top is not None:
             return top_estimate(parts, segment, top, target)

@@ -215,6 +215,8 @@ static void run_block(bool backwards) {
   }
 }
 
+static std::vector<Triple> chosen;  // the blocks that run; all where empty
+
 static void run(const unsigned* grid, const unsigned* block, unsigned shared_bytes, bool backwards,
                 bool at_once, std::function<void()> kernel) {
   gridDim = {grid[0], grid[1], grid[2]};
@@ -227,19 +229,25 @@ static void run(const unsigned* grid, const unsigned* block, unsigned shared_byt
   warp_words.assign(warp_barriers.size() * 32, 0);
   const std::size_t bytes = (shared_bytes + 15) / 16 * 16 + 16;
   shared = static_cast<char*>(std::aligned_alloc(16, bytes));
-  for (unsigned z = 0; z < grid[2]; ++z) {
+  const auto run_at = [&](Triple block) {
+    blockIdx = block;
+    std::memset(shared, 0xff, bytes);
+    run_block(backwards);
+  };
+  for (const Triple& block : chosen) run_at(block);
+  for (unsigned z = 0; z < grid[2] && chosen.empty(); ++z) {
     for (unsigned y = 0; y < grid[1]; ++y) {
-      for (unsigned x = 0; x < grid[0]; ++x) {
-        blockIdx = {x, y, z};
-        std::memset(shared, 0xff, bytes);
-        run_block(backwards);
-      }
+      for (unsigned x = 0; x < grid[0]; ++x) run_at({x, y, z});
     }
   }
   std::free(shared);
 }
 
 }  // namespace cpu
+
+extern "C" void choose_blocks(const Triple* blocks, unsigned count) {
+  cpu::chosen.assign(blocks, blocks + count);
+}
 
 static void __syncthreads() { cpu::wait(cpu::block_barrier, cpu::threads()); }
 template <class T>
