@@ -59,12 +59,12 @@ def with_change(path: Path, which: int, change) -> Verdict:
 
 
 def one_off(flat: np.ndarray) -> None:
-    at = int(np.argmax(np.abs(flat.astype(np.float64))))
+    at = int(np.argmax(np.abs(flat.astype(np.complex128))))
     flat[at] = flat[at] * np.float32(1.05)
 
 
 def wrong_index(flat: np.ndarray) -> None:
-    wide = flat.astype(np.float64)
+    wide = flat.real.astype(np.float64)
     low, high = int(np.argmin(wide)), int(np.argmax(wide))
     flat[[low, high]] = flat[[high, low]]
 
