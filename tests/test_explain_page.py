@@ -21,7 +21,7 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.explain import drawing
 from fusec.explain.drawing import Box, draw
 from fusec.explain.highlight import highlighted
-from fusec.explain.layout import arrange
+from fusec.explain.layout import SHELF, arrange, shelved
 from fusec.explain.page import page
 from fusec.explain.record import Explained, explain
 from fusec.options import CompileOptions
@@ -278,12 +278,12 @@ def graphs(pick: Any) -> tuple[dict[Any, tuple[float, float]], list[tuple[int, i
 
 
 @settings(max_examples=150, deadline=None)
-@given(graphs())
+@given(graphs(), st.booleans())
 def test_layouts_keep_the_gaps_and_lead_down(
-    graph: tuple[dict[Any, tuple[float, float]], list[tuple[int, int]]],
+    graph: tuple[dict[Any, tuple[float, float]], list[tuple[int, int]]], apart_: bool
 ) -> None:
     sizes, lines = graph
-    found = arrange(sizes, lines, (10.0, 20.0))
+    found = (shelved if apart_ else arrange)(sizes, lines, (10.0, 20.0))
     boxes = {
         k: Box("", p.x - sizes[k][0] / 2, p.y - sizes[k][1] / 2, *sizes[k], (), "", 0)
         for k, p in found.places.items()
@@ -300,6 +300,17 @@ def test_layouts_keep_the_gaps_and_lead_down(
         assert all(a.y <= b.y for a, b in pairwise(way))
         assert way[0].x == found.places[line[0]].x
         assert way[-1].x == found.places[line[1]].x
+
+
+def test_parts_without_lines_stand_in_rows() -> None:
+    width = SHELF / 3
+    sizes: dict[Any, tuple[float, float]] = {k: (width, 50.0) for k in range(5)}
+    found = shelved(sizes, [(0, 4)], (10.0, 20.0))
+    assert found.places[0].x == found.places[4].x
+    assert found.places[4].y == found.places[0].y + 70
+    assert found.places[1].x == found.places[0].x + width + 10
+    assert found.places[2].y > found.places[4].y
+    assert found.width <= SHELF
 
 
 def test_a_cycle_is_no_drawing() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from fusec.explain.layout import Layout, Point, arrange
+from fusec.explain.layout import Layout, Point, arrange, shelved
 from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
 from fusec.segment.query import Operation, Segmentation, SegmentFacts
@@ -92,7 +92,7 @@ def draw(record: Segmentation) -> Drawing | None:
             pair = (tensor.producer, consumer)
             between.setdefault(pair, []).append(crossing_text(tensor))
             moved[pair] += tensor.bytes
-    outer = arrange(sizes, between, (40.0, 80.0))
+    outer = shelved(sizes, between, (40.0, 80.0))
     drawn = tuple(
         _moved(inner[s.id], _corner(outer.places[s.id], sizes[s.id])) for s in record.segments
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 SWEEPS = 6
+SHELF = 640.0
+"""The width in which parts stand side by side, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,42 @@ def arrange(
         )
         ways[line] = (out, *bends, into)
     return Layout({b: places[b] for b in sizes}, ways, right - left, height)
+
+
+def shelved(
+    sizes: Mapping[Hashable, tuple[float, float]],
+    lines: Iterable[tuple[Hashable, Hashable]],
+    gap: tuple[float, float],
+) -> Layout:
+    """Return the layout with the parts that no line connects side by side, in rows of SHELF."""
+    unique = list(dict.fromkeys(lines))
+    places: dict[Hashable, Point] = {}
+    ways: dict[tuple[Hashable, Hashable], tuple[Point, ...]] = {}
+    left = top = tall = width = 0.0
+    for part in _connected(sizes, unique):
+        own = [line for line in unique if line[0] in part]
+        layout = arrange({box: sizes[box] for box in part}, own, gap)
+        if left and left + layout.width > SHELF:
+            left, top, tall = 0.0, top + tall + gap[1], 0.0
+        places.update({b: Point(p.x + left, p.y + top) for b, p in layout.places.items()})
+        for line, way in layout.ways.items():
+            ways[line] = tuple(Point(p.x + left, p.y + top) for p in way)
+        width, tall = max(width, left + layout.width), max(tall, layout.height)
+        left += layout.width + gap[0]
+    return Layout(places, ways, width, top + tall)
+
+
+def _connected(
+    boxes: Iterable[Hashable], lines: Iterable[tuple[Hashable, Hashable]]
+) -> list[dict[Hashable, None]]:
+    """Return the parts that lines connect, in the order of their first boxes."""
+    part: dict[Hashable, dict[Hashable, None]] = {box: {box: None} for box in boxes}
+    for start, end in lines:
+        small, large = sorted((part[start], part[end]), key=len)
+        if small is not large:
+            large.update(small)
+            part.update(dict.fromkeys(small, large))
+    return list({id(part[box]): part[box] for box in part}.values())
 
 
 def _layered(

@@ -11,7 +11,7 @@ from fusec.explain.units import bytes_text, share_text, time_text
 from fusec.segment.query import Choice, Crossing, Segmentation, SegmentFacts, Taken
 
 WIDTH = 100
-LABEL = 13
+LABEL = 15
 GLUE = "\u00a0"
 NAMES = 8
 """The most names that one line lists."""
@@ -201,13 +201,12 @@ def _saved(record: Segmentation) -> Iterator[str]:
     if taken or record.rematerialised:
         yield "Saved"
     for decision in taken:
-        if decision.action != "rematerialise" or not record.rematerialised:
-            yield from _row(decision.action, f"{names(decision.subject)}: {decision.because}")
+        yield from _row(decision.action, f"{names(decision.subject)}: {decision.because}")
     for value in record.rematerialised:
         where = names([f"s{k}" for k in value.segments])
         shape = ", ".join(map(str, value.shape))
         yield from _row(
-            "recompute",
+            "recomputed",
             f"{value.name} {value.dtype}[{shape}] in {where}, saves "
             f"{bytes_text(value.saved_bytes)}: {value.because}",
         )
