@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fusec.codegen.ctext import Text, dim_text, identifier
+from fusec.codegen.ctext import PRIMARY, Text, dim_text, identifier
 from fusec.codegen.names import Names
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
@@ -103,20 +103,21 @@ class Nest:
 
     def index(self, value: Index, phase: int) -> Text:
         """Return an index as C; quotients and remainders become named constants."""
-        parts: list[str] = []
+        parts: list[Text] = []
         for atom, coefficient in sorted(value.terms, key=self._outer_first):
             if isinstance(atom, Var):
-                parts.append(self._scaled(atom, coefficient))
+                scaled = self._scaled(atom, coefficient)
+                parts.append(Text(scaled, 13 if "*" in scaled or "/" in scaled else PRIMARY))
                 continue
             text = self._atom(atom, phase)
             scale = self._factor(coefficient)
-            parts.append(text.text if coefficient == 1 else f"{text} * {scale.at_least(14)}")
+            product = Text(f"{text.at_least(13)} * {scale.at_least(14)}", 13)
+            parts.append(text if coefficient == 1 else product)
         if value.constant != 0 or not parts:
-            parts.append(dim_text(value.constant, wide=self.wide).at_least(12))
-        text = " + ".join(parts).replace("+ -", "- ")
-        return Text(
-            text, 12 if len(parts) > 1 else 13 if "*" in text or "/" in text else _precedence(text)
-        )
+            parts.append(dim_text(value.constant, wide=self.wide))
+        if len(parts) == 1:
+            return parts[0]
+        return Text(" + ".join(p.at_least(12) for p in parts).replace("+ -", "- "), 12)
 
     def _outer_first(self, term: tuple[Atom, Dim]) -> int:
         try:
@@ -179,7 +180,3 @@ class Nest:
         if not tests:
             return Text("true")
         return Text(" && ".join(tests), 4 if len(tests) > 1 else 9)
-
-
-def _precedence(text: str) -> int:
-    return 15 if text.startswith("-") else 16
