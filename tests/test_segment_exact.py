@@ -17,6 +17,7 @@ from fusec.segment.canonical import canonical, sizes_of_inputs
 from fusec.segment.exact import bound
 from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_prices import Prices
+from fusec.segment.exact_program import prove
 from fusec.segment.exact_space import Space
 from fusec.segment.exact_states import States
 
@@ -85,16 +86,42 @@ PRODUCTS = {
 }
 
 
+def product_fusion(name: str) -> Fusion:
+    lines = "".join(f"  - {line}\n" for line in PRODUCTS[name])
+    inputs = "inputs: {a: 'bf16[N, N]', b: 'bf16[N, N]'}"
+    text = f"fusion: f\ndims: {{N: 64}}\n{inputs}\nops:\n{lines}outputs: [y]\n"
+    return canonical(sizes_of_inputs(read_text(text)))
+
+
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_cuts_between_products_keep_the_optimum(name: str) -> None:
-    lines = "".join(f"  - {line}\n" for line in PRODUCTS[name])
-    text = (
-        f"fusion: f\ndims: {{N: 64}}\ninputs: {{a: 'bf16[N, N]', b: 'bf16[N, N]'}}\nops:\n{lines}"
-    )
-    fusion = canonical(sizes_of_inputs(read_text(text + "outputs: [y]\n")))
+    fusion = product_fusion(name)
     expected = cheapest(fusion, real_schedulers())
     assert least(fusion, real_schedulers(), True) == expected
     assert bound(fusion, real_schedulers(), H200, seconds=600).bytes == expected
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_program_proves_no_more_than_the_optimum(kind: str) -> None:
+    pytest.importorskip("scipy")
+    schedulers, tight = KINDS[kind](), 0
+    for fusion in fusions(150):
+        space = Space(fusion, True)
+        proof = prove(space, Conflicts(space, schedulers, H200), 600)
+        if proof is not None:
+            optimum = least(fusion, schedulers, True)
+            assert proof.lower <= optimum, fusion.nodes
+            tight += proof.lower == optimum
+    assert tight > 5
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_the_program_parts_products(name: str) -> None:
+    pytest.importorskip("scipy")
+    space = Space(product_fusion(name), True)
+    proof = prove(space, Conflicts(space, real_schedulers(), H200), 600)
+    assert proof is not None
+    assert proof.lower == least(space.fusion, real_schedulers(), True)
 
 
 def test_what_is_computed_again_is_not_stored() -> None:

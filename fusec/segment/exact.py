@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
 from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_prices import Prices
+from fusec.segment.exact_program import prove
 from fusec.segment.exact_space import Space
 from fusec.segment.exact_states import States
 from fusec.segment.floor import floor_bytes
@@ -50,8 +51,14 @@ def bound(
     floor = floor_bytes(work)
     known = _Known(found.bytes, min(floor, found.bytes), _names(found), "floor", 0)
     space = Space(work)
+    space.keep(o.value for s in found.segments for o in s.fusion.outputs)
+    conflicts = Conflicts(space, schedulers, target)
     if known.lower < known.bytes:
-        known = _by_states(known, space, schedulers, target, end)
+        # The program needs little time; the states find better segmentations, too.
+        share = 0.75 * (end - monotonic())
+        known = _by_states(known, Prices(space, schedulers, target), conflicts, share)
+    if known.lower < known.bytes:
+        known = _by_program(known, space, conflicts, end - monotonic())
     gap = 1 - known.lower / known.bytes if known.bytes else 0.0
     proven = known.lower == known.bytes
     return Bound(
@@ -74,20 +81,28 @@ def _names(found: SegmentedFusion) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(n.output.name for n in s.nodes) for s in found.segments)
 
 
-def _by_states(
-    known: _Known, space: Space, schedulers: Sequence[Scheduler], target: Target, end: float
-) -> _Known:
+def _by_states(known: _Known, prices: Prices, conflicts: Conflicts, seconds: float) -> _Known:
     """Return what is known after a search through all segmentations, as far as time allows."""
-    prices = Prices(space, schedulers, target)
-    conflicts = Conflicts(space, schedulers, target)
-    states = States(space, prices, conflicts, known.bytes, end - monotonic())
+    space = prices.space
+    states = States(space, prices, conflicts, known.bytes, seconds)
     found = states.run()
     if states.undercut:
+        # Some scheduler prices less than the traffic of its segment: nothing is proven.
         return known
     lower = max(known.lower, found.lower)
     if found.bytes is None:
-        return replace(known, lower=lower, method="states", nodes=found.states)
+        method = "states" if lower > known.lower else known.method
+        return replace(known, lower=lower, method=method, nodes=found.states)
     segments = tuple(
         tuple(n.output.name for n in space.part(s.nodes, s.results).nodes) for s in found.steps
     )
     return _Known(found.bytes, lower, segments, "states", found.states)
+
+
+def _by_program(known: _Known, space: Space, conflicts: Conflicts, seconds: float) -> _Known:
+    """Return what is known after an integer program."""
+    proof = prove(space, conflicts, seconds)
+    if proof is None or proof.lower <= known.lower:
+        return known
+    lower = min(proof.lower, known.bytes)
+    return replace(known, lower=lower, method="program", nodes=proof.nodes)

@@ -6,7 +6,7 @@ stays so, and so does a second matrix product. Other refusals say nothing about 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from fusec.diagnostics import Unsupported
@@ -18,6 +18,8 @@ LASTING = frozenset({"operation", "computed"})
 """Rules by which a scheduler refuses every segment that holds a node."""
 ONE = frozenset({"contraction", "scans", "scatters", "operations"})
 """Rules by which a scheduler refuses every segment that holds two nodes of its kind."""
+FED = frozenset({"operand"})
+"""Rules by which a scheduler refuses a product with the node that computes its operand."""
 KINDS = ("contraction", "scan", "scatter", "sort")
 
 
@@ -25,10 +27,15 @@ class Conflicts:
     """Which schedulers are left for a growing set of nodes, as bits."""
 
     def __init__(self, space: Space, schedulers: Sequence[Scheduler], target: Target) -> None:
-        """Take the fusion and whom to ask."""
+        """Take the fusion, whose storable values grow by what conflicts need, and whom to ask."""
         self.space, self.schedulers, self.target = space, tuple(schedulers), target
         self.everyone = (1 << len(self.schedulers)) - 1
         self._known: dict[object, int] = {}
+        makers = space.maker
+        for user in range(len(space.nodes)):
+            # What nobody computes together with its user has to lie in memory between them.
+            read = bits(space.reads[user] & space.made)
+            space.keep(space.values[v] for v in read if self.parted(makers[v], user))
 
     def _refusing(self, nodes: int, rules: frozenset[str]) -> int:
         """Return the schedulers that refuse everything that holds some nodes, by given rules."""
@@ -66,7 +73,27 @@ class Conflicts:
                     left = both & ~self._refusing(1 << one | 1 << other, ONE)
                     if left != both:
                         found[one][other] = found[other][one] = left
+        for node, feeder in self._feeders():
+            both = self.alone[node] & self.alone[feeder]
+            left = both & ~self._refusing(1 << node | 1 << feeder, FED)
+            if left != both:
+                found[node][feeder] = found[feeder][node] = left
         return found
+
+    def _feeders(self) -> Iterator[tuple[int, int]]:
+        """Yield the products with what computes their operands, other than moving or widening."""
+        space = self.space
+        for node in bits(space.once):
+            if space.nodes[node].op.family != "contraction":
+                continue
+            for value in bits(space.reads[node] & space.made):
+                feeder = space.maker[value]
+                maker = space.nodes[feeder]
+                widens = maker.op.name == "cast" and any(
+                    v.dtype.bits < maker.output.dtype.bits for v in maker.inputs
+                )
+                if maker.op.family != "movement" and not widens:
+                    yield node, feeder
 
     def left(self, able: int, nodes: int, node: int) -> int:
         """Return who is left of the `able` when a node joins others."""

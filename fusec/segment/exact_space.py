@@ -46,6 +46,7 @@ class Space:
         self.reads = tuple(self._mask(self._tensors(n)) for n in self.nodes)
         self.thorough = len(self.nodes) <= THOROUGH if thorough is None else thorough
         self.floor = Floor(fusion)
+        self._kept = 0
 
     def _mask(self, values: Iterable[Value]) -> int:
         mask = 0
@@ -101,9 +102,17 @@ class Space:
             mask |= self.above[value]
         return mask
 
-    @cached_property
+    @property
     def storable(self) -> int:
         """Return the values that may lie in memory between segments."""
+        return self._useful | self._kept
+
+    def keep(self, values: Iterable[Value]) -> None:
+        """Let some values lie in memory, too."""
+        self._kept |= self._mask(v for v in values if v in self.id) & self.made
+
+    @cached_property
+    def _useful(self) -> int:
         if self.thorough:
             return self.made
         copied = find_copied(self.fusion)
