@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Union
 
 from fusec.ir.dim import Dim, DimLike, dim, floordiv, mod
@@ -75,16 +75,14 @@ class Index:
     terms: tuple[tuple[Atom, Dim], ...]
     constant: Dim
 
-    @cached_property
-    def _key(self) -> tuple[object, ...]:
-        return (self.terms, self.constant)
-
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Index) and self._key == other._key
+        if not isinstance(other, Index):
+            return False
+        return self is other or (self.terms, self.constant) == (other.terms, other.constant)
 
     @cached_property
     def _hash(self) -> int:
-        return hash(self._key)
+        return hash((self.terms, self.constant))
 
     def __hash__(self) -> int:
         return self._hash
@@ -97,10 +95,7 @@ class Index:
     @cached_property
     def variables(self) -> frozenset[Var]:
         """Return every loop variable that occurs, inside quotients and remainders too."""
-        found: set[Var] = set()
-        for atom, _ in self.terms:
-            found |= variables_of(atom)
-        return frozenset(found)
+        return frozenset[Var]().union(*(variables_of(atom) for atom, _ in self.terms))
 
     @cached_property
     def loaded(self) -> frozenset[Loaded]:
@@ -124,8 +119,7 @@ class Index:
         return direct
 
     def __add__(self, other: IndexLike) -> Index:
-        right = index(other)
-        return _collect([*self.terms, *right.terms], self.constant + right.constant)
+        return _sum(self, index(other))
 
     __radd__ = __add__
 
@@ -133,8 +127,7 @@ class Index:
         return self + index(other) * -1
 
     def __mul__(self, factor: DimLike) -> Index:
-        by = dim(factor)
-        return _collect([(a, c * by) for a, c in self.terms], self.constant * by)
+        return _multiple(self, dim(factor))
 
     def __floordiv__(self, divisor: DimLike) -> Index:
         return _divide(self, dim(divisor))
@@ -269,10 +262,19 @@ def _collect(terms: Iterable[tuple[Atom, Dim]], constant: Dim) -> Index:
     return Index(tuple(sorted(sums.items(), key=_order)), constant)
 
 
+@lru_cache(1 << 14)
+def _sum(left: Index, right: Index) -> Index:
+    return _collect([*left.terms, *right.terms], left.constant + right.constant)
+
+
+@lru_cache(1 << 14)
+def _multiple(value: Index, by: Dim) -> Index:
+    return _collect([(a, c * by) for a, c in value.terms], value.constant * by)
+
+
 def _split(value: Index, by: Dim) -> tuple[Index, Index]:
     """Return (quotient of the terms that `by` divides, the rest)."""
-    divisible: list[tuple[Atom, Dim]] = []
-    rest: list[tuple[Atom, Dim]] = []
+    divisible, rest = list[tuple[Atom, Dim]](), list[tuple[Atom, Dim]]()
     for atom, coefficient in value.terms:
         exact = coefficient.divide(by)
         (rest if exact is None else divisible).append(
@@ -280,10 +282,8 @@ def _split(value: Index, by: Dim) -> tuple[Index, Index]:
         )
     exact, remaining = value.constant.divide(by), value.constant
     if exact is None and value.constant.is_const and by.is_const and by.value > 0:
-        exact, remaining = (
-            dim(value.constant.value // by.value),
-            dim(value.constant.value % by.value),
-        )
+        quotient, modulus = divmod(value.constant.value, by.value)
+        exact, remaining = dim(quotient), dim(modulus)
     elif exact is not None:
         remaining = dim(0)
     return _collect(divisible, exact or dim(0)), _collect(rest, remaining)
@@ -315,6 +315,7 @@ def _common_factor(value: Index, by: Dim) -> tuple[Dim, Index, Index] | None:
     return None
 
 
+@lru_cache(1 << 14)
 def _divide(value: Index, by: Dim) -> Index:
     if by == 1:
         return value
@@ -336,6 +337,7 @@ def _divide(value: Index, by: Dim) -> Index:
     return whole + Index(((Quotient(rest, by), dim(1)),), dim(0))
 
 
+@lru_cache(1 << 14)
 def _modulo(value: Index, by: Dim) -> Index:
     if by == 1:
         return index(0)
@@ -377,8 +379,7 @@ def linearize(indices: Iterable[Index], strides: Iterable[DimLike]) -> Index:
 
 def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
     """Return row-major strides in elements."""
-    strides: list[Dim] = []
-    size = dim(1)
+    strides, size = list[Dim](), dim(1)
     for extent in reversed(tuple(shape)):
         strides.append(size)
         size = size * extent

@@ -104,7 +104,7 @@ class Dim:
         right = dim(other)
         if self.is_const and right.is_const:
             return dim(self.value + right.value)
-        return _collect((*self.terms, *right.terms))
+        return _sum(self, right)
 
     __radd__ = __add__
 
@@ -123,9 +123,7 @@ class Dim:
             return dim(self.value * right.value)
         if right.is_const and right.value == 1:
             return self
-        return _collect(
-            (tuple(sorted((*m, *n), key=str)), c * d) for m, c in self.terms for n, d in right.terms
-        )
+        return _multiple(self, right)
 
     __rmul__ = __mul__
 
@@ -234,6 +232,18 @@ def _collect(terms: Iterable[tuple[Monomial, int]]) -> Dim:
     if len(sums) == 1 and () in sums:
         return dim(sums[()])
     return Dim(tuple(sorted(((m, c) for m, c in sums.items() if c), key=lambda t: _key(t[0]))))
+
+
+@lru_cache(4096)
+def _sum(left: Dim, right: Dim) -> Dim:
+    return _collect((*left.terms, *right.terms))
+
+
+@lru_cache(4096)
+def _multiple(left: Dim, right: Dim) -> Dim:
+    return _collect(
+        (tuple(sorted((*m, *n), key=str)), c * d) for m, c in left.terms for n, d in right.terms
+    )
 
 
 def _of_atom(atom: Atom) -> Dim:
