@@ -41,8 +41,8 @@ outputs: [y]
 """
 
 KEYS = {
-    "": "schema fusion target sizes segments crossing rematerialised saved saved_bytes bytes "
-    "floor_bytes peak_bytes seconds decisions choices exact",
+    "": "schema fusion target sizes aliases segments crossing rematerialised saved saved_bytes "
+    "bytes floor_bytes peak_bytes seconds decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound ctas live_registers efficiency kernels refusals why",
     "segments.nodes": "op inputs outputs text",
@@ -84,7 +84,7 @@ def keys_in(data: Any) -> set[str]:
         return {k for item in data for k in keys_in(item)}
     if not isinstance(data, dict):
         return set()
-    inner = {k: v for k, v in data.items() if k not in ("sizes", "time", "target")}
+    inner = {k: v for k, v in data.items() if k not in ("sizes", "time", "target", "aliases")}
     return {*data} | {k for v in inner.values() for k in keys_in(v)}
 
 
@@ -263,6 +263,18 @@ def test_pins_are_named() -> None:
     assert [s.pin for s in record.segments] == ["first", "second"]
     assert {c.bytes for c in record.crossing} <= {56 * 1024 * 1024 * 4}
     assert "pinned as `first`" in explanation(record)
+
+
+def test_what_is_written_in_place_is_told() -> None:
+    text = (
+        "fusion: f\ndims: {B: 64}\ninputs: {x: 'f32[B]', z: 'f32[B]'}\n"
+        "ops:\n  - y = add(x, z)\noutputs: [{y: {alias: z}}]\n"
+    )
+    record = fusec.segmentation(read_text(text))
+    assert record.aliases == {"y": "z"}
+    assert record.peak_bytes == 0
+    assert record.floor_bytes == record.bytes == 3 * 64 * 4
+    assert "    in place      y into z\n" in explanation(record)
 
 
 def test_the_gap_is_told() -> None:

@@ -161,6 +161,7 @@ def test_every_text_is_escaped(block: Explained) -> None:
         fusion=EVIL,
         target={"arch": EVIL, "device": EVIL},
         sizes={EVIL.replace(".", ""): 1},
+        aliases={EVIL: EVIL},
         segments=(
             replace(
                 first,

@@ -38,6 +38,8 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield from _row("moves", moved(record.bytes, record.floor_bytes))
     yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
     yield from _row("time", f"{time_text(record.seconds)} predicted")
+    written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
+    yield from _row("in place", written) if written else ()
     yield from _row("saved", saved_text(record)) if record.saved else ()
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from _row("sizes", sizes) if sizes else ()

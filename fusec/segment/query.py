@@ -160,6 +160,7 @@ class Segmentation:
     fusion: str
     target: Mapping[str, str]
     sizes: Mapping[str, int]
+    aliases: Mapping[str, str]
     segments: tuple[SegmentFacts, ...]
     crossing: tuple[Crossing, ...]
     rematerialised: tuple[Recomputed, ...]
@@ -192,6 +193,7 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         fusion=fusion.name,
         target={"arch": target.arch, "device": target.device},
         sizes=dict(fusion.hints),
+        aliases={o.value.name: o.alias for o in fusion.outputs if o.alias is not None},
         segments=tuple(_segment(s, target) for s in segmented.segments),
         crossing=crossing(segmented),
         rematerialised=tuple(
