@@ -377,10 +377,3 @@ def test_refused_operations_are_named_with_the_reason(name: str) -> None:
     with pytest.raises(Unsupported, match=f"`{name}`: ") as caught:
         find(name)
     assert caught.value.exit_code == 3
-
-
-def test_grouped_products_with_scales_are_refused() -> None:
-    builder = GraphBuilder()
-    operands = inputs(builder, "f32[4,6] f32[2,6,3] i32[2] f32[2]")
-    with pytest.raises(Unsupported, match="with scales"):
-        builder.call("grouped_mm", operands)

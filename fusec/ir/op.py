@@ -66,6 +66,9 @@ Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, An
 Promoted = Callable[["tuple[Operand, ...]"], "tuple[Operand, ...]"]
 Equal = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "Iterable[tuple[Dim, Dim]]"]
 Prepare = Callable[[Any, "list[list[Operand] | None]", Mapping[str, Any]], None]
+Instead = Callable[
+    [Any, "list[list[Operand] | None]", Mapping[str, Any]], "tuple[Operand, ...] | None"
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +101,8 @@ class OpDef:
     equal: pairs of extents that must agree; an anonymous one is unified with the other.
     prepare: completes the operands, in place, when the operation is called: `prepare(builder,
         slots, attributes)`, a slot per operand parameter.
+    instead: for some calls, makes the results of other operations: `instead(builder, slots,
+        attributes)`, None for all other calls.
     """
 
     name: str
@@ -119,6 +124,7 @@ class OpDef:
     equal: Equal | None = None
     promoted: Promoted | None = None
     prepare: Prepare | None = None
+    instead: Instead | None = None
     doc: str = ""
 
     @property

@@ -124,6 +124,9 @@ class GraphBuilder(InputBuilder):
         ]
         if is_one_element(op, slots):
             return self._named(op, of_one_element(self, op, slots, attributes), names, span)
+        instead = None if op.instead is None else op.instead(self, slots, attributes)
+        if instead is not None:
+            return self._named(op, instead, names, span)
         flat = [o for slot in slots if slot is not None for o in slot]
         complete = attributes_of(op, flat, attributes)
         if op.canonical is not None:

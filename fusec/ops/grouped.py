@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
@@ -14,18 +14,11 @@ from fusec.ops.declare import Array, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.indexing import require_index
 from fusec.ops.lazy import np
+from fusec.ops.scaled import scaled_groups
 from fusec.ops.shapes import described, mismatch, tensor_shape
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
-
-
-def _unscaled(builder: Any, slots: list[list[Operand] | None], given: Attributes) -> None:
-    if any(slot is not None for slot in slots[3:]):
-        raise Unsupported(
-            "`grouped_mm` with scales, alpha, bias or beta",
-            help="multiply the operands or the result by them",
-        )
 
 
 def _pairs(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Dim]]:
@@ -68,7 +61,7 @@ def _infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 
 @operation(
-    "contraction", infer=_infer, compute=_computes, equal=_pairs, prepare=_unscaled,
+    "contraction", infer=_infer, compute=_computes, equal=_pairs, instead=scaled_groups,
     cost=Cost(2), domain=(-1.0, 1.0),
 )  # fmt: skip
 def grouped_mm(
@@ -80,11 +73,13 @@ def grouped_mm(
     alpha: Array | None = None,
     bias: Array | None = None,
     beta: Array | None = None,
+    dtype: DType | None = None,
 ) -> Array:
     """Multiply group by group; offsets hold the end of each group, in increasing order.
 
     [M, K] @ [G, K, N] groups rows, [G, M, K] @ [K, N] columns; [M, K] @ [K, N] groups the summed
-    elements, for [G, M, N]. What lies behind the last group is 0.
+    elements, for [G, M, N]. What lies behind the last group is 0. Scales have one element, or one
+    for each row of mat1 and column of mat2; with them the result is bf16 without `dtype`.
     """
     a, b = np.asarray(mat1), np.asarray(mat2)
     extent = a.shape[-1] if a.ndim == b.ndim else a.shape[0] if a.ndim == 2 else b.shape[1]

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 _FP4 = "4-bit floats and block scales in a tensor core's own layout have no kernels"
 
 REFUSED: Mapping[str, str] = {
-    "scaled_mm": "products with scales: cast, multiply by the scales and use `matmul`",
     "cutlass_nvfp4_grouped_mm": _FP4,
     "nv_block_quantize": _FP4,
     "nv_grouped_block_quantize": _FP4,

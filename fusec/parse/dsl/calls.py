@@ -87,11 +87,21 @@ def _draw(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
     return positional, named
 
 
+def _scale(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
+    named = dict(options)
+    for name in ("output_block_scale_size", "output_gamma"):
+        if named.pop(name, 0):
+            raise Unsupported(f"a product with `{name}`", help="compute the scales of the result")
+    named.pop("output_block_scale_dtype", None)
+    return list(args), named
+
+
 ADAPTERS: Mapping[str, Callable[[Sequence[Any], Mapping[str, Any]], Arguments]] = {
     "reshape": _without_original_shape,
     "squeeze": _squeeze,
     "cat": _cat,
     **dict.fromkeys(("uniform", "normal"), _draw),
+    **dict.fromkeys(("scaled_mm", "grouped_mm"), _scale),
     **dict.fromkeys(("sum", "prod", "max", "min"), _reduce),
 }
 """Argument lists that the table's own parameters do not cover."""

@@ -31,7 +31,11 @@ class Operations:
         def method(*args: Any, **options: Any) -> Any:
             if op.name in UPDATING:
                 return call_updating(self._definition, op, args, options)
-            return self._definition.call(op.name, args, options)
+            result = self._definition.call(op.name, args, options)
+            # nvFuser returns the scales of a result beside it; fusec has results without scales.
+            several = op.name == "scaled_mm" or (op.name == "grouped_mm" and "scale1" in options)
+            several = several or (op.name == "grouped_mm" and len(args) > 3)
+            return (result, None, None) if several else result
 
         method.__name__, method.__doc__ = name, op.doc
         return method
