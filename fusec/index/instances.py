@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
 from fusec.index.expression import Index, Loaded, Var, contiguous_strides, index, linearize
@@ -19,7 +21,9 @@ from fusec.index.movement import (
 )
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64, DType
+from fusec.ir.evaluate import settle
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ops import find
 from fusec.ops.checks import CHECK_INDEX
 
 
@@ -123,10 +127,22 @@ class Lowering:
         if node.op.family == "reduction":
             return self._reduced(node, value, at)
         if node.op.name == "full":
-            return self.operand(node.operands[0], (), where)
+            return self._filled(node, value)
         if node.op.name == "iota":
             return self._iota(node, value, at, where)
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
+
+    def _filled(self, node: Node, value: Value) -> Instance:
+        """Return the one value of a tensor: of the tensor's type, whatever it is given in."""
+        given = node.operands[0]
+        if isinstance(given, Const):
+            held: bool | int | float | complex = settle(node, value, np.asarray(given.value)).item()
+            return Instance("constant", value.dtype, "", constant=held)
+        instance = self.at(given, (), ())
+        if given.dtype == value.dtype:
+            return instance
+        cast = Node(find("cast"), (given,), {"dtype": value.dtype}, (value,))
+        return Instance("op", value.dtype, value.name, (instance,), value=value, node=cast)
 
     def _input(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
         if value.is_scalar:
