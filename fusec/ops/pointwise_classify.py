@@ -45,5 +45,5 @@ def isreal(x: Array) -> Array:
 
 @pointwise(cuda="fusec::signbit({x})", dtype=CLASSIFY, discontinuous=True)
 def signbit(x: Array) -> Array:
-    """Return whether the sign bit is set, also of -0.0."""
-    return np.signbit(x)
+    """Return whether the sign bit is set, also of -0.0; false for NaN, whose sign is undefined."""
+    return np.signbit(x) & ~np.isnan(x)

@@ -72,14 +72,15 @@ class InnerPersistent:
             return Refusal("empty", "a tensor has no elements")
         lowering = Lowering(fusion, domain, rows.bind(1))
         phases = phases_of(fusion, lowering, rows.variables(1)[1:])
-        hazard = in_place_hazard(fusion, lowering)
+        parameters = choose(fusion, domain, rows, target)
+        kept = parameters.storage != "none"
+        hazard = in_place_hazard(fusion, lowering, on_chip=kept)
         if hazard is not None:
             return hazard
         if not any(phases.loads[1:]):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
-        parameters = choose(fusion, domain, rows, target)
         again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
         how = access(parameters.vector_width)

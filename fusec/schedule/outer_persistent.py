@@ -69,14 +69,15 @@ class OuterPersistent:
         binding, (row, chunk, lane) = bind_outer(rows, 1)
         lowering = Lowering(fusion, domain, binding)
         phases = phases_of(fusion, lowering, (row, chunk, lane))
-        hazard = in_place_hazard(fusion, lowering)
+        parameters = choose(oriented)
+        kept = parameters.storage != "none"
+        hazard = in_place_hazard(fusion, lowering, on_chip=kept)
         if hazard is not None:
             return hazard
         if not any(row in i.variables for phase in phases.loads[1:] for i in phase):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
-        parameters = choose(oriented)
         again = (
             0 if parameters.storage == "registers" else sum(len(p) > 0 for p in phases.loads[1:])
         )

@@ -88,7 +88,7 @@ class Reduction:
             return Refusal("persistence", "an element is read or written after the reduction")
         if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
             return Refusal("conditions", "a reduction reads only a part of the domain")
-        hazard = in_place_hazard(fusion, lowering)
+        hazard = in_place_hazard(fusion, lowering, on_chip=False)
         if hazard is not None:
             return hazard
         parameters = choose(oriented, target)

@@ -193,8 +193,12 @@ def _size(fusion: Fusion, load: Instance) -> int:
     return product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
 
 
-def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
-    """Return a refusal if a buffer written in place is read at another map than the store's."""
+def in_place_hazard(fusion: Fusion, lowering: Lowering, *, on_chip: bool = True) -> Refusal | None:
+    """Return a refusal if a buffer written in place is read at another map than the store's.
+
+    `on_chip`: whether what several phases read stays on chip after the first; if not, a buffer must
+    not be read in a phase after that in which it is written either.
+    """
     for output in fusion.outputs:
         if output.alias is None:
             continue
@@ -210,7 +214,25 @@ def in_place_hazard(fusion: Fusion, lowering: Lowering) -> Refusal | None:
                     "in_place",
                     f"`{output.alias}` is written in place but also read at another index",
                 )
+        written = lowering.at_home(output.value).depth
+        if not on_chip and output.alias in _read_after(fusion, lowering, written):
+            because = f"`{output.alias}` is written in place and read again after a reduction"
+            return Refusal("in_place", because)
     return None
+
+
+def _read_after(fusion: Fusion, lowering: Lowering, phase: int) -> set[str]:
+    """Return the names of the buffers that phases after a given one load from."""
+    values = [o.value for o in fusion.outputs]
+    values += [n.inputs[0] for n in fusion.nodes if n.op.family == "reduction"]
+    stack = [i for v in values if (i := lowering.at_home(v)).depth > phase]
+    seen: set[Instance] = set()
+    while stack:
+        instance = stack.pop()
+        if instance not in seen and instance.kind != "reduced":
+            seen.add(instance)
+            stack.extend(instance.operands)
+    return {i.name for i in seen if i.kind == "load"}
 
 
 def _is_dear(instance: Instance) -> bool:

@@ -40,10 +40,11 @@ template <class T>
 __device__ __forceinline__ bool isreal(T) {
   return true;
 }
+// False for NaN: no operation defines its sign.
 template <class T>
 __device__ __forceinline__ bool signbit(T value) {
-  if constexpr (kIsSame<T, float>) return (__float_as_uint(value) >> 31) != 0;
-  if constexpr (kIsSame<T, double>) return __double2hiint(value) < 0;
+  if constexpr (kIsSame<T, float>) return !isnan(value) && (__float_as_uint(value) >> 31) != 0;
+  if constexpr (kIsSame<T, double>) return !isnan(value) && __double2hiint(value) < 0;
   return is_negative(value);
 }
 
