@@ -251,7 +251,10 @@ def evaluate_node(
         convert_operand(o, constant(o) if isinstance(o, Const) else environment[o], dtype)
         for o, dtype in zip(node.operands, node.compute_dtypes, strict=True)
     ]
-    results = apply_reference(node.op, operands, evaluate_attributes(node.attributes, sizes))
+    try:
+        results = apply_reference(node.op, operands, evaluate_attributes(node.attributes, sizes))
+    except FusecError as error:
+        raise error.at(node.span) from None
     return tuple(
         check_shape(node, v, settle(node, v, r), extents(v.type, sizes))
         for v, r in zip(node.outputs, results, strict=True)

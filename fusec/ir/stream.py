@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.diagnostics import FusecError
 from fusec.ir.axes import STRETCHED
 from fusec.ir.bounds import (
     Bounded,
@@ -85,7 +86,10 @@ def bounded_results(
     if block is not None and node.op.name in STRETCHED:
         name = STRETCHED[node.op.name]
         attributes[name] = Part(attributes[name], *block)
-    placed = selected(node, operands, attributes)
+    try:
+        placed = selected(node, operands, attributes)
+    except FusecError as error:
+        raise error.at(node.span) from None  # a bad index
     if placed is not None:
         return placed
     if node.op.family == "reduction":

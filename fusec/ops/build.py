@@ -94,22 +94,6 @@ class GraphBuilder(InputBuilder):
             raise InternalError(f"`{op}` has {len(results)} results")
         return results[0]
 
-    def _placed(
-        self, error: FusecError, operands: Sequence[OperandArgument], span: Span | None
-    ) -> FusecError:
-        """Return the error at the call, with the places where its operands were defined."""
-        if error.diagnostic.span is not None or span is None:
-            return error
-        old = error.diagnostic
-        places: list[str] = []
-        for operand in operands:
-            slot = self._slot_of.get(operand) if isinstance(operand, Value) else None
-            where = None if slot is None else self._spans[slot]
-            if slot is not None and where is not None:
-                places.append(f"`{self._slots[slot].name}` is defined at {where.place()}")
-        notes = [*old.notes, *dict.fromkeys(places)]
-        return type(error)(old.message, span=span, notes=notes, help=old.help)
-
     def _call(
         self,
         op: OpDef,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import cast
 
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.dim import Dim, DimLike, dim, symbol
@@ -11,6 +12,7 @@ from fusec.ir.graph import Const, DimFact, Input, Operand, Type, Value
 from fusec.ops.bindings import Bindings
 from fusec.ops.layout import strides_of
 from fusec.ops.names import check_name
+from fusec.ops.shapes import described
 
 
 def check_dtype(dtype: DType, span: Span | None = None) -> None:
@@ -202,3 +204,27 @@ class InputBuilder:
         self._names[name] = slot
         self._spans[slot] = span or self._spans[slot]
         return self._replace(slot, Value(name, old.type))
+
+    def _placed(self, error: FusecError, given: Sequence[object], span: Span | None) -> FusecError:
+        """Return the error at a call, with the shapes of its operands and where they come from."""
+        if error.diagnostic.span is not None or span is None:
+            return error
+        old, notes = error.diagnostic, list(error.diagnostic.notes)
+        slots = dict.fromkeys(self._slot_of[v] for v in _values(given) if v in self._slot_of)
+        values = [self._current(slot) for slot in slots]
+        told = "; ".join([old.message, *notes])
+        if untold := [v for v in values if f"{v.name} is {v.type}" not in told]:
+            notes.append(described(untold))
+        for slot, value in zip(slots, values, strict=True):
+            where = self._spans[slot]
+            if where is not None:
+                notes.append(f"`{value.name}` is defined at {where.place()}")
+        return type(error)(old.message, span=span, notes=notes, help=old.help)
+
+
+def _values(given: Sequence[object]) -> Iterable[Value]:
+    for item in given:
+        if isinstance(item, Value):
+            yield item
+        elif isinstance(item, (list, tuple)):
+            yield from _values(cast("Sequence[object]", item))
