@@ -112,8 +112,8 @@ def _input(entry: Input) -> Iterator[str]:
     options = list(_options(entry))
     if value.is_scalar and entry.default is not None:
         default = entry.default
-        parts = isinstance(default, complex) and _listing((default.real, default.imag))
-        kind += f" = {parts or _number(default)}"
+        whole = isinstance(default, complex)
+        kind += f" = [{_parts(default)}]" if whole else f" = {_number(default)}"
     if not options:
         yield f"{value.name}: {kind}"
         return
@@ -226,8 +226,7 @@ def _operand(operand: Operand) -> str:
         return operand.name
     plain: dict[type, DType] = {bool: BOOL, int: I64, float: F64}
     if isinstance(operand.value, complex):
-        parts = operand.value.real, operand.value.imag
-        return f"{operand.dtype}({', '.join(map(_number, parts))})"
+        return f"{operand.dtype}({_parts(operand.value)})"
     text = _number(operand.value)
     return text if plain.get(type(operand.value)) == operand.dtype else f"{operand.dtype}({text})"
 
@@ -238,6 +237,10 @@ def _attribute(value: Any) -> str:
     if isinstance(value, (Dim, DType, str)):
         return str(value)
     return _number(value)
+
+
+def _parts(value: complex) -> str:
+    return f"{_number(value.real)}, {_number(value.imag)}"
 
 
 def _number(value: complex | None) -> str:

@@ -243,6 +243,11 @@ def _free(name: str, taken: set[str]) -> str:
 def _number(value: Any) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
+    if isinstance(value, complex):
+        parts = value.real, value.imag
+        if any(not math.isfinite(p) or str(p) == "-0.0" for p in parts):
+            # What `repr` writes would be read as a sum.
+            return f"complex({', '.join(map(_number, parts))})"
     return repr(value)
 
 

@@ -158,7 +158,8 @@ def as_declared(name: str, array: Array, dtype: DType) -> Array:
         return np.ascontiguousarray(array).view(declared).reshape(array.shape)
     raise FusecError(
         f"`{name}` has dtype {array.dtype}, declared {dtype} ({dtype.long})",
-        help=f"store it as {dtype.long}, in an npz file its bits as uint{dtype.bits}",
+        help=f"store it as {dtype.long}"
+        + (f", in an npz file its bits as uint{dtype.bits}" if dtype.is_half else ""),
     )
 
 
@@ -168,6 +169,8 @@ def save_arrays(path: str | Path, arrays: Mapping[str, Any]) -> None:
     if file.suffix not in (".npz", ".safetensors"):
         raise FusecError(f"`{file}`: write to a .safetensors or .npz file")
     plain = {name: np.ascontiguousarray(a) for name, a in arrays.items()}
+    if file.suffix == ".safetensors" and any(a.dtype == np.complex128 for a in plain.values()):
+        raise FusecError(f"`{file}`: the format has no complex128", help="write to an .npz file")
     plain = {name: a.reshape(np.shape(arrays[name])) for name, a in plain.items()}
     try:
         handle, aside = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}.")
