@@ -8,9 +8,9 @@ is rematerialisation, decided between accepted segments.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.segment.price import elements
 
 MOVEMENTS = frozenset(
@@ -75,21 +75,19 @@ def _reading(fusion: Fusion, source: Value, node: Node, cost: dict[Value, int]) 
     whole = cost.get(source)
     if whole is None:
         entry = fusion.input_of.get(source)
-        count = elements(source, fusion.hints)
+        whole = elements(source, fusion.hints) * source.dtype.size
         if entry is not None:
-            count = _distinct(
-                (e.evaluate(fusion.hints), s.evaluate(fusion.hints))
-                for e, s in zip(source.shape, entry.strides, strict=True)
-            )
-        whole = count * source.dtype.size
+            whole = distinct_bytes(fusion, entry)
     if node.op.name == "slice":
         total = elements(source, fusion.hints)
         return whole * elements(node.output, fusion.hints) // max(1, total)
     return whole
 
 
-def _distinct(layout: Iterable[tuple[int, int]]) -> int:
-    total = 1
-    for extent, stride in layout:
-        total *= extent if stride else min(extent, 1)
+def distinct_bytes(fusion: Fusion, entry: Input) -> int:
+    """Return the bytes of an input's distinct elements at hint sizes: an expanded dim has one."""
+    total = entry.value.dtype.size
+    for extent, stride in zip(entry.value.shape, entry.strides, strict=True):
+        size = extent.evaluate(fusion.hints)
+        total *= size if stride.evaluate(fusion.hints) else min(size, 1)
     return total

@@ -12,60 +12,11 @@ from heapq import heapify, heappop, heappush
 
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.partition import Graph, Group
+from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import extract
 
 MAX_BETWEEN = 2048
 """Groups looked at, between those of a merge, until it is given up as reaching too far."""
-
-
-class Piece:
-    """A group of nodes in the midst of a search; it dies when it is merged into another.
-
-    nodes: those that it owns. members: these, and the copies that it computes for itself. leaves:
-    the values that it reads. made: what its own nodes make that others read or that is an output.
-    first: the position of its first node, by which pieces are ordered. structure: a number that
-    pieces of the same structure share, and `boundary` the values by which it is tied to others.
-    """
-
-    __slots__ = (
-        "after",
-        "alive",
-        "before",
-        "boundary",
-        "first",
-        "fixed",
-        "into",
-        "leaves",
-        "made",
-        "members",
-        "nodes",
-        "rank",
-        "sets",
-        "structure",
-    )  # fmt: skip
-
-    def __init__(self, nodes: set[Node], members: set[Node], leaves: dict[Value, None]) -> None:
-        """Take its nodes and what it reads; edges and ranks come later."""
-        self.nodes = nodes
-        self.members = members
-        self.leaves = leaves
-        self.made: list[Value] = []
-        self.before: dict[Piece, None] = {}
-        self.after: dict[Piece, None] = {}
-        self.first = 0
-        self.rank = 0
-        self.alive = True
-        self.fixed = False
-        self.sets = any(n.op.name == "segment_set" for n in nodes)
-        self.into: Piece | None = None
-        self.structure: int | None = None
-        self.boundary: tuple[Value, ...] = ()
-
-    def __lt__(self, other: Piece) -> bool:
-        return self.first < other.first
-
-
-Chosen = frozenset[Piece]
 
 
 class Groups:
@@ -128,6 +79,10 @@ class Groups:
             piece = piece.into
         self._holder[node] = piece
         return piece
+
+    def is_owned(self, node: Node) -> bool:
+        """Return whether a node stands in some piece; copies do only where they are outputs."""
+        return node in self._holder
 
     def maker(self, value: Value) -> Piece | None:
         """Return the piece that makes a value; None for an input."""
@@ -251,6 +206,48 @@ class Groups:
             readers[merged] = None
         elif not readers:
             del self.readers[value]
+
+    def refresh(self, piece: Piece) -> list[Value]:
+        """Look again at what a piece makes, needs and reads, since others read something else.
+
+        Return the values that it reads now and did not read, or did read and does not now. A piece
+        of which nobody needs anything leaves the groups, and comes back when somebody does.
+        """
+        graph, producer = self.graph, self.graph.fusion.producer
+        place = graph.position.__getitem__
+        piece.made = [
+            value
+            for node in sorted(piece.owned, key=place)
+            for value in node.outputs
+            if value in graph.final or any(r is not piece for r in self.readers.get(value, ()))
+        ]
+        stack = sorted({producer[v] for v in piece.made}, key=place, reverse=True)
+        old, piece.leaves, piece.members = piece.leaves, dict[Value, None](), set(stack)
+        while stack:
+            for value in stack.pop().inputs:
+                node = producer.get(value)
+                inner = node in piece.owned or node in graph.copied or node in piece.again
+                if node is None or not inner:
+                    piece.leaves[value] = None
+                elif node not in piece.members:
+                    piece.members.add(node)
+                    stack.append(node)
+        piece.nodes = piece.members & piece.owned
+        for value in old:
+            self._reread(value, (piece,), piece)
+        for value in piece.leaves:
+            self.readers.setdefault(value, {})[piece] = None
+        for other in piece.before:
+            other.after.pop(piece, None)
+        piece.before = {}
+        for other in (*self.sources(piece), *self.readers_before(piece)):
+            piece.before[other] = None
+            other.after[piece] = None
+        if piece.made:
+            self.pieces[piece] = None
+        else:
+            self.pieces.pop(piece, None)
+        return [v for v in (*old, *piece.leaves) if (v in old) != (v in piece.leaves)]
 
     # -- what some pieces are together
 

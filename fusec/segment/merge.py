@@ -7,8 +7,9 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from fusec.ir.graph import Fusion, Value
-from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.groups import Groups
 from fusec.segment.offers import Offer, Offers, Surroundings, renamed
+from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Decision
 from fusec.segment.structures import Structures
 
@@ -31,7 +32,7 @@ class Merges:
         self.may_merge = may_merge
         self.decisions: list[Decision] = []
         self.structures = Structures(groups)
-        self._known: dict[int, Offer] = {}
+        self._known: dict[tuple[int, str | None], Offer] = {}
         self._asked: dict[Hashable, tuple[Offer, list[Value]]] = {}
         self._of_piece: dict[Piece, Offer] = {}
 
@@ -40,10 +41,10 @@ class Merges:
 
         `told` returns it with their own names.
         """
-        number = self.structures.together(chosen)
-        offer = self._known.get(number)
+        key = self.structures.together(chosen), _only(chosen)
+        offer = self._known.get(key)
         if offer is None:
-            offer = self._known[number] = self._ask(chosen)[0]
+            offer = self._known[key] = self._ask(chosen)[0]
         return offer
 
     def of_piece(self, piece: Piece) -> Offer:
@@ -52,6 +53,11 @@ class Merges:
         if offer is None:
             offer = self._of_piece[piece] = self.offer(frozenset({piece}))
         return offer
+
+    def forget(self, piece: Piece) -> None:
+        """Drop what is known of a piece that has changed."""
+        self._of_piece.pop(piece, None)
+        piece.structure = None
 
     def told(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
@@ -63,11 +69,12 @@ class Merges:
 
     def _ask(self, chosen: Chosen) -> tuple[Offer, list[Value], list[Value]]:
         """Return an offer, the values of the segment that was offered, and those of this one."""
-        key, values = self.structures.whole(chosen)
+        whole, values = self.structures.whole(chosen)
+        key = whole, _only(chosen)
         known = self._asked.get(key)
         if known is None:
             segment = self.groups.fusion_of(chosen, self.groups.graph.fusion.name)
-            offer = self.offers.of(segment, surroundings(self.groups, chosen))
+            offer = self.offers.of(segment, surroundings(self.groups, chosen), key[1])
             known = self._asked[key] = offer, values
         return (*known, values)
 
@@ -151,6 +158,11 @@ class Merges:
         if gain is None or gain < -MARGIN:
             return None
         return (-gain, tuple(sorted(p.first for p in chosen)), len(tried), chosen)
+
+
+def _only(chosen: Chosen) -> str | None:
+    """Return the scheduler of a pin, which is the only one to ask."""
+    return next(iter(chosen)).only if len(chosen) == 1 else None
 
 
 def surroundings(groups: Groups, chosen: Chosen) -> Surroundings:

@@ -7,8 +7,9 @@ from collections.abc import Iterable
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
 from fusec.segment.cheap import is_tissue
-from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.groups import Groups
 from fusec.segment.partition import Graph, Group
+from fusec.segment.piece import Chosen, Piece
 
 Signature = tuple[str, str]
 FEW = 512

@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
-from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.groups import Groups
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
 from fusec.segment.partition import Graph, Group
+from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
+from fusec.segment.refine import refine, rematerialised
 from fusec.segment.regions import reduction_regions, singles, tissue_regions
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.segment.views import view_nodes
@@ -31,12 +33,15 @@ def segment(
     *,
     gone: Iterable[str] = (),
     may_merge: MayMerge | None = None,
+    rematerialise: bool = True,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
     Pins are the fusion's own (`fusion.pins`); `gone` names pinned values that passes removed, which
-    is no error. `may_merge` may forbid a merge, whatever its price. Unsupported names a node that
-    nobody takes. The result follows from structure: independent nodes may come in any order.
+    is no error. `may_merge` may forbid a merge, whatever its price. `rematerialise`: let accepted
+    segments compute values again instead of reading them, where that moves fewer bytes. Unsupported
+    names a node that nobody takes. The result follows from structure: independent nodes may come in
+    any order.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
@@ -58,6 +63,8 @@ def segment(
         blocked = _copies_in_the_way(merges)
         if not blocked:
             _require_takers(merges, start, apart)
+            if rematerialise:
+                refine(merges)
             found = _finish(merges, start, (*decisions, *start.decisions))
             return replace(found, fusion=as_defined(found.fusion, fusion))
         apart |= blocked
@@ -73,7 +80,7 @@ class _Start:
         """Return the pin that fixed a piece."""
         if not (self.pins and piece.fixed):
             return None
-        return self.pins.get(frozenset(piece.nodes))
+        return self.pins.get(frozenset(piece.owned))
 
 
 def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset[Node]) -> _Start:
@@ -88,9 +95,17 @@ def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
         if estimate is not None and estimate.kernels == 0:
-            return _Start(groups, pins, pinned.decisions)
+            return _start(groups, pins, pinned.decisions)
     graph = Graph(fusion, copied)
-    return _Start(Groups(graph, singles(graph, pins), pins), pins, pinned.decisions)
+    return _start(Groups(graph, singles(graph, pins), pins), pins, pinned.decisions)
+
+
+def _start(groups: Groups, pins: dict[Group, Pin], decisions: tuple[Decision, ...]) -> _Start:
+    start = _Start(groups, pins, decisions)
+    for piece in groups.pieces:
+        pin = start.pin(piece)
+        piece.only = None if pin is None else pin.scheduler
+    return start
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:
@@ -140,15 +155,6 @@ def _copies_in_the_way(merges: Merges) -> frozenset[Node]:
     return frozenset(blocked)
 
 
-def _offer(merges: Merges, start: _Start, piece: Piece, part: Fusion) -> Offer:
-    """Return what the schedulers say of one group; of a pinned one, the pin's scheduler."""
-    pin = start.pin(piece)
-    if pin is None and not piece.fixed:
-        return merges.told(frozenset({piece}))
-    only = None if pin is None else pin.scheduler
-    return merges.offers.of(part, surroundings(merges.groups, frozenset({piece})), only)
-
-
 def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> SegmentedFusion:
     """Return the segments in execution order, each with what every scheduler said."""
     groups = merges.groups
@@ -159,7 +165,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
     for id, piece in enumerate(order):
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
         part, pin = groups.fusion_of([piece], name), start.pin(piece)
-        offer = _offer(merges, start, piece, part)
+        offer = merges.told(frozenset({piece}))
         assert offer.scheduler is not None
         segments.append(
             Segment(
@@ -173,7 +179,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
             )
         )
     decisions = (*before, *merges.decisions, *_boundaries(merges, order))
-    return SegmentedFusion(fusion, tuple(segments), decisions)
+    return SegmentedFusion(fusion, tuple(segments), decisions, rematerialised(groups, order))
 
 
 def _why(offer: Offer) -> str:
@@ -186,12 +192,10 @@ def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> No
     groups = merges.groups
     refused: list[tuple[bool, Piece, Fusion, Offer]] = []
     for piece in groups.order() or ():
-        if not piece.fixed and merges.of_piece(piece).accepted:
+        if merges.of_piece(piece).accepted:
             continue
         part = groups.fusion_of([piece], groups.graph.fusion.name)
-        offer = _offer(merges, start, piece, part)
-        if not offer.accepted:
-            refused.append((piece.nodes <= apart, piece, part, offer))
+        refused.append((piece.nodes <= apart, piece, part, merges.told(frozenset({piece}))))
     if refused:
         _, piece, part, offer = min(refused, key=lambda r: r[0])
         raise _nobody(piece.nodes, part, offer, start.pin(piece))

@@ -11,7 +11,8 @@ from collections.abc import Hashable
 from typing import Any
 
 from fusec.ir.graph import Const, Node, Type, Value
-from fusec.segment.groups import Chosen, Groups, Piece
+from fusec.segment.groups import Groups
+from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import crossing_strides
 
 

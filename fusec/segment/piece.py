@@ -1,0 +1,63 @@
+"""A group of nodes in the midst of a search."""
+
+from __future__ import annotations
+
+from fusec.ir.graph import Node, Value
+
+
+class Piece:
+    """A group of nodes in the midst of a search; it dies when it is merged into another.
+
+    nodes: those that it owns. members: these, and the copies that it computes for itself. leaves:
+    the values that it reads. made: what its own nodes make that others read or that is an output.
+    first: the position of its first node, by which pieces are ordered. structure: a number that
+    pieces of the same structure share, and `boundary` the values by which it is tied to others.
+    owned: its nodes, with those that nobody needs any more; again: nodes of others that it computes
+    for itself although they are no copies of the graph. only: the one scheduler to ask, if any.
+    """
+
+    __slots__ = (
+        "after",
+        "again",
+        "alive",
+        "before",
+        "boundary",
+        "first",
+        "fixed",
+        "into",
+        "leaves",
+        "made",
+        "members",
+        "nodes",
+        "only",
+        "owned",
+        "rank",
+        "sets",
+        "structure",
+    )  # fmt: skip
+
+    def __init__(self, nodes: set[Node], members: set[Node], leaves: dict[Value, None]) -> None:
+        """Take its nodes and what it reads; edges and ranks come later."""
+        self.nodes = nodes
+        self.owned = nodes
+        self.again: frozenset[Node] = frozenset()
+        self.only: str | None = None
+        self.members = members
+        self.leaves = leaves
+        self.made: list[Value] = []
+        self.before: dict[Piece, None] = {}
+        self.after: dict[Piece, None] = {}
+        self.first = 0
+        self.rank = 0
+        self.alive = True
+        self.fixed = False
+        self.sets = any(n.op.name == "segment_set" for n in nodes)
+        self.into: Piece | None = None
+        self.structure: int | None = None
+        self.boundary: tuple[Value, ...] = ()
+
+    def __lt__(self, other: Piece) -> bool:
+        return self.first < other.first
+
+
+Chosen = frozenset[Piece]

@@ -1,0 +1,184 @@
+"""What a segment reads and what it computes again: a minimum cut through what lies before it.
+
+Each value before the segment can be needed, and if it is needed it is read or computed again.
+Reading an input costs its bytes, unless the segment reads it anyway. Reading what another segment
+makes costs its bytes too, and its writing where nobody else wants it in memory. Computing it again
+needs the operands. The cheapest choice is where a minimum cut parts what is computed again from
+what is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment.cheap import distinct_bytes
+from fusec.segment.groups import Groups
+from fusec.segment.piece import Piece
+from fusec.segment.segmented import tensor_bytes
+
+FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
+"""What may be computed again; a random value follows from its element's index."""
+REACH = 24
+"""Nodes before a segment that are looked at."""
+SCALE = 1 << 10
+"""Capacities per byte: of cuts with equal bytes, the one that computes fewer nodes again wins."""
+
+Sharers = Mapping[Value, int]
+"""Segments among which the writing of a value is shared: those that could do without it."""
+
+
+def may_repeat(node: Node) -> bool:
+    """Return whether a node may be computed in several segments."""
+    return node.op.family in FAMILIES and node.op.name != "segment_set" and len(node.outputs) == 1
+
+
+@dataclass(frozen=True)
+class Before:
+    """What lies before a piece: its leaves, as if it computed nothing again, and the way to them.
+
+    nodes: those that it could compute again, in order.
+    """
+
+    groups: Groups
+    piece: Piece
+    leaves: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+
+    @cached_property
+    def owners(self) -> frozenset[Piece]:
+        """Return the pieces that own the nodes, or make what they read."""
+        producer = self.groups.graph.fusion.producer
+        around = {v for n in self.nodes for v in (*n.inputs, *n.outputs)} | set(self.leaves)
+        makers = (producer[v] for v in around if v in producer)
+        owned = (n for n in makers if self.groups.is_owned(n))
+        return frozenset(self.groups.owner(n) for n in owned) - {self.piece}
+
+    def could_repeat(self) -> bool:
+        """Return whether some value that is read could be computed again."""
+        producer, own = self.groups.graph.fusion.producer, frozenset(self.nodes)
+        return any(producer.get(v) in own for v in self.leaves)
+
+
+def before(groups: Groups, piece: Piece) -> Before:
+    """Return what lies before a piece, in the pieces that it reads from."""
+    graph, producer = groups.graph, groups.graph.fusion.producer
+    _, leaves = graph.expanded(piece.nodes)
+    near = {groups.maker(v) for v in (*leaves, *piece.leaves)}
+    found: dict[Node, None] = {}
+    front = [producer[v] for v in leaves if v in producer]
+    for node in front:
+        if node in found or len(found) >= REACH or not may_repeat(node) or node in piece.owned:
+            continue
+        if groups.is_owned(node) and groups.owner(node) not in near:
+            continue
+        found[node] = None
+        front.extend(producer[v] for v in node.inputs if v in producer)
+    nodes = sorted(found, key=graph.position.__getitem__)
+    return Before(groups, piece, tuple(leaves), tuple(nodes))
+
+
+def cheapest(seen: Before, sharers: Sharers, allowed: Collection[Value]) -> frozenset[Node]:
+    """Return the nodes that the piece had better compute again, for the `allowed` of its leaves."""
+    import networkx
+
+    library: Any = networkx
+    groups, fusion = seen.groups, seen.groups.graph.fusion
+    repeatable = frozenset(seen.nodes)
+    flow: Any = library.DiGraph()
+    flow.add_nodes_from(("source", "sink"))
+    stack: list[Value] = []
+    known: set[Value] = set()
+
+    def need(value: Value) -> tuple[str, Value]:
+        if value not in known:
+            known.add(value)
+            stack.append(value)
+        return ("needed", value)
+
+    for value in seen.leaves:
+        flow.add_edge("source", need(value))
+    while stack:
+        value = stack.pop()
+        node, again = fusion.producer.get(value), ("again", value)
+        cost = _reading(groups, seen.piece, value, sharers)
+        if cost is None:
+            flow.add_edge(("needed", value), again)
+        else:
+            flow.add_edge(("needed", value), again, capacity=cost * SCALE)
+        free = value in allowed or value not in seen.leaves
+        if node is None or node not in repeatable or not free:
+            flow.add_edge(again, "sink")
+            continue
+        flow.add_edge(again, "sink", capacity=1)
+        for operand in node.inputs:
+            part = _sliced(seen, node, operand, sharers)
+            if part is None:
+                flow.add_edge(again, need(operand))
+            else:
+                flow.add_edge(again, "sink", capacity=1 + part * SCALE)
+    near: set[str | tuple[str, Value]] = library.minimum_cut(flow, "source", "sink")[1][0]
+    chosen = (k[1] for k in near if isinstance(k, tuple) and k[0] == "again")
+    return frozenset(fusion.producer[value] for value in chosen)
+
+
+def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> int | None:
+    """Return the bytes that having a value from memory costs; None where it cannot lie there."""
+    graph = groups.graph
+    fusion = graph.fusion
+    if value.is_scalar:
+        return 0 if value in fusion.input_of else None
+    entry = fusion.input_of.get(value)
+    if entry is not None:
+        if value.name in graph.mutable and value not in piece.leaves:
+            return None
+        return distinct_bytes(fusion, entry)
+    node = fusion.producer[value]
+    if not groups.is_owned(node):
+        return None
+    size = tensor_bytes(value, fusion.hints)
+    if value in graph.final:
+        return size
+    others = [r for r in groups.readers.get(value, ()) if r is not piece]
+    if not others:
+        return 2 * size
+    share = sharers.get(value, 0)
+    return size + (size // share if share else 0)
+
+
+def _sliced(seen: Before, node: Node, operand: Value, sharers: Sharers) -> int | None:
+    """Return the bytes of a slice of something in memory, which is not read whole."""
+    if node.op.name != "slice" or operand in seen.leaves:
+        return None
+    groups, fusion = seen.groups, seen.groups.graph.fusion
+    stored = operand in fusion.input_of or operand in groups.graph.final
+    if not stored and operand not in groups.readers:
+        return None
+    if operand.name in groups.graph.mutable:
+        return None
+    return tensor_bytes(node.output, fusion.hints)
+
+
+def cone(fusion: Fusion, nodes: Collection[Node], value: Value) -> frozenset[Node]:
+    """Return those of the nodes that a value needs."""
+    found: set[Node] = set()
+    stack = [value]
+    while stack:
+        node = fusion.producer.get(stack.pop())
+        if node is not None and node in nodes and node not in found:
+            found.add(node)
+            stack.extend(node.inputs)
+    return frozenset(found)
+
+
+def leaf_bytes(groups: Groups, values: Iterable[Value]) -> int:
+    """Return the bytes of reading some values from memory."""
+    fusion = groups.graph.fusion
+    entries = ((v, fusion.input_of.get(v)) for v in values if not v.is_scalar)
+    return sum(
+        tensor_bytes(v, fusion.hints) if entry is None else distinct_bytes(fusion, entry)
+        for v, entry in entries
+    )

@@ -1,0 +1,228 @@
+"""Rematerialisation between accepted segments: values computed again instead of crossing.
+
+Minimum cuts propose, schedulers decide: each move is offered to them again, and a refusal, a higher
+price or more bytes undoes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusec.ir.graph import Node, Value
+from fusec.segment.groups import Groups
+from fusec.segment.merge import MANY, MARGIN, Merges
+from fusec.segment.offers import Offer
+from fusec.segment.piece import Piece
+from fusec.segment.recompute import (
+    Before,
+    Sharers,
+    before,
+    cheapest,
+    cone,
+    leaf_bytes,
+    may_repeat,
+)
+from fusec.segment.segmented import Decision, Rematerialised, tensor_bytes
+
+ROUNDS = 8
+"""Times that all segments are looked at; few need more than two."""
+MAX_TIED = 16
+"""Groups up to which what was found around one is remembered for others of that structure."""
+
+Moves = Mapping[Piece, frozenset[Node]]
+
+
+def refine(merges: Merges) -> None:
+    """Let segments compute again what they would read, as long as that moves fewer bytes."""
+    work = _Refinement(merges)
+    for _ in range(ROUNDS):
+        moved = [work.alone(piece) for piece in merges.groups]
+        moved += [work.jointly(value) for value in work.shared()]
+        if not any(moved):
+            return
+
+
+class _Refinement:
+    def __init__(self, merges: Merges) -> None:
+        self.merges = merges
+        self.groups = merges.groups
+        self.barren: set[object] = set()
+
+    def alone(self, piece: Piece) -> bool:
+        """Try what one segment had better compute again; return whether that was kept."""
+        seen = self.before(piece)
+        if seen is None:
+            return False
+        key = self.key([seen])
+        if key in self.barren:
+            return False
+        nodes = cheapest(seen, {}, seen.leaves)
+        moves = {piece: nodes}
+        if nodes == piece.again:
+            moved = False
+        else:
+            moved = self.attempt(moves)
+            for part in () if moved else self.parts(seen, nodes):
+                moved |= self.attempt({piece: piece.again | part})
+        if not moved and key is not None:
+            self.barren.add(key)
+        return moved
+
+    def parts(self, seen: Before, nodes: frozenset[Node]) -> list[frozenset[Node]]:
+        """Return what single values need of a cut, the largest value first."""
+        fusion = self.groups.graph.fusion
+        values = [v for v in seen.leaves if fusion.producer.get(v) in nodes]
+        values.sort(key=lambda v: -tensor_bytes(v, fusion.hints))
+        return [cone(fusion, nodes, v) for v in values] if len(values) > 1 else []
+
+    def shared(self) -> list[Value]:
+        """Return the values that several segments read and could compute again."""
+        producer, final = self.groups.graph.fusion.producer, self.groups.graph.final
+        position = self.groups.graph.position
+        found = [
+            v
+            for v, readers in self.groups.readers.items()
+            if 1 < len(readers) <= MANY and v in producer and v not in final
+            and may_repeat(producer[v])
+        ]  # fmt: skip
+        return sorted(found, key=lambda v: position[producer[v]])
+
+    def jointly(self, value: Value) -> bool:
+        """Try to spare a value's writing: let all who read it compute it again."""
+        readers = sorted(self.groups.readers.get(value, ()))
+        if len(readers) < 2:
+            return False
+        all_seen = [s for s in map(self.before, readers) if s is not None]
+        key = self.key(all_seen, value)
+        if len(all_seen) < len(readers) or key in self.barren:
+            return False
+        read = {v for s in all_seen for v in s.leaves}
+        sharers: Sharers = {v: len(self.groups.readers.get(v, ())) for v in read}
+        moves: dict[Piece, frozenset[Node]] = {}
+        fusion = self.groups.graph.fusion
+        for seen in all_seen:
+            nodes = cone(fusion, cheapest(seen, sharers, {value}), value)
+            moves[seen.piece] = seen.piece.again | nodes
+        wanted = all(nodes for nodes in moves.values())
+        moved = wanted and self.attempt(moves)
+        if not moved and key is not None:
+            self.barren.add(key)
+        return moved
+
+    def before(self, piece: Piece) -> Before | None:
+        """Return what lies before a segment, if it could compute any of it again."""
+        pinned = piece.only is not None or not piece.fixed
+        if not pinned or piece not in self.groups.pieces:
+            return None
+        seen = before(self.groups, piece)
+        return seen if seen.could_repeat() else None
+
+    def key(self, all_seen: Iterable[Before], value: Value | None = None) -> object:
+        """Return what is the same wherever the same would be found."""
+        seen = list(all_seen)
+        tied = frozenset(p for s in seen for p in (s.piece, *s.owners) if p in self.groups.pieces)
+        if not tied or len(tied) > MAX_TIED:
+            return None
+        place = sorted(tied)
+        maker = None if value is None else self.groups.maker(value)
+        which = None if maker is None or value is None else maker.made.index(value)
+        mine = tuple(place.index(s.piece) for s in seen)
+        return self.merges.structures.together(tied), mine, which
+
+    # -- moves
+
+    def attempt(self, moves: Moves) -> bool:
+        """Apply some moves, ask the schedulers, and undo them unless they save bytes and time."""
+        old = {piece: piece.again for piece in moves}
+        if all(old[p] == again for p, again in moves.items()):
+            return False
+        values = sorted({v.name for p, again in moves.items() for v in self.spared(p, again)})
+        offers: dict[Piece, Offer] = {}
+        self.apply(moves, offers)
+        now = {p: self.merges.of_piece(p) for p in offers if p in self.groups.pieces}
+        because = self.objection(offers, now)
+        if because is not None:
+            self.apply(old, {})
+            if values and _bytes(now) < _bytes(offers):
+                self.merges.decisions.append(Decision("undo", tuple(values), because))
+            return False
+        saved, seconds = _bytes(offers) - _bytes(now), _seconds(offers) - _seconds(now)
+        because = f"{saved / 1e6:.1f} MB and {seconds * 1e6:.2f} us less than storing and reading"
+        self.merges.decisions.append(Decision("rematerialise", tuple(values), because))
+        return True
+
+    def spared(self, piece: Piece, again: frozenset[Node]) -> list[Value]:
+        """Return the values that a segment reads now and would not read."""
+        producer = self.groups.graph.fusion.producer
+        return [v for v in piece.leaves if v in producer and producer[v] in again]
+
+    def objection(self, old: Mapping[Piece, Offer], new: Mapping[Piece, Offer]) -> str | None:
+        """Return why a move is not to be, or None."""
+        for piece in old:
+            if piece not in new and piece.fixed:
+                return "a pinned segment would have nothing left to do"
+        for piece, offer in sorted(new.items()):
+            if not offer.accepted:
+                return self.merges.told(frozenset({piece})).reasons()
+        if _bytes(new) >= _bytes(old):
+            return "saves no bytes"
+        if _seconds(new) > _seconds(old) + MARGIN:
+            slower = (_seconds(new) - _seconds(old)) * 1e6
+            return f"saves bytes, but takes {slower:.2f} us longer"
+        return None
+
+    def apply(self, moves: Moves, offers: dict[Piece, Offer]) -> None:
+        """Change what segments compute again; `offers` takes the old offers of all that change."""
+        changed = dict.fromkeys(moves)
+        while changed:
+            piece, _ = changed.popitem()
+            if piece not in offers and piece in self.groups.pieces:
+                offers[piece] = self.merges.of_piece(piece)
+            if piece in moves:
+                piece.again = moves[piece]
+            for value in self.groups.refresh(piece):
+                maker = self.groups.maker(value)
+                if maker is not None:
+                    changed[maker] = None
+            self.merges.forget(piece)
+
+
+def _bytes(offers: Mapping[Piece, Offer]) -> int:
+    estimates = (o.estimate for o in offers.values())
+    return sum(e.bytes + e.workspace_bytes for e in estimates if e is not None)
+
+
+def _seconds(offers: Mapping[Piece, Offer]) -> float:
+    return sum(o.seconds for _, o in sorted(offers.items()))
+
+
+def rematerialised(groups: Groups, order: list[Piece]) -> tuple[Rematerialised, ...]:
+    """Return the values that segments compute again instead of reading them, with the bytes."""
+    graph = groups.graph
+    fusion, hints = graph.fusion, graph.fusion.hints
+    found: dict[Value, list[int]] = {}
+    saved: dict[Value, int] = {}
+    for number, piece in enumerate(order):
+        if not piece.again:
+            continue
+        _, leaves = graph.expanded(piece.nodes)
+        read = set(leaves)
+        values = [v for v in leaves if fusion.producer.get(v) in piece.again]
+        for value in sorted(values, key=lambda v: graph.position[fusion.producer[v]]):
+            found.setdefault(value, []).append(number)
+            needed = cone(fusion, {*piece.again, *graph.copied}, value)
+            more = {v for n in needed for v in n.inputs if v in piece.leaves} - read
+            read |= more
+            kept = value in graph.final or value in groups.readers
+            saved.setdefault(value, 0 if kept else tensor_bytes(value, hints))
+            saved[value] += tensor_bytes(value, hints) - leaf_bytes(groups, more)
+    return tuple(
+        Rematerialised(value, tuple(numbers), saved[value], _because(value, saved[value], groups))
+        for value, numbers in found.items()
+    )
+
+
+def _because(value: Value, saved: int, groups: Groups) -> str:
+    stored = value in groups.graph.final or value in groups.readers
+    spared = "its reading" if stored else "its writing and reading"
+    return f"{spared} would move {saved / 1e6:.1f} MB more than what is read for it instead"
