@@ -122,6 +122,14 @@ def test_a_failure_is_shrunk() -> None:
     assert found.case.without == ()
 
 
+def test_a_case_that_does_not_read_is_a_failure() -> None:
+    case = Case("fusion: nothing\noutputs: [x]\n")
+    with Pool(QUICK, 0) as pool:
+        (result,) = pool.run([Task(0, 0, case)])
+        assert result.outcomes[0].signature.startswith("text: FusecError")
+        assert reduce_case(pool, case, result.outcomes[0], time.monotonic() + 9).case == case
+
+
 @pytest.mark.usefixtures("broken_frac")
 def test_reduce_writes_a_file_that_reads_back(tmp_path: Path, capsys) -> None:
     path = tmp_path / "broken.yaml"
@@ -206,6 +214,25 @@ def test_a_process_that_dies_or_hangs_takes_nothing_with_it(
     }  # fmt: skip
     assert results[1].kind == "exit code 9"
     assert results[2].kind == "hang"
+
+
+def _tell_gpu(trials: Trials, task: Task) -> Result:
+    time.sleep(0.2)
+    return Result(task, (Outcome("ok", kind=str(trials.gpu)),))
+
+
+def test_processes_are_spread_over_the_gpus_and_end_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import multiprocessing
+
+    monkeypatch.setattr(pools, "perform", _tell_gpu)
+    with Pool(replace(QUICK, gpus=3), 6) as pool:
+        pool._context = multiprocessing.get_context("fork")
+        found = Counter(r.outcomes[0].kind for r in pool.run(Task(0, k) for k in range(6)))
+        processes = [w.process for w in pool._workers]
+    assert found == {"0": 2, "1": 2, "2": 2}
+    assert [p.exitcode for p in processes] == [0] * 6
 
 
 def test_processes_give_the_same_as_none(tmp_path: Path, capsys) -> None:

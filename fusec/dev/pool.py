@@ -18,9 +18,9 @@ RECYCLED = 1500
 """Tasks after which a process is replaced: libraries keep some memory of each kernel."""
 
 
-def serve(connection: Connection, depth: Depth) -> None:
+def serve(connection: Connection, depth: Depth, gpu: int) -> None:
     """Do tasks until None comes, or the process is of no more use."""
-    trials = Trials(depth)
+    trials = Trials(depth, gpu)
     for _ in range(RECYCLED):
         task = connection.recv()
         if task is None:
@@ -30,16 +30,22 @@ def serve(connection: Connection, depth: Depth) -> None:
         if result.fatal:
             # Nothing on the device can be given back any more.
             os._exit(1)
+    trials.close()
     connection.close()
+
+
+GRACE = 10.0
+"""Seconds that a process without a task gets to end by itself, as tools that watch it need."""
 
 
 class Worker:
     """One process with the task that it is at."""
 
-    def __init__(self, context: Any, depth: Depth) -> None:
-        """Start the process."""
+    def __init__(self, context: Any, depth: Depth, gpu: int) -> None:
+        """Start the process; it works on one GPU."""
+        self.gpu = gpu
         self.connection, far = context.Pipe()
-        self.process = context.Process(target=serve, args=(far, depth), daemon=True)
+        self.process = context.Process(target=serve, args=(far, depth, gpu), daemon=True)
         self.process.start()
         far.close()
         self.task: Task | None = None
@@ -51,8 +57,16 @@ class Worker:
         self.task, self.began = task, time.monotonic()
         self.connection.send(task)
 
+    def dismiss(self) -> None:
+        """Let the process end by itself, as soon as it has no task."""
+        with suppress(OSError):
+            self.connection.send(None)
+
     def stop(self) -> None:
-        """End the process, whatever it is at."""
+        """End the process, whatever it is at; one without a task may give its device back."""
+        if self.task is None:
+            self.dismiss()
+            self.process.join(GRACE)
         self.process.kill()
         self.process.join()
         with suppress(OSError):
@@ -84,6 +98,9 @@ class Pool:
         trace: TracebackType | None,
     ) -> None:
         """Stop every process."""
+        for worker in self._workers:
+            if worker.task is None:
+                worker.dismiss()
         for worker in self._workers:
             worker.stop()
         self._workers = []
@@ -118,9 +135,14 @@ class Pool:
             if task is None:
                 return any(w.task is not None for w in self._workers)
             if free is None:
-                free = Worker(self._context, self.depth)
+                free = Worker(self._context, self.depth, self._least_used())
                 self._workers.append(free)
             free.give(task)
+
+    def _least_used(self) -> int:
+        """Return the GPU on which the fewest processes work."""
+        used = [w.gpu for w in self._workers]
+        return min(range(self.depth.gpus), key=used.count)
 
     def _collect(self) -> Iterator[Result]:
         """Yield what has come in, or what is known of those that died or hang."""
@@ -135,7 +157,8 @@ class Pool:
                 self._drop(worker)
                 yield _lost(worker, f"exit code {code}", "the process died")
                 continue
-            worker.task = None
+            if not result.fatal:
+                worker.task = None
             worker.done += 1
             if result.fatal or worker.done >= RECYCLED:
                 self._drop(worker)

@@ -77,7 +77,11 @@ def _simpler(case: Case) -> Iterator[Case]:
         yield Case(case.text)
     for name in case.without:
         yield Case(case.text, tuple(n for n in case.without if n != name))
-    fusion = read_text(case.text, "case.yaml")
+    try:
+        fusion = read_text(case.text, "case.yaml")
+    except FusecError:
+        # The text itself is what fails.
+        return
     for simpler in candidates(fusion):
         text = to_text(simpler)
         if len(text) <= len(case.text) + 200:
@@ -110,9 +114,9 @@ def depth_for(device: str, *, builds: bool) -> Depth:
     reason = "not wanted" if device == "none" or not builds else device_available()
     if reason is None:
         with Device() as opened:
-            target = opened.facts.target
+            target, gpus = opened.facts.target, opened.count
         if target is not None:
-            return Depth(on_gpu=True, target=target.arch)
+            return Depth(on_gpu=True, target=target.arch, gpus=gpus)
         reason = "fusec does not know this GPU"
     if device == "cuda":
         raise EnvironmentProblem(reason, help="use --device none to go without a GPU")

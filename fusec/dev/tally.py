@@ -13,7 +13,7 @@ class Tally:
 
     def __init__(self) -> None:
         """Start at nothing."""
-        self.fusions = self.kernels = self.resized = 0
+        self.fusions = self.kernels = self.resized = self.spilling = self.spills = 0
         self.statuses: Counter[str] = Counter()
         self.refusals: Counter[str] = Counter()
         self.failures: Counter[str] = Counter()
@@ -29,6 +29,8 @@ class Tally:
             self.statuses[outcome.status] += 1
             self.kernels += outcome.kernels
             self.resized += outcome.resized
+            self.spilling += outcome.spills > 0
+            self.spills = max(self.spills, outcome.spills)
             self.counts.setdefault("schedulers", Counter()).update(outcome.schedulers)
             segments = Counter([_segments(len(outcome.schedulers))])
             self.counts.setdefault("segments", Counter()).update(segments)
@@ -46,6 +48,8 @@ class Tally:
     def summary(self, seconds: float) -> str:
         """Return the result of everything."""
         lines = [self.line(seconds), f"{self.kernels} kernels, {self.resized} runs resized"]
+        if self.spilling:
+            lines.append(f"{self.spilling} runs with spills, of {self.spills} bytes at most")
         for title, counter in (("refused", self.refusals), ("failures", self.failures)):
             if counter:
                 lines.append(f"{title}:")

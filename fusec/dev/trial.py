@@ -38,20 +38,22 @@ class Depth:
     """How far fusions are taken.
 
     builds: kernels go through NVRTC; on_gpu: they run and are verified; seeds: runs with inputs of
-    their own, the last one at other sizes where the kernels allow it.
+    their own, the last one at other sizes where the kernels allow it; gpus: how many there are.
     """
 
     builds: bool = True
     on_gpu: bool = False
     target: str = DEFAULT_TARGET
     seeds: tuple[int, ...] = (0, 1)
+    gpus: int = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
     """What became of a run: ok, refused, doubtful or failed.
 
-    kind: what two failures share that have one cause; fatal: the process is of no more use.
+    kind: what two failures share that have one cause; spills: bytes, of the kernel that spills
+    most; fatal: the process is of no more use.
     """
 
     status: str
@@ -61,6 +63,7 @@ class Outcome:
     schedulers: tuple[str, ...] = ()
     kernels: int = 0
     resized: bool = False
+    spills: int = 0
     fatal: bool = False
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
 
@@ -82,9 +85,9 @@ class Rejected(Exception):
 class Trials:
     """Takes runs through the stages; keeps the device and what was built last."""
 
-    def __init__(self, depth: Depth) -> None:
-        """Open no device yet."""
-        self.depth = depth
+    def __init__(self, depth: Depth, gpu: int = 0) -> None:
+        """Open no device yet; `gpu` is its number."""
+        self.depth, self.gpu = depth, gpu
         self._device: Device | None = None
         self._loaded = 0
         self._built: dict[tuple[str, str], Any] = {}
@@ -111,7 +114,7 @@ class Trials:
         if self._loaded > 400:
             self.close()
         if self._device is None:
-            self._device, self._loaded = Device(), 0
+            self._device, self._loaded = Device(self.gpu), 0
         self._loaded += 1
         return self._device
 
@@ -136,7 +139,7 @@ class _Trial:
         self.trials, self.run, self.depth = trials, run, trials.depth
         self.stage, self.seconds = "", dict[str, float]()
         self.schedulers: tuple[str, ...] = ()
-        self.kernels, self.resized = 0, False
+        self.kernels, self.resized, self.spills = 0, False, 0
 
     def at(self, stage: str, function: Callable[[], T]) -> T:
         """Return what a stage returns, and keep its time."""
@@ -173,6 +176,7 @@ class _Trial:
 
     def _build(self, sources: list[Any]) -> dict[str, bytes]:
         built = {s.name: self.trials.artifact(s.name, s.text) for s in sources}
+        self.spills = max((a.spill_bytes for a in built.values()), default=0)
         for name, artifact in built.items():
             if artifact.spill_bytes > SPILL_LIMIT:
                 raise Rejected("spills", f"{name} spills {artifact.spill_bytes} bytes")
@@ -197,7 +201,7 @@ class _Trial:
         """Return the outcome with what is known so far."""
         return Outcome(
             status, self.stage, kind, message, self.schedulers, self.kernels, self.resized,
-            seconds=self.seconds, **facts,
+            self.spills, seconds=self.seconds, **facts,
         )  # fmt: skip
 
     def failed(self, error: Exception) -> Outcome:

@@ -50,7 +50,11 @@ class Result:
 def perform(trials: Trials, task: Task) -> Result:
     """Return what becomes of a task."""
     if task.case is not None:
-        run = Run(read_text(task.case.text, "case.yaml"), task.case.without)
+        try:
+            run = Run(read_text(task.case.text, "case.yaml"), task.case.without)
+        except Exception as error:
+            outcome = Outcome("failed", "text", kind_of(error), _trace(error))
+            return Result(task, (outcome,), (task.case,))
         return Result(task, (trials.perform(run),), (task.case,))
     try:
         runs = draw_runs(task.seed, task.number)

@@ -76,9 +76,8 @@ class Index:
     constant: Dim
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Index):
-            return False
-        return self is other or (self.terms, self.constant) == (other.terms, other.constant)
+        mine = (self.terms, self.constant)
+        return isinstance(other, Index) and mine == (other.terms, other.constant)
 
     @cached_property
     def _hash(self) -> int:

@@ -147,6 +147,11 @@ class Device:
             help="this is a bug in fusec; please report the fusion file and the sizes",
         )
 
+    @property
+    def count(self) -> int:
+        """Return how many devices there are."""
+        return int(self.call("cuDeviceGetCount"))
+
     @cached_property
     def facts(self) -> DeviceFacts:
         """Return what the device is."""
@@ -192,12 +197,13 @@ class Device:
             self.call("cuMemsetD8Async", address, byte, size, self.stream)
 
     def upload(self, address: int, array: Array) -> None:
-        """Copy a contiguous array to the device and wait."""
-        # In the stream, which does not wait for copies outside it.
+        """Copy a contiguous array to the device, in stream order.
+
+        The array may change at once: pageable memory has been copied aside when the call returns.
+        """
         if array.nbytes:
             given = (address, array.ctypes.data, array.nbytes, self.stream)
             self.call("cuMemcpyHtoDAsync", *given)
-            self.synchronise()
 
     def download(self, address: int, size: int) -> Array:
         """Return `size` bytes of device memory."""
