@@ -13,7 +13,7 @@ from fake_device import FakeDevice
 from fusec.codegen.dispatch import plan_sources
 from fusec.driver import Compiled
 
-NOT_ON_HOST = ("fp8.cuh", "mma.cuh", "wgmma.cuh", "tma.cuh", "bulk_reduce.cuh")
+NOT_ON_HOST = ("mma.cuh", "wgmma.cuh", "tma.cuh", "bulk_reduce.cuh")
 NOT_IN_C = ("erfinv", "erfcinv")
 MOST_THREADS = 1 << 19
 
