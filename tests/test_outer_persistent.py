@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import assert_builds, estimate, plan_of, refused_rule, run_on_host
+from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
 
-from fusec.ir.dtype import BF16, F16, F32, F64, DType
+from fusec.ir.dtype import BF16, F16, F32, F64, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 
@@ -46,6 +46,26 @@ def test_kernels_build_without_spills(rows: int, dtype: DType) -> None:
     assert_builds(plan_of("outer_persistent", standardise(dtype, rows, 4096)))
     if dtype != F64:
         assert_builds(plan_of("outer_persistent", softmax(dtype, rows, 777)))
+
+
+def gathered_beside(rows: int, columns: int) -> Fusion:
+    """Return x - mean down the columns, and rows of another tensor at places that are data."""
+    builder = GraphBuilder("gathered")
+    shape = [rows, columns]
+    x, y = builder.input("x", F32, shape), builder.input("y", F32, shape)
+    _, mean = builder.call("var_mean", [x], {"dims": [0], "correction": 0, "keepdim": True})
+    builder.output(builder.apply("sub", x, mean))
+    builder.output(builder.apply("gather", y, builder.input("at", I64, shape), dim=0))
+    return builder.finish()
+
+
+def test_blocks_that_hold_much_may_use_many_registers() -> None:
+    plan = plan_of("outer_persistent", gathered_beside(249, 4))
+    assert "__launch_bounds__(kThreads, " in text_of(plan)
+    assert_builds(plan)
+    assert "__launch_bounds__(kThreads)" in text_of(
+        plan_of("outer_persistent", standardise(F32, 33, 4096))
+    )
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,12 @@ class OuterPersistentView(KernelView):
     phases: tuple[ColumnPhase, ...]
 
 
+SM_REGISTERS = 65536
+MOST_REGISTERS = 168
+UNASKED_REGISTERS = 64
+"""Registers that the assembler gives to a thread of its own accord, in blocks of 64 threads."""
+OTHER_REGISTERS = 24
+"""Registers for addresses, indices and results."""
 RESULTS = 3000
 """Number of the loop that stores the column results of phase 0; each phase has its own."""
 
@@ -68,7 +74,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
     assert isinstance(p, OuterPersistentParameters)
     oriented = prepare(plan.fusion)
     assert isinstance(oriented, Orientation)
-    stays, phases = _phases(plan, kernel, oriented)
+    stays, phases, words = _phases(plan, kernel, oriented)
     where = "stay in registers" if p.storage == "registers" else "are read again in each phase"
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -86,12 +92,22 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
         registers=p.storage == "registers",
         stays=stays,
         phases=phases,
+        least_blocks=least_blocks(p.threads_x * p.threads_y, words),
     )
+
+
+def least_blocks(threads: int, words: int) -> int:
+    """Return the blocks of an SM that leave a thread registers for so many words, or 0."""
+    needed = OTHER_REGISTERS + words
+    if needed <= UNASKED_REGISTERS:
+        return 0
+    return max(1, SM_REGISTERS // (threads * min(MOST_REGISTERS, -(-needed // 8) * 8)))
 
 
 def _phases(
     plan: KernelPlan, kernel: Kernel, oriented: Orientation
-) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...]]:
+) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...], int]:
+    """Return what stays in registers, the phases, and the words that a thread may hold at once."""
     fusion, p = plan.fusion, kernel.parameters
     width: int = p.vector_width
     binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
@@ -131,7 +147,10 @@ def _phases(
         )
         for number, (column, fill, accumulators) in enumerate(emitted)
     )
-    return tuple(stay for stay, _ in stays), made
+    loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
+    row_words = sum(max(1, i.dtype.size * width // 4) for i in loads)
+    unrolled = p.rows_per_thread if p.storage == "registers" else 4
+    return tuple(stay for stay, _ in stays), made, unrolled * row_words
 
 
 Kept = tuple[Stay, Instance]

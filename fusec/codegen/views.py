@@ -27,7 +27,8 @@ class KernelView:
 
     purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one
     sentence; headers: device headers in use (found by rendering once without); parameters:
-    declarations.
+    declarations; least_blocks: blocks that an SM is to hold at least, 0 to leave that to the
+    assembler, which spills registers rather than fill an SM less than it likes.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KernelView:
     schedule: str
     parameters: tuple[str, ...]
     headers: tuple[str, ...] = ()
+    least_blocks: int = 0
 
 
 def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
