@@ -102,6 +102,16 @@ def test_every_key_is_documented() -> None:
     assert known - found <= {"saved_bytes", "role"}, "documented, but never there"
 
 
+def test_the_example_of_the_page_runs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (ROOT / "docs" / "query.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(ROOT)
+    exec(code, {})
+    assert capsys.readouterr().out == "loss ('T',) 4096 T * 4\n"
+
+
 def test_the_figures_of_two_segments_by_hand() -> None:
     found = explained(read_text(TEXT)).record
     first, second = found.segments
