@@ -35,11 +35,11 @@ def dumped(text: str, style: str, *schedulers: FakeScheduler) -> str:
     return segmented_fusion_text(segment(read_text(text), schedulers or usual(), H200), style)
 
 
-def pinned_seed() -> SegmentedFusion:
+def pinned_seed(*, rematerialise: bool = False) -> SegmentedFusion:
     fakes = [
         FakeScheduler(name, lambda s: None) for name in ("reduction", "inner_outer_persistent")
     ]
-    return segment(read_file(str(EXAMPLE)), fakes, H200)
+    return segment(read_file(str(EXAMPLE)), fakes, H200, rematerialise=rematerialise)
 
 
 def test_the_present_dialect_by_the_letter() -> None:
@@ -229,6 +229,18 @@ def test_the_dump_of_the_pinned_seed_hangs_together(style: str) -> None:
     dump = parse(segmented_fusion_text(pinned_seed(), style))
     check(dump)
     assert [g.scheduler for g in dump.groups] == ["reduction", "inner_outer_persistent"]
+
+
+@pytest.mark.parametrize("style", ["2024", "head"])
+def test_what_is_computed_again_stands_in_both_groups(style: str) -> None:
+    segmented = pinned_seed(rematerialise=True)
+    dump = parse(segmented_fusion_text(segmented, style))
+    check(dump)
+    assert dump.edges == []
+    first, second = ({e.number for e in g.expressions} for g in dump.groups)
+    again = [r.value.name for r in segmented.rematerialised]
+    assert len(again) == 3
+    assert len(first & second) >= 3
 
 
 @pytest.fixture
