@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product as cartesian
 from typing import Any
 
 from benchmarks.corpus_graph import (
@@ -22,6 +23,9 @@ from fusec.parse.dsl import FusionDefinition
 
 SYNTHETIC = (16, 8, 4, 64, 2)
 """Sizes that stand for every unknown extent of a graph without recorded inputs, tried in turn."""
+MOST_TRIED = 512
+"""Choices of extents, each one that the graph names, that are tried where no such size fits."""
+HOLDING_SIZES = ("shape", "new_shape", "end_indices")
 MOST_ELEMENTS = 40_000_000
 """Elements of one value up to which both references evaluate a graph whole."""
 MOST_TOTAL = 300_000_000
@@ -62,8 +66,38 @@ def prepare(graph: Graph, name: str) -> Prepared:
             failure = failure or error
             continue
         return Prepared(graph, fd, examples, fusion, {"synthetic": size})
-    assert failure is not None
-    raise failure
+    found = _from_constants(graph, fd, sizes[0])
+    if found is None:
+        assert failure is not None
+        raise failure
+    examples, fusion = found
+    return Prepared(graph, fd, examples, fusion, {"synthetic": "constants of the graph"})
+
+
+def _from_constants(
+    graph: Graph, fd: FusionDefinition, size: int
+) -> tuple[list[Example], Fusion] | None:
+    """Return inputs whose unknown extents are constants of the graph, and what they lead to."""
+    tensors = [e for e in graph["inputs"] if e["kind"] == "tensor"]
+    unknown = [(e["id"], axis) for e in tensors for axis, n in enumerate(e["shape"]) if n < 0]
+    written = (v for o in graph["ops"] for k, v in o["kwargs"].items() if k in HOLDING_SIZES)
+    sizes = {n for v in written if isinstance(v, list) for n in v if isinstance(n, int) and n > 1}
+    constants = sorted(sizes, reverse=True)
+    if not unknown or len(constants) ** len(unknown) > MOST_TRIED:
+        return None
+    for extents in cartesian(constants, repeat=len(unknown)):
+        chosen = dict(zip(unknown, extents, strict=True))
+        shapes = {
+            e["id"]: tuple(chosen.get((e["id"], axis), n) for axis, n in enumerate(e["shape"]))
+            for e in tensors
+        }
+        examples = synthetic_examples(graph, size, shapes)
+        try:
+            return examples, bind(fd, examples, graph)
+        except FusecError as error:
+            if error.exit_code != 2:
+                raise
+    return None
 
 
 def _unified(fd: FusionDefinition, size: int) -> dict[str, tuple[int, ...]]:

@@ -209,6 +209,17 @@ def test_sizes_are_synthesised() -> None:
     assert found.changes == {"synthetic": 16}
 
 
+def test_sizes_that_the_graph_names_are_tried() -> None:
+    ops = [
+        op("slice", ["T0"], "T1", start_indices=[0, 0], end_indices=[1, 48], strides=[1, 1]),
+        op("broadcast_in_dim", ["T1"], "T2", shape=[24, 48], broadcast_dims=[0, 1]),
+        op("add", ["T2", "T3"], "T4"),
+    ]
+    found = prepare(graph([tensor("T0", [1, -1]), tensor("T3", [-1, -1])], ops, ["T4"]), "g")
+    assert [e.shape for e in found.examples] == [(1, 48), (24, 48)]
+    assert found.changes == {"synthetic": "constants of the graph"}
+
+
 def test_sizes_that_the_graph_fixes_are_found() -> None:
     data = graph(
         [tensor("T0", [-1, -1]), tensor("T1", [5, 7])], [op("add", ["T0", "T1"], "T2")], ["T2"]
