@@ -65,8 +65,8 @@ def test_the_optimum_is_that_of_all_segmentations(kind: str) -> None:
 def least(fusion: Fusion, schedulers: Sequence[Any], thorough: bool) -> int:
     """Return the optimum where either all values may be stored, or only the useful ones."""
     space = Space(fusion, thorough)
-    prices, conflicts = Prices(space, schedulers, H200), Conflicts(space, schedulers, H200)
-    states = States(space, prices, conflicts, 1 << 60, 600)
+    prices = Prices(space, schedulers, H200, Conflicts(space, schedulers, H200))
+    states = States(space, prices, 1 << 60, 600)
     found = states.run()
     assert found.bytes is not None
     assert not states.undercut

@@ -56,7 +56,7 @@ def bound(
     if known.lower < known.bytes:
         # The program needs little time; the states find better segmentations, too.
         share = 0.75 * (end - monotonic())
-        known = _by_states(known, Prices(space, schedulers, target), conflicts, share)
+        known = _by_states(known, Prices(space, schedulers, target, conflicts), share)
     if known.lower < known.bytes:
         known = _by_program(known, space, conflicts, end - monotonic())
     gap = 1 - known.lower / known.bytes if known.bytes else 0.0
@@ -81,10 +81,10 @@ def _names(found: SegmentedFusion) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(n.output.name for n in s.nodes) for s in found.segments)
 
 
-def _by_states(known: _Known, prices: Prices, conflicts: Conflicts, seconds: float) -> _Known:
+def _by_states(known: _Known, prices: Prices, seconds: float) -> _Known:
     """Return what is known after a search through all segmentations, as far as time allows."""
     space = prices.space
-    states = States(space, prices, conflicts, known.bytes, seconds)
+    states = States(space, prices, known.bytes, seconds)
     found = states.run()
     if states.undercut:
         # Some scheduler prices less than the traffic of its segment: nothing is proven.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_space import Space, bits
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.protocol import Scheduler
@@ -12,11 +13,13 @@ from fusec.target import Target
 
 
 class Prices:
-    """Asks every scheduler, once for each structure."""
+    """Asks every scheduler that may say yes, once for each structure."""
 
-    def __init__(self, space: Space, schedulers: Sequence[Scheduler], target: Target) -> None:
+    def __init__(
+        self, space: Space, schedulers: Sequence[Scheduler], target: Target, conflicts: Conflicts
+    ) -> None:
         """Take the fusion and whom to ask."""
-        self.space = space
+        self.space, self.conflicts = space, conflicts
         self.offers = tuple(Offers((s,), target) for s in schedulers)
         written = {o.alias for o in space.fusion.outputs if o.alias is not None}
         self.mutable = frozenset(written)
@@ -42,7 +45,10 @@ class Prices:
         key = (part.structure(), around.written(part), own)
         if key not in self._known:
             self.asked += 1
-            estimates = (offers.of(part, around).estimate for offers in self.offers)
+            able, done = self.conflicts.everyone, 0
+            for node in bits(nodes):
+                able, done = self.conflicts.left(able, done, node), done | 1 << node
+            estimates = (self.offers[k].ask(part, around).estimate for k in bits(able))
             found = [e.bytes + e.workspace_bytes for e in estimates if e is not None]
             self._known[key] = min(found, default=None)
         return self._known[key]

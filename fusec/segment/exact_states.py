@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import monotonic
 
-from fusec.segment.exact_conflicts import Conflicts
 from fusec.segment.exact_cuts import Cuts
 from fusec.segment.exact_prices import Prices
 from fusec.segment.exact_space import Space, bits
@@ -60,12 +59,10 @@ class Late(Exception):
 class States:
     """The search for one fusion; `limit` is what is known to be possible."""
 
-    def __init__(
-        self, space: Space, prices: Prices, conflicts: Conflicts, limit: int, seconds: float
-    ) -> None:
+    def __init__(self, space: Space, prices: Prices, limit: int, seconds: float) -> None:
         """Look for less than `limit` bytes for at most so many seconds."""
-        self.space, self.prices, self.conflicts = space, prices, conflicts
-        self.limit, self.cuts = limit, Cuts(space, conflicts)
+        self.space, self.prices, self.conflicts = space, prices, prices.conflicts
+        self.limit, self.cuts = limit, Cuts(space, prices.conflicts)
         self.end = monotonic() + seconds
         self.undercut = False
         self._reads: dict[int, int] = {}
