@@ -336,3 +336,37 @@ def test_no_complex_number_leaves_a_fusion_alone() -> None:
     builder.output(builder.apply("exp", builder.input("x", F32, [3])))
     fusion = builder.finish()
     assert complex_as_pairs(fusion) is fusion
+
+
+def test_stand_in_tensors_have_both_parts(tmp_path) -> None:
+    from fusec.parse.script import run_script
+
+    path = tmp_path / "script.py"
+    path.write_text(
+        "import torch\n"
+        "from nvfuser import FusionDefinition\n"
+        "x = torch.randn(500, dtype=torch.complex64)\n"
+        "with FusionDefinition() as fd:\n"
+        "    t = fd.from_pytorch(x)\n"
+        "    fd.add_output(fd.ops.imag(t))\n"
+        "fd.execute([x])\n"
+    )
+    seen: list[np.ndarray] = []
+
+    def note(fusion: Fusion, actuals: Any) -> Any:
+        seen.append(actuals[0].array())
+        return [seen[-1].imag]
+
+    run_script(str(path), note)
+    assert seen[0].dtype == np.complex64
+    for part in (seen[0].real, seen[0].imag):
+        assert 0.6 < np.std(part) < 0.8
+
+
+def test_operations_say_that_they_take_complex_numbers(capsys: pytest.CaptureFixture[str]) -> None:
+    from fusec.commands.info import list_ops
+
+    list_ops("mul")
+    assert "takes complex numbers" in capsys.readouterr().out
+    list_ops("relu")
+    assert "takes complex numbers" not in capsys.readouterr().out

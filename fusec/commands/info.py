@@ -48,6 +48,10 @@ def describe(op: OpDef) -> str:
         lines.append(f"results: {', '.join(op.results)}")
     if op.cuda:
         lines += [f"CUDA ({kind}): {text}" for kind, text in op.cuda.items()]
+    from fusec.ops.complexes import COMPLEX
+
+    if op.name in COMPLEX:
+        lines.append("takes complex numbers")
     if op.family == "pointwise":
         low, high = op.domain
         lines += [f"random inputs from [{low:g}, {high:g}]", f"accuracy: {op.accuracy:g} ulp"]

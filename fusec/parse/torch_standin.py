@@ -84,15 +84,23 @@ def _filled(
 
 
 def _wide(dtype: DType) -> Any:
-    return np.float64 if dtype is dtypes.F64 else np.float32
+    return np.float64 if dtype.part is dtypes.F64 else np.float32
+
+
+def _numbers(draw: Callable[..., Any], count: int, dtype: DType, scale: float) -> Any:
+    """Return drawn floats; of a complex type both parts are drawn, and scaled."""
+    if not dtype.is_complex:
+        return draw(count, dtype=_wide(dtype))
+    parts = draw(2 * count, dtype=_wide(dtype)) * _wide(dtype)(scale)
+    return parts.view(dtype.numpy)
 
 
 def randn(*sizes: Any, **options: Any) -> Tensor:
-    """Return normally distributed numbers."""
+    """Return normally distributed numbers of variance 1."""
     shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
 
     def fill(source: Any, count: int) -> Any:
-        return source.standard_normal(count, dtype=_wide(dtype))
+        return _numbers(source.standard_normal, count, dtype, 0.5**0.5)
 
     return _filled(shape, dtype, fill)
 
@@ -102,7 +110,7 @@ def rand(*sizes: Any, **options: Any) -> Tensor:
     shape, dtype = _sizes(sizes, options), _dtype(options, dtypes.F32)
 
     def fill(source: Any, count: int) -> Any:
-        return source.random(count, dtype=_wide(dtype))
+        return _numbers(source.random, count, dtype, 1.0)
 
     return _filled(shape, dtype, fill)
 
