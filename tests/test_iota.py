@@ -24,6 +24,7 @@ from fusec.ir.dtype import (
     DType,
     find,
 )
+from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 
@@ -89,6 +90,16 @@ def test_scalar_inputs(dtype: DType, scalar: str, tmp_path: Path) -> None:
     if dtype.is_float:
         expected = (start + step * np.arange(5.0)).astype(dtype.numpy)
         assert np.array_equal(next(iter(outputs.values())), expected)
+
+
+def test_ties_are_rounded_once() -> None:
+    start, step = np.float32(-1.3), np.float32(0.1)
+    fusion = given_sequence(F16, "f32")
+    made = evaluate(fusion, {"start": start, "step": step}, {"N": 40994})["iota_1"]
+    assert made[40993] == np.float16(np.float64(start) + np.float64(step) * 40993)
+    fusion = given_sequence(F32, "f64")
+    made = evaluate(fusion, {"start": 1e9, "step": -0.001}, {"N": 32001})["iota_1"]
+    assert made[32000] == 1e9
 
 
 def test_sizes(tmp_path: Path) -> None:

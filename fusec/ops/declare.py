@@ -221,13 +221,17 @@ def contraction(
 
 
 def factory(
-    *, infer: Infer, cuda: str | Mapping[str, str], canonical: Canonical | None = None
+    *,
+    infer: Infer,
+    cuda: str | Mapping[str, str],
+    canonical: Canonical | None = None,
+    compute: Compute = computes_in_result,
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that makes a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
-            body, "factory", infer=infer, compute=computes_in_result, cuda=_expressions(cuda),
+            body, "factory", infer=infer, compute=compute, cuda=_expressions(cuda),
             canonical=canonical,
         )  # fmt: skip
 

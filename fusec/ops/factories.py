@@ -66,9 +66,17 @@ _SEQUENCE = {
 }
 
 
-@factory(infer=_infer_iota, canonical=_canonical_iota, cuda=_SEQUENCE)
+def _in_64_bits(operands: Operands, dtype: DType) -> tuple[DType, ...]:
+    wide = F64 if dtype.is_float else I64 if dtype.is_integer else dtype
+    return (wide,) * len(operands)
+
+
+@factory(infer=_infer_iota, canonical=_canonical_iota, cuda=_SEQUENCE, compute=_in_64_bits)
 def iota(length: Size, start: Array = 0, step: Array = 1, dtype: DType | None = None) -> Array:
-    """Return start, start + step, ... as a 1-dim tensor; i64 without `dtype`."""
+    """Return start, start + step, ... as a 1-dim tensor; i64 without `dtype`.
+
+    Computed in 64 bits and rounded once.
+    """
     first = np.asarray(start)
     return first + np.asarray(step) * np.arange(length).astype(first.dtype)
 

@@ -6,8 +6,8 @@
 
 namespace fusec {
 
-template <class T>
-__device__ __forceinline__ float round_to(float value) {
+template <class T, class V>
+__device__ __forceinline__ float round_to(V value) {
   return to_float(convert<T>(value));
 }
 
