@@ -32,6 +32,8 @@ STAYS = (
     ("memory", "ring"),
 )
 """Where column constants and rows stay, from the fastest to what needs the fewest registers."""
+EQUAL = 0.035
+"""The part by which costs may differ and still tell nothing."""
 FINISH_THREADS = 256
 """Threads per block of a finish kernel."""
 
@@ -241,24 +243,29 @@ def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
 
 
 def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[int, int]:
-    """Return the ranges of a group and their rows: the split that loads the busiest SM least."""
+    """Return the ranges of a group and their rows: the split that loads the busiest SM least.
+
+    Of splits that are as good as equal, the one with the fewest ranges, and so partial sums.
+    """
     height, groups = split.bands.height.value, split.bands.groups.value
     row = max(1, sum(i.dtype.size for i in (*work.ring, *work.kept)))
     partial = sum(4 * _words(n) for s in split.sets for n in s.nodes)
     overhead = 2 * partial / row + 4  # in rows: a partial is written and read; the pipeline fills
     step = shape.threads_y
-    best: tuple[float, int, int] | None = None
+    found: list[tuple[float, int, int, int]] = []
     most = max(1, 2 * shape.blocks * target.sms // (groups * shape.tiles) + 1)
     for wanted in range(1, min(most, max(1, height // (4 * step))) + 1):
         rows = -(-height // (wanted * step)) * step
         ranges = -(-height // rows)
         per_sm = -(-ranges * groups * shape.tiles // target.sms)
         idle = 1 + 0.2 * max(0.0, 1 - per_sm / shape.blocks)
-        cost = per_sm * (rows + overhead) * idle
-        if best is None or cost < best[0]:
-            best = (cost, ranges, rows)
-    assert best is not None
-    return best[1], best[2]
+        found.append((per_sm * (rows + overhead) * idle, per_sm * rows, ranges, rows))
+    least, load, _, _ = min(found)
+    return next(
+        (ranges, rows)
+        for cost, own, ranges, rows in found
+        if cost <= least * (1 + EQUAL) and own <= load
+    )
 
 
 def choose_finish(split: Split, ranges: int) -> FinishParameters:

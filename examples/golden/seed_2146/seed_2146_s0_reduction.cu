@@ -39,9 +39,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) seed_2146_s0_reduction(
     const float* __restrict__ T5,
     const fusec::bf16* __restrict__ T6,
     fusec::bf16* __restrict__ T49,
-    float* __restrict__ T18,
-    float* __restrict__ T23,
-    float* __restrict__ T24,
     fusec::bf16* __restrict__ T61,
     float* T40_partials,
     float* T52_partials,
@@ -64,25 +61,12 @@ extern "C" __global__ void __launch_bounds__(kThreads) seed_2146_s0_reduction(
     const float T5_value = T5[part_over_128 * 1024 + row];
     const auto T0_vec = fusec::load_readonly<kVec>(T0 + part_mod_128 * 8);
     const auto T1_vec = fusec::load_readonly<kVec>(T1 + part_mod_128 * 8);
-    fusec::Vec<float, kVec> T18_vec;
-    fusec::Vec<float, kVec> T23_vec;
-    fusec::Vec<float, kVec> T24_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float T39 = fusec::to_float(T3_vec[v]);
       T40_part[v] += T39;
-      const float T18_value = fusec::to_float(T6_vec[v]) - T4_value;
-      const float T24_value = T18_value * T5_value;
-      const float T28 = T24_value * fusec::to_float(T0_vec[v]) + fusec::to_float(T1_vec[v]);
-      T52_part[v] += T28 * T39;
-      T18_vec[v] = T18_value;
-      T23_vec[v] = T5_value;
-      T24_vec[v] = T24_value;
-    }
-    if (is_column) {
-      fusec::store(T18 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * 8, T18_vec);
-      fusec::store(T23 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * 8, T23_vec);
-      fusec::store(T24 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * 8, T24_vec);
+      const float T26 = (fusec::to_float(T6_vec[v]) - T4_value) * T5_value * fusec::to_float(T0_vec[v]);
+      T52_part[v] += (T26 + fusec::to_float(T1_vec[v])) * T39;
     }
   }
   T40_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(T40_part);

@@ -2,6 +2,10 @@
 // Source: examples/seed_2146.yaml
 //   T39 = cast(T3, dtype=f32)
 //   T7 = cast(T6, dtype=f32)
+//   T17 = broadcast_in_dim(T4, shape=[56, 1024, 1024], broadcast_dims=[0, 1])
+//   T18 = sub(T7, T17)
+//   T23 = broadcast_in_dim(T5, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   T24 = mul(T18, T23)
 //   T25 = cast(T0, dtype=f32)
 //   T29 = cast(T2, dtype=f32)
 //   T31 = add(1.0, T29)
@@ -12,12 +16,8 @@
 //   T62 = sum(T50, dims=[0, 1], dtype=None)
 //   T63 = cast(T62, dtype=bf16)
 //   T65 = mul(T24, T50)
-//   T66 = sum(T65, dims=[0, 1], dtype=None)
-//   T67 = cast(T66, dtype=bf16)
-//   T64 = mul(T25, T50)
-//   T68 = mul(T23, T64)
-//   ... and 20 more operations
-// Schedule: 396 ranges of rows, 128 threads per row, 1 at a time, 1 rows in flight; column sums stay in registers.
+//   ... and 24 more operations
+// Schedule: 527 ranges of rows, 64 threads per row, 1 at a time, 1 rows in flight; column sums stay in registers.
 #include "async_copy.cuh"
 #include "combine.cuh"
 #include "math.cuh"
@@ -27,14 +27,14 @@
 #include "vector.cuh"
 
 constexpr int kVec = 8;  // elements per access
-constexpr int kThreadsX = 128;  // threads per row
+constexpr int kThreadsX = 64;  // threads per row
 constexpr int kThreadsY = 1;  // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
-constexpr int kBlocks = 3;  // blocks per SM
-constexpr int kChunks = 1;  // vectors of a row per thread
+constexpr int kBlocks = 8;  // blocks per SM
+constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 1024;
 constexpr int kGroupRows = 57344;  // rows that are summed up together at least
-constexpr int kRangeRows = 145;  // rows of a range
+constexpr int kRangeRows = 109;  // rows of a range
 constexpr int kStages = 2;  // rows in the ring, all but one in flight
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inner_outer_persistent(
@@ -44,9 +44,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
     const float* __restrict__ T4,
     const float* __restrict__ T5,
     const fusec::bf16* __restrict__ T6,
-    const float* __restrict__ T24,
-    const float* __restrict__ T23,
-    const float* __restrict__ T18,
     fusec::bf16* __restrict__ T131,
     float* T66_partials,
     float* T62_partials) {
@@ -77,12 +74,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
 
   // Rows on their way: each thread copies, and later reads, its own columns only.
   extern __shared__ __align__(16) char shared_memory[];
-  auto* T18_ring = reinterpret_cast<fusec::Vec<float, kVec>*>(shared_memory);
-  auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 8192);
-  auto* T23_ring = reinterpret_cast<fusec::Vec<float, kVec>*>(shared_memory + 12288);
-  auto* T24_ring = reinterpret_cast<fusec::Vec<float, kVec>*>(shared_memory + 20480);
-  auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 28672);
-  auto* T6_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 32768);
+  auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory);
+  auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 4096);
+  auto* T6_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 8192);
   const int thread = threadIdx.x;
   const auto fetch = [&](int row_ahead, int next_slot) {
     if (row_ahead < end) {
@@ -90,13 +84,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         const int column = (c * kThreadsX + threadIdx.x) * kVec;
-        fusec::copy_async_16(&T18_ring[(next_slot * kChunks + c) * kThreads + thread][0], T18 + row_ahead * 1024 + column);
-        fusec::copy_async_16(&T18_ring[(next_slot * kChunks + c) * kThreads + thread][4], T18 + row_ahead * 1024 + column + 4);
         fusec::copy_async_16(&T2_ring[(next_slot * kChunks + c) * kThreads + thread], T2 + row_ahead_over_1024 * 1024 + column);
-        fusec::copy_async_16(&T23_ring[(next_slot * kChunks + c) * kThreads + thread][0], T23 + row_ahead * 1024 + column);
-        fusec::copy_async_16(&T23_ring[(next_slot * kChunks + c) * kThreads + thread][4], T23 + row_ahead * 1024 + column + 4);
-        fusec::copy_async_16(&T24_ring[(next_slot * kChunks + c) * kThreads + thread][0], T24 + row_ahead * 1024 + column);
-        fusec::copy_async_16(&T24_ring[(next_slot * kChunks + c) * kThreads + thread][4], T24 + row_ahead * 1024 + column + 4);
         fusec::copy_async_16(&T3_ring[(next_slot * kChunks + c) * kThreads + thread], T3 + row_ahead * 1024 + column);
         fusec::copy_async_16(&T6_ring[(next_slot * kChunks + c) * kThreads + thread], T6 + row_ahead * 1024 + column);
       }
@@ -111,10 +99,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
   int turn = 0;
 
   for (int row = first; row < end; row += kThreadsY) {
-    fusec::Vec<float, kVec> T18_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> T2_row[kChunks];
-    fusec::Vec<float, kVec> T23_row[kChunks];
-    fusec::Vec<float, kVec> T24_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> T3_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> T6_row[kChunks];
     const float T5_value = T5[row];
@@ -125,21 +110,21 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
     float T70_part = fusec::Sum<float>::identity();
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
-      T18_row[c] = T18_ring[(slot * kChunks + c) * kThreads + thread];
       T2_row[c] = T2_ring[(slot * kChunks + c) * kThreads + thread];
-      T23_row[c] = T23_ring[(slot * kChunks + c) * kThreads + thread];
-      T24_row[c] = T24_ring[(slot * kChunks + c) * kThreads + thread];
       T3_row[c] = T3_ring[(slot * kChunks + c) * kThreads + thread];
+      T6_row[c] = T6_ring[(slot * kChunks + c) * kThreads + thread];
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
         const float T32 = fusec::round_to<fusec::bf16>(1.0f + fusec::to_float(T2_row[c][v]));
         const float T50 = T32 * fusec::to_float(T3_row[c][v]);
         const float T64 = T25_columns[c][v] * T50;
-        const float T68 = T23_row[c][v] * T64;
+        const float T68 = T5_value * T64;
         T77_part += -T68;
-        T70_part += T18_row[c][v] * T64;
+        const float T7 = fusec::to_float(T6_row[c][v]);
+        const float T18 = T7 - T4_value;
+        T70_part += T18 * T64;
         T62_part[c][v] += T50;
-        T66_part[c][v] += T24_row[c][v] * T50;
+        T66_part[c][v] += T18 * T5_value * T50;
       }
     }
     const auto row_totals = fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(fusec::Vec<float, 2>{T77_part, T70_part}, turn);
@@ -150,16 +135,16 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = (c * kThreadsX + threadIdx.x) * kVec;
-      T6_row[c] = T6_ring[(slot * kChunks + c) * kThreads + thread];
       fusec::Vec<fusec::bf16, kVec> T131_vec;
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
         const float T32_value = fusec::round_to<fusec::bf16>(1.0f + fusec::to_float(T2_row[c][v]));
         const float T50_value = T32_value * fusec::to_float(T3_row[c][v]);
         const float T64_value = T25_columns[c][v] * T50_value;
-        const float T68_value = T23_row[c][v] * T64_value;
-        const float T128 = T123 * (fusec::to_float(T6_row[c][v]) - T4_value) * 0.0009765625f;
-        T131_vec[v] = fusec::convert<fusec::bf16>(T68_value + (T101 + T128));
+        const float T68_value = T5_value * T64_value;
+        const float T7_value = fusec::to_float(T6_row[c][v]);
+        const float T130 = T68_value + (T101 + T123 * (T7_value - T4_value) * 0.0009765625f);
+        T131_vec[v] = fusec::convert<fusec::bf16>(T130);
       }
       fusec::store(T131 + row * 1024 + column, T131_vec);
     }
