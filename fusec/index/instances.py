@@ -63,6 +63,25 @@ class Instance:
     depth: int = 0
 
 
+def reading_order(load: Instance) -> tuple[int, str, str]:
+    """Return a key that sorts loads by name, those behind what is gathered with them first."""
+    return _gathers(load), load.name, str(load.address)
+
+
+def _gathers(instance: Instance) -> int:
+    """Return how many loads follow one another until a value is known, 0 for a plain load."""
+    deepest, seen = 0, dict[Instance, int]()
+    stack = [(instance, 0)]
+    while stack:
+        each, above = stack.pop()
+        if seen.get(each, -1) >= above:
+            continue
+        seen[each] = above
+        deepest = max(deepest, above)
+        stack += [(o, above + (each.kind == "load")) for o in each.operands]
+    return deepest
+
+
 Key = tuple[Value, Coordinates, Conditions]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts, vector_base
 from fusec.index.expression import Var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance, Lowering, reading_order
 from fusec.schedule.inner_outer_persistent_split import Split, instances_under
 
 COPY_SIZES = (4, 8, 16, 32, 64)
@@ -55,9 +55,9 @@ def work_of(split: Split, lowering: Lowering, width: int) -> Work:
     vectors = [i for i in behind if _is_whole(split, i, lane, width)]
     return Work(
         tuple(sorted(ring, key=_by_name)),
-        tuple(sorted(kept, key=_by_name)),
+        tuple(sorted(kept, key=reading_order)),
         tuple(constants),
-        tuple(sorted(vectors, key=_by_name)),
+        tuple(sorted(vectors, key=reading_order)),
     )
 
 

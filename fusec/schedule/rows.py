@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
 from fusec.index.expression import Index, Var, delinearize, linearize, of_var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance, Lowering, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.layout import output_strides_in
@@ -81,10 +81,10 @@ class Phases:
 
     @property
     def cached(self) -> tuple[Instance, ...]:
-        """Return the loads that more than one phase reads, in a stable order."""
+        """Return the loads that more than one phase reads, in the order to load them in."""
         seen = [i for phase in self.loads for i in phase]
         again = {i for i in seen if seen.count(i) > 1}
-        return tuple(sorted(again, key=lambda i: (i.name, str(i.address))))
+        return tuple(sorted(again, key=reading_order))
 
 
 def phases_of(
