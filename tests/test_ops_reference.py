@@ -180,3 +180,18 @@ def test_expansions_mean_what_the_reference_says(
 def test_softmax_of_large_values_does_not_overflow() -> None:
     found = composite("softmax", [np.asarray([1000.0, 1000.0])], dtypes.F32, dim=0)
     assert found.tolist() == [0.5, 0.5]
+
+
+def test_lgamma_around_its_zeros() -> None:
+    """Relative errors stay small where the value vanishes: compare with the first two terms."""
+    euler, half_zeta2 = 0.57721566490153286, np.pi**2 / 12
+    for z in (1e-6, -1e-6, 3e-8):
+        at_one, at_two = TABLE["lgamma"].reference(np.array([1 + z, 2 + z]))
+        one, two = (1 + z) - 1, (2 + z) - 2
+        assert at_one == pytest.approx(-euler * one + half_zeta2 * one * one, rel=1e-11)
+        assert at_two == pytest.approx(
+            (1 - euler) * two + (half_zeta2 - 0.5) * two * two, rel=1e-11
+        )
+    between = TABLE["lgamma"].reference(np.array([0.5, 1.5, 2.5]))
+    expected = [np.log(np.pi) / 2, np.log(np.pi / 4) / 2, np.log(np.pi * 9 / 16) / 2]
+    assert between == pytest.approx(expected, rel=1e-15)

@@ -98,7 +98,36 @@ def lgamma(x: Any) -> Any:
     """Return log |gamma(x)|; infinite at 0, the negative whole numbers and the infinities."""
     array = np.asarray(x, np.float64)
     flat = [_lgamma(value) for value in array.ravel().tolist()]
-    return np.asarray(flat, np.float64).reshape(array.shape)
+    result = np.asarray(flat, np.float64).reshape(array.shape)
+    near = (array >= 0.5) & (array <= 2.5)
+    if near.any():
+        result[near] = _lgamma_near_zeros(array[near])
+    return result
+
+
+def _lgamma_near_zeros(x: Any) -> Any:
+    """Return lgamma between 0.5 and 2.5, with small relative errors around its zeros 1 and 2.
+
+    Its Taylor series at 2 is z * (1 - Euler's constant) + sum of (-1)^k (zeta(k) - 1) z^k / k.
+    """
+    first = x < 1.5
+    z = np.where(first, x - 1, x - 2)
+    total = np.zeros_like(z)
+    for coefficient in reversed(_zeta_tails()):
+        total = (total + coefficient) * z
+    return np.where(first, total - np.log1p(z), total)
+
+
+@cache
+def _zeta_tails() -> tuple[float, ...]:
+    """Return the coefficients of the series; zeta by its first terms and Euler-Maclaurin."""
+    n, tails = 200.0, [1 - 0.57721566490153286061]
+    for k in range(2, 36):
+        rest = n ** (1 - k) / (k - 1) + n**-k / 2 + k * n ** (-k - 1) / 12
+        rest -= k * (k + 1) * (k + 2) * n ** (-k - 3) / 720
+        tail = math.fsum([*(float(m) ** -k for m in range(2, int(n))), rest])
+        tails.append((-1) ** k * tail / k)
+    return tuple(tails)
 
 
 def _lgamma(value: float) -> float:
