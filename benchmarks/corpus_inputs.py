@@ -78,19 +78,20 @@ def _from_constants(
     graph: Graph, fd: FusionDefinition, size: int
 ) -> tuple[list[Example], Fusion] | None:
     """Return inputs whose unknown extents are constants of the graph, and what they lead to."""
-    tensors = [e for e in graph["inputs"] if e["kind"] == "tensor"]
+    tensors: list[Any] = [e for e in graph["inputs"] if e["kind"] == "tensor"]
     unknown = [(e["id"], axis) for e in tensors for axis, n in enumerate(e["shape"]) if n < 0]
     written = (v for o in graph["ops"] for k, v in o["kwargs"].items() if k in HOLDING_SIZES)
-    sizes = {n for v in written if isinstance(v, list) for n in v if isinstance(n, int) and n > 1}
+    sizes: set[int] = {
+        n for v in written if isinstance(v, list) for n in v if isinstance(n, int) and n > 1
+    }
     constants = sorted(sizes, reverse=True)
     if not unknown or len(constants) ** len(unknown) > MOST_TRIED:
         return None
     for extents in cartesian(constants, repeat=len(unknown)):
         chosen = dict(zip(unknown, extents, strict=True))
-        shapes = {
-            e["id"]: tuple(chosen.get((e["id"], axis), n) for axis, n in enumerate(e["shape"]))
-            for e in tensors
-        }
+        shapes = {e["id"]: list[int](e["shape"]) for e in tensors}
+        for name, axis in unknown:
+            shapes[name][axis] = chosen[name, axis]
         examples = synthetic_examples(graph, size, shapes)
         try:
             return examples, bind(fd, examples, graph)

@@ -84,6 +84,9 @@ class Pool:
         # Each process does one thing at a time: threads would only be in each other's way.
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
             os.environ.setdefault(name, "1")
+        # The compiler takes and gives back as much memory for every kernel: it stays instead.
+        for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"):
+            os.environ.setdefault(name, str(1 << 30))
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["fusec.dev.work"])
 
