@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from fusec.commands.job import Job
 from fusec.diagnostics import FusecError
 
 if TYPE_CHECKING:
+    from fusec.commands.job import Job
     from fusec.ir.graph import Fusion
     from fusec.run.measure import Timing
     from fusec.run.verify import Verdict

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
 from fusec.index.expression import Index, Loaded, Var, contiguous_strides, index, linearize
@@ -21,10 +19,19 @@ from fusec.index.movement import (
 )
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64, DType
-from fusec.ir.evaluate import settle
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops import find
 from fusec.ops.checks import CHECK_INDEX
+
+
+def _held(node: Node, value: Value, given: Const) -> bool | int | float | complex:
+    """Return a constant as a tensor of `value`'s type holds it."""
+    # NumPy costs more than planning a small fusion: only what fills tensors pays for it.
+    import numpy as np
+
+    from fusec.ir.evaluate import settle
+
+    return settle(node, value, np.asarray(given.value)).item()
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +162,7 @@ class Lowering:
         """Return the one value of a tensor: of the tensor's type, whatever it is given in."""
         given = node.operands[0]
         if isinstance(given, Const):
-            held: bool | int | float | complex = settle(node, value, np.asarray(given.value)).item()
+            held = _held(node, value, given)
             return Instance("constant", value.dtype, "", constant=held)
         instance = self.at(given, (), ())
         if given.dtype == value.dtype:
