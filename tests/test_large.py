@@ -65,6 +65,8 @@ PLANS = {
     "gather": ("x: u8[2147483659]; i: i64[100]", "y = index_select(x, i, 0)"),
     "scatter": ("x: u8[2147483659]; i: i64[100]; s: u8[100]", "y = scatter(x, i, s, 0)"),
     "matmul": ("a: bf16[65537, 64]; b: bf16[64, 65537]", "y = matmul(a, b)"),
+    "matmul, long": ("a: bf16[64, 64]; b: bf16[64, 2147483712]", "y = matmul(a, b)"),
+    "matmul, deep": ("a: bf16[8, 2147483712]; b: bf16[2147483712, 8]", "y = matmul(a, b)"),
     "matmul, batched": ("a: bf16[131075, 129, 64]; b: bf16[131075, 64, 129]", "y = matmul(a, b)"),
 }  # fmt: skip
 
@@ -80,6 +82,11 @@ def test_indices_have_64_bits_grids_are_allowed_and_kernels_build(name: str) -> 
     sources = [Source(s.name, s.text) for s in planned.kernel_sources]
     for artifact in build(sources, ["sm_90a"], 1).values():
         assert (artifact.warnings, artifact.spill_bytes) == ((), 0)
+
+
+def test_tensor_maps_have_coordinates_of_32_bits() -> None:
+    (plan,) = driver.plan(fusion_of(*PLANS["matmul, long"]), OPTIONS).plans
+    assert plan.kernels[0].template == "matmul_mma"
 
 
 @pytest.mark.parametrize(

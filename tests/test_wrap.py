@@ -76,6 +76,19 @@ def test_sums(op: str, dtype: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(found["y"], expected["y"])
 
 
+@pytest.mark.parametrize("dtype", ["i32", "i64"])
+def test_products(dtype: str, tmp_path: Path) -> None:
+    kind = np.dtype("int" + dtype[1:])
+    a = np.tile(extremes(kind), 3).reshape(5, 9)
+    text = (
+        f"fusion: wrap\ninputs:\n  a: {dtype}[5, 9]\n  b: {dtype}[9, 5]\nops:\n"
+        "  - y = matmul(a, b)\noutputs: [y]\n"
+    )
+    b = np.ascontiguousarray(a[::-1].T)
+    found, expected = kernels(text, {"a": a, "b": b}, tmp_path)
+    np.testing.assert_array_equal(found["y"], expected["y"])
+
+
 def test_a_position_that_is_data_has_the_type_of_the_data(tmp_path: Path) -> None:
     text = (
         "fusion: wrap\ninputs:\n  x: i64[40]\nops:\n  - y = add(iota(40, 0, 1, i64), x)\n"

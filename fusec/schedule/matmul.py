@@ -21,7 +21,12 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.layout import output_strides_in
-from fusec.schedule.matmul_choice import MatmulParameters, choose, shared_bytes
+from fusec.schedule.matmul_choice import (
+    MOST_COORDINATE,
+    MatmulParameters,
+    choose,
+    shared_bytes,
+)
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Problem, bind, find_problem
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
@@ -105,6 +110,12 @@ class Matmul:
             Guard(value, "%", by, "vector accesses need aligned rows")
             for value, by in facts.assumed
         )
+        if wide and parameters.kernel in ("wgmma", "split_k"):
+            guards = tuple(
+                Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
+                for extent in (problem.m, problem.n, problem.k)
+                if not extent.is_const
+            )
         workspaces = _workspaces(fusion, problem, parameters)
         kernel = Kernel(
             name=f"{fusion.name}_matmul",

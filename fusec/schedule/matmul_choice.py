@@ -35,6 +35,8 @@ _RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
 # Of the multiply-add rate, for 4 x 4 outputs per thread.
 _SIMT_RATE = 0.35
 
+MOST_COORDINATE = 2**31 - 1 - 256
+"""Coordinates in a tensor map are ints, also those of what a last tile has too much."""
 WIDTHS = {"wgmma": (8, 2, 1), "split_k": (2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange."""
 
@@ -139,6 +141,8 @@ def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dic
         hopper = f"copies in bulk do not convert {found} operands"
     if not hopper and not all(has_tensor_map(o, facts) for o in (problem.a, problem.b)):
         hopper = "an operand's rows do not begin at multiples of 16 bytes"
+    if max(sizes.m, sizes.n, sizes.k) > MOST_COORDINATE:
+        hopper = hopper or "coordinates of copies in bulk have 32 bits"
     empty = min(sizes.batches, sizes.m, sizes.n, sizes.k) == 0
     if empty:
         hopper = halves = "nothing is multiplied"
