@@ -44,7 +44,8 @@ class _FirstFit:
         self.mutable = frozenset(o.alias for o in fusion.outputs if o.alias is not None)
         views = view_nodes(fusion, frozenset())
         self.fixed = views.last
-        self.copied = (self._private() | views.chain) - apart
+        sets = frozenset(n for n in fusion.nodes if n.op.name == "segment_set")
+        self.copied = (self._private() | views.chain) - apart - sets
         owned = [n for n in fusion.nodes if n not in self.copied or self._is_final(n)]
         self.groups: list[Group] = [frozenset({n}) for n in owned if n not in self.fixed]
         if self.fixed:
@@ -127,13 +128,13 @@ class _FirstFit:
     def _may(self, one: Group, other: Group) -> bool:
         if self.fixed in (one, other) or not self._acyclic([one, other], one | other):
             return False
-        union = one | other
-        for node in union:
+        members = self.members(one | other)
+        for node in members:
             if node.op.name == "segment_set" and any(
-                u in union for u in self.fusion.users.get(node.output, ())
+                u in members for u in self.fusion.users.get(node.output, ())
             ):
                 return False
-        return self._offer(union).accepted
+        return self._offer(one | other).accepted
 
     def _across_output(self, one: Group, other: Group) -> bool:
         made = {v for n in one for v in n.outputs} & self.final

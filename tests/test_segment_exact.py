@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from brute_force import cheapest, small_fusion
 from fake_schedulers import H200, FakeScheduler, everything, usual
+from hypothesis import HealthCheck, given, settings
+from segment_runs import check_structure, run_segments
+from strategies import fusions as random_fusions
+from strategies import random_inputs
 
+from benchmarks.first_fit import first_fit
+from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.schedule.no_op import NoOp
@@ -20,6 +27,7 @@ from fusec.segment.exact_prices import Prices
 from fusec.segment.exact_program import prove
 from fusec.segment.exact_space import Space
 from fusec.segment.exact_states import States
+from fusec.segment.floor import floor_bytes
 
 MOST = 5
 
@@ -153,3 +161,47 @@ def test_a_limit_of_time_leaves_a_bound() -> None:
     assert found.floor_bytes <= found.lower_bytes <= found.bytes
     assert found.gap == 1 - found.lower_bytes / found.bytes
     assert not found.proven
+
+
+FLOORS = {
+    "a view of an input": (["y = permute(x, dims=[1, 0])"], "y", 0),
+    "a slice": (["y = neg(slice(x, [0, 0], [8, 64]))"], "y", 2 * 8 * 64 * 4),
+    "slices of a reshape": (
+        ["r = reshape(x, new_shape=[8, 8, 64])", "y = neg(slice(r, [0, 0, 0], [8, 2, 64]))"],
+        "y",
+        2 * 16 * 64 * 4,
+    ),
+    "overlapping slices": (
+        ["a = slice(x, [0, 0], [40, 64])", "b = slice(x, [24, 0], [64, 64])", "y = add(a, b)"],
+        "y",
+        (64 + 40) * 64 * 4,
+    ),
+    "a row of each sum": (["s = sum(x, dims=[1])", "y = neg(slice(s, [0], [16]))"], "y",
+                          16 * 65 * 4),
+    "a view of an output": (["z = neg(x)", "y = reshape(z, new_shape=[4096])"], "z, y",
+                            2 * 64 * 64 * 4),
+    "a crop": (["y = neg(pad(x, pad_widths=[0, 0, -4, -4]))"], "y", 2 * 56 * 64 * 4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_the_floor_counts_what_is_needed(name: str) -> None:
+    lines, outputs, expected = FLOORS[name]
+    ops = "".join(f"  - {line}\n" for line in lines)
+    head = "fusion: f\ninputs: {x: 'f32[64, 64]'}\n"
+    fusion = read_text(f"{head}ops:\n{ops}outputs: [{outputs}]\n")
+    assert floor_bytes(fusion) == expected
+    assert floor_bytes(fusion) <= bound(fusion, real_schedulers(), H200, seconds=600).bytes
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+@given(random_fusions(aliases=True))
+def test_first_fit_computes_the_same_and_moves_no_less_than_the_floor(fusion: Fusion) -> None:
+    found = first_fit(fusion, usual(), H200)
+    check_structure(found)
+    given_inputs = random_inputs(fusion)
+    expected = evaluate(fusion, given_inputs, fusion.hints)
+    values = run_segments(found, given_inputs)
+    for before, after in zip(fusion.outputs, found.fusion.outputs, strict=True):
+        np.testing.assert_array_equal(values[after.value.name], expected[before.value.name])
+    assert floor_bytes(found.fusion) <= found.bytes

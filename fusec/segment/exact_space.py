@@ -47,6 +47,7 @@ class Space:
         self.thorough = len(self.nodes) <= THOROUGH if thorough is None else thorough
         self.floor = Floor(fusion)
         self._kept = 0
+        self._needed: dict[int, int] = {}
 
     def _mask(self, values: Iterable[Value]) -> int:
         mask = 0
@@ -97,10 +98,12 @@ class Space:
 
     def needed(self, values: int) -> int:
         """Return the nodes that some values need."""
-        mask = 0
-        for value in bits(values):
-            mask |= self.above[value]
-        return mask
+        if values not in self._needed:
+            mask = 0
+            for value in bits(values):
+                mask |= self.above[value]
+            self._needed[values] = mask
+        return self._needed[values]
 
     @property
     def storable(self) -> int:

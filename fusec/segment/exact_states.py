@@ -67,6 +67,7 @@ class States:
         self.undercut = False
         self._reads: dict[int, int] = {}
         self._writes: dict[int, int] = {}
+        self._sums: dict[int, int] = {}
 
     def run(self) -> Found:
         """Return the best sequence of segments that costs less than the limit."""
@@ -167,7 +168,9 @@ class States:
     def _reading(self, nodes: int, reads: int) -> int:
         if not nodes & ~self.space.views:
             return 0
-        return sum(self.space.least[v] for v in bits(reads))
+        if reads not in self._sums:
+            self._sums[reads] = sum(self.space.least[v] for v in bits(reads))
+        return self._sums[reads]
 
     def steps(self, state: State, cost: int) -> list[Step]:
         """Return every segment that may be the last one before those already chosen."""
