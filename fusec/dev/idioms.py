@@ -8,7 +8,7 @@ from fusec.dev.movements import permute, reshape
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import axes, draw_product, fresh, reduced
 from fusec.ir.dim import dim
-from fusec.ir.dtype import BF16, F16, F32, I32
+from fusec.ir.dtype import BF16, F8E4M3, F16, F32, I32, I64
 from fusec.ir.graph import Value
 
 UNARY = ("neg", "exp", "relu", "sigmoid", "tanh", "abs", "silu", "sin", "cos")
@@ -154,15 +154,19 @@ def twin(sketch: Sketch) -> None:
 
 
 def grouped_product(sketch: Sketch) -> None:
-    """Multiply groups of rows by a matrix each."""
-    dtype = sketch.pick([BF16, F16, F32])
+    """Multiply groups of rows, of columns or of summed elements, some by scales of f8."""
+    dtype = sketch.pick([BF16, F16, F32, F8E4M3])
     rows, inner, columns = (dim(sketch.pick([8, 16, 24, 64, 100])) for _ in range(3))
     groups = dim(sketch.count(1, 5))
-    left = fresh(sketch, dtype, (rows, inner))
-    right = fresh(sketch, dtype, (groups, inner, columns))
+    form = sketch.pick(["rows", "columns", "sums"])
+    left = fresh(sketch, dtype, (*([groups] if form == "columns" else []), rows, inner))
+    right = fresh(sketch, dtype, (*([groups] if form == "rows" else []), inner, columns))
     name = sketch.builder.fresh_name("ends")
-    ends = sketch.builder.input(name, I32, (groups,))
-    sketch.keep(sketch.apply("grouped_mm", left, right, ends))
+    ends = sketch.builder.input(name, sketch.pick([I32, I64]), (groups,))
+    operands = [left, right, ends]
+    if dtype == F8E4M3:
+        operands += [fresh(sketch, F32, (dim(1),)), fresh(sketch, F32, (dim(1),))]
+    sketch.keep(sketch.apply("grouped_mm", *operands))
 
 
 def attention(sketch: Sketch) -> None:
