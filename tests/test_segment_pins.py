@@ -31,7 +31,7 @@ segments:
 
 def split(pins: str, *schedulers: FakeScheduler, text: str = TEXT) -> SegmentedFusion:
     fusion = read_text(text + pins)
-    segmented = segment(fusion, schedulers or (everything(),), H200)
+    segmented = segment(fusion, schedulers or (everything(),), H200, rematerialise=False)
     check_structure(segmented)
     return segmented
 

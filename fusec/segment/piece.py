@@ -13,7 +13,8 @@ class Piece:
     first: the position of its first node, by which pieces are ordered. structure: a number that
     pieces of the same structure share, and `boundary` the values by which it is tied to others.
     owned: its nodes, with those that nobody needs any more; again: nodes of others that it computes
-    for itself although they are no copies of the graph. only: the one scheduler to ask, if any.
+    for itself although they are no copies of the graph. fixed: it is not merged; pinned: since a
+    pin fixes it; only: the one scheduler to ask, if any.
     """
 
     __slots__ = (
@@ -31,6 +32,7 @@ class Piece:
         "nodes",
         "only",
         "owned",
+        "pinned",
         "rank",
         "sets",
         "structure",
@@ -51,6 +53,7 @@ class Piece:
         self.rank = 0
         self.alive = True
         self.fixed = False
+        self.pinned = False
         self.sets = any(n.op.name == "segment_set" for n in nodes)
         self.into: Piece | None = None
         self.structure: int | None = None

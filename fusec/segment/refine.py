@@ -111,8 +111,8 @@ class _Refinement:
 
     def before(self, piece: Piece) -> Before | None:
         """Return what lies before a segment, if it could compute any of it again."""
-        pinned = piece.only is not None or not piece.fixed
-        if not pinned or piece not in self.groups.pieces:
+        views = piece.fixed and not piece.pinned
+        if views or piece not in self.groups.pieces:
             return None
         seen = before(self.groups, piece)
         return seen if seen.could_repeat() else None

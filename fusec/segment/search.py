@@ -104,7 +104,8 @@ def _start(groups: Groups, pins: dict[Group, Pin], decisions: tuple[Decision, ..
     start = _Start(groups, pins, decisions)
     for piece in groups.pieces:
         pin = start.pin(piece)
-        piece.only = None if pin is None else pin.scheduler
+        if pin is not None:
+            piece.pinned, piece.only = True, pin.scheduler
     return start
 
 
