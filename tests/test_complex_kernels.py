@@ -228,3 +228,14 @@ def test_empty_and_one_element_tensors() -> None:
     outputs = check_on_cpu(fusion)
     assert outputs["y"].shape == (0,)
     assert outputs["t"] == 0
+
+
+def test_pointwise_kernels_move_both_parts_at_once() -> None:
+    fusion = fusion_of("x: c64[N]; w: c128[N]", "y = mul(x, 2); z = imag(w)", "y, z", "{N: 700}")
+    _, verdict, planned = run_on_cpu(fusion)
+    assert verdict.ok, verdict.text()
+    (source,) = planned.kernel_sources
+    assert source.text.count("fusec::load_readonly<2>(x_re + ") == 1
+    assert source.text.count("fusec::store(y_re + ") == 1
+    assert "x_im[" not in source.text
+    assert "w_im[" in source.text  # nobody reads the other part

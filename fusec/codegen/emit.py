@@ -32,10 +32,12 @@ class Emitter(Nest):
     guard: a test that stores inside the lane loop need, where rows or columns may pass the end.
     given: texts of instances that the family has computed already, in their compute types;
     given_after: the same, from the phase after the given one on. cached: where a load's copy on
-    chip is. reduced: the results of reductions, by (node, result).
+    chip is. reduced: the results of reductions, by (node, result). parts: by the name of a buffer
+    that is a part of a complex tensor, the name of its real part and which part it is.
     """
 
     written: frozenset[str] = frozenset()
+    parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     width_name: str = "kVec"
     guard: str = ""
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
@@ -53,6 +55,7 @@ class Emitter(Nest):
     _vectors: dict[tuple[int, Instance], str] = field(
         default_factory=dict[tuple[int, Instance], str]
     )
+    _pairs: dict[object, str] = field(default_factory=dict[object, str])
     _firsts: dict[Instance, Instance] = field(default_factory=dict[Instance, Instance])
 
     def count(self, roots: Iterable[Instance]) -> None:
@@ -284,6 +287,8 @@ class Emitter(Nest):
                 self._vectors[key] = name
             assert self.lane is not None
             return self._stored(Text(f"{self._vectors[key]}[{self.lane.name}]"), instance.dtype)
+        if instance.name in self.parts:
+            return Text(self._part(instance, phase))
         address = self.index(instance.address, phase)
         text = Text(f"{identifier(instance.name)}[{address}]")
         if instance.conditions:
@@ -291,6 +296,24 @@ class Emitter(Nest):
             zero = f"{storage_type(instance.dtype)}{{}}"
             text = Text(f"({test.at_least(3)} ? {text} : {zero})")
         return self._stored(text, instance.dtype)
+
+    def _part(self, instance: Instance, phase: int) -> str:
+        """Return a part of a complex number whose both parts are one access."""
+        assert instance.address is not None
+        first, place = self.parts[instance.name]
+        number = self.scope_of(instance.variables)
+        key = (phase, number, first, instance.address, instance.conditions)
+        if key not in self._pairs:
+            name = self.names.fresh(f"{first}_im", "pair")
+            function = "load" if first in self.written else "load_readonly"
+            text = f"fusec::{function}<2>({self.pointer(first, instance.address, phase)})"
+            if instance.conditions:
+                test = self.condition(instance.conditions, phase)
+                kind = f"fusec::Vec<{storage_type(instance.dtype)}, 2>"
+                text = f"{test.at_least(3)} ? {text} : {kind}{{}}"
+            self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
+            self._pairs[key] = name
+        return f"{self._pairs[key]}[{place}]"
 
     def load_vector(self, instance: Instance, phase: int) -> str:
         """Return the expression that loads a vector of an instance, zeros where not needed."""

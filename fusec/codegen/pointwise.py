@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import dim_text
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
+from fusec.codegen.parts import emit_stores, parts_of
+from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Var
@@ -110,11 +111,11 @@ def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
         aliases={chunk: Alias("column", width)},
         written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
         wide=parameters.wide_index,
+        parts=parts_of(fusion),
     )
     plans = store_plans(lowering, fusion.outputs)
     emitter.count(p.instance for p in plans)
-    for plan_ in plans:
-        emit_store(emitter, plan_, 0)
+    emit_stores(emitter, plans, 0)
     return Body(*(emitter.take(0, s) for s in ("kernel", "row", "vector", "lane", "after")))
 
 

@@ -136,17 +136,18 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
         pointer = emitter.pointer(plan.buffer, base, phase)
         line = f"fusec::store({pointer}, {name});"
         tested = emitter.at_lane_zero(plan.conditions)
-        emitter.add(phase, "after", _guarded(emitter, tested, line, phase))
+        emitter.add(phase, "after", guarded(emitter, tested, line, phase))
         return
     address = emitter.index(plan.address, phase)
     line = f"{identifier(plan.buffer)}[{address}] = {value};"
-    line = _guarded(emitter, plan.conditions, line, phase, emitter.guard)
+    line = guarded(emitter, plan.conditions, line, phase, emitter.guard)
     emitter.add(phase, emitter.scopes[-1].name, line)
 
 
-def _guarded(
+def guarded(
     emitter: Emitter, conditions: Conditions, line: str, phase: int, guard: str = ""
 ) -> str:
+    """Return a line that is executed where a guard and conditions hold."""
     tests = [guard] if guard else []
     tests += [emitter.condition(conditions, phase).text] if conditions else []
     return f"if ({' && '.join(tests)}) {line}" if tests else line

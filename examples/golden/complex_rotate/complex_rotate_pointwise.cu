@@ -12,6 +12,7 @@
 //   y_im = add(y_mul_3, y_mul_4)
 // Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 2 rows per thread, single elements.
 #include "types.cuh"
+#include "vector.cuh"
 
 constexpr int kVec = 1;  // elements per access
 constexpr int kThreadsX = 256;  // vectors of a row side by side
@@ -33,14 +34,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) complex_rotate_pointwise(
   for (int u = 0; u < kUnroll; ++u) {
     const int row = (blockIdx.x * kUnroll + u) * static_cast<int>(kThreadsY) + threadIdx.y;
     if (row >= rows) break;
-    const float q_re_value = q_re[row * 131072 + column * 2];
+    const auto q_re_im = fusec::load_readonly<2>(q_re + row * 131072 + column * 2);
+    const float q_re_value = q_re_im[0];
     const float angle_value = angle[column];
     const float cos_1 = cosf(angle_value);
-    const float q_im_value = q_im[row * 131072 + column * 2];
+    const float q_im_value = q_re_im[1];
     const float sin_1 = sinf(angle_value);
     const float y_re_value = q_re_value * cos_1 - q_im_value * sin_1;
     const float y_im_value = q_re_value * sin_1 + q_im_value * cos_1;
-    y_re[row * 131072 + column * 2] = y_re_value;
-    y_im[row * 131072 + column * 2] = y_im_value;
+    fusec::store(y_re + row * 131072 + column * 2, fusec::Vec<float, 2>{y_re_value, y_im_value});
   }
 }

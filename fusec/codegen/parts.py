@@ -1,0 +1,57 @@
+"""Complex tensors in kernels: both parts of a number are loaded, and stored, by one access."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from fusec.codegen.ctext import storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.views import StorePlan, emit_store, guarded
+from fusec.ir.graph import Fusion, Input
+
+
+def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
+    """Return (the real part's name, which part it is) of inputs of which the kernel has both."""
+    halves: dict[str, dict[int, Input]] = {}
+    for entry in fusion.inputs:
+        if entry.part is not None and not entry.value.is_scalar:
+            halves.setdefault(entry.part.of, {})[entry.part.index] = entry
+    return {
+        entry.value.name: (pair[0].value.name, index)
+        for pair in halves.values()
+        if len(pair) == 2 and pair[0].strides == pair[1].strides
+        for index, entry in pair.items()
+    }
+
+
+def emit_stores(emitter: Emitter, plans: Iterable[StorePlan], phase: int) -> None:
+    """Emit all stores, those of a complex output's parts as one."""
+    waiting: dict[str, StorePlan] = {}
+    left = list(plans)
+    for plan in left:
+        part = plan.output.part
+        if part is None:
+            emit_store(emitter, plan, phase)
+        elif part.of not in waiting:
+            waiting[part.of] = plan
+        else:
+            _emit_pair(emitter, waiting.pop(part.of), plan, phase)
+    for plan in waiting.values():
+        emit_store(emitter, plan, phase)
+
+
+def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int) -> None:
+    if (first.address, first.conditions) != (second.address, second.conditions):
+        emit_store(emitter, first, phase)
+        emit_store(emitter, second, phase)
+        return
+    pair = sorted(
+        (first, second), key=lambda plan: plan.output.part.index if plan.output.part else 0
+    )
+    dtype = first.output.value.dtype
+    values = [emitter.to_storage(plan.instance, dtype, phase) for plan in pair]
+    target = emitter.pointer(pair[0].buffer, first.address, phase)
+    number = f"fusec::Vec<{storage_type(dtype)}, 2>{{{values[0]}, {values[1]}}}"
+    line = f"fusec::store({target}, {number});"
+    line = guarded(emitter, first.conditions, line, phase, emitter.guard)
+    emitter.add(phase, emitter.scopes[-1].name, line)
