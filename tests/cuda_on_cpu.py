@@ -62,6 +62,7 @@ INSTRUCTIONS = {
     "max.NaN.f32 %0, %1, %2": "result = cpu::max_nan(a, b);",
     "min.NaN.f32 %0, %1, %2": "result = cpu::min_nan(a, b);",
 }
+DECODE = r"\1 = cpu::f16_to_float(half_bits);"
 ASM = re.compile(r'asm(?: volatile)?\(\s*"([^;"]*);?".*?\);', re.DOTALL)
 
 
@@ -84,11 +85,8 @@ def host_header(name: str, text: str) -> str:
         return ASYNC_COPY
     if name == "mma.cuh":
         return MMA.read_text()
-    if name == "fp8.cuh":  # the instructions that convert pairs are not those of the host
-        for result in ("scaled", "result"):
-            half = f'asm("cvt.f32.f16 %0, %1;" : "=f"({result}) : "h"(half_bits));'
-            assert half in text
-            text = text.replace(half, f"{result} = cpu::f16_to_float(half_bits);")
+    if name == "fp8.cuh":
+        text = re.sub(r'asm\("cvt.f32.f16[^=]*"=f"\((\w+)\)[^;]*;', DECODE, text)
     return on_host(text)
 
 

@@ -260,10 +260,11 @@ def test_kinds_have_no_names_or_numbers() -> None:
 def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.0) -> Trials:
     """Return trials whose device runs kernels on the host; `spoil` is added to downloads."""
     import cuda_on_cpu
-    from emulated import EmulatedDevice
+    from emulated import EmulatedDevice, is_on_host
 
     from fusec import driver
     from fusec.codegen.dispatch import plan_sources
+    from fusec.diagnostics import Unsupported
 
     plans: list = []
     plan_segments = driver.plan_segments
@@ -292,6 +293,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
             return device
 
         def artifact(self, name: str, text: str):
+            if not is_on_host(text):
+                raise Unsupported("not on the host")
             return SimpleNamespace(cubin=b"", spill_bytes=0)
 
     monkeypatch.setattr(driver, "plan_segments", noting)
@@ -306,6 +309,15 @@ def test_a_run_on_a_device_is_verified(monkeypatch: pytest.MonkeyPatch, tmp_path
     bad = on_the_host(monkeypatch, tmp_path, spoil=0.5).perform(run)
     assert bad.signature == "verify: mismatch"
     assert "`wide`" in bad.message or "wide:" in bad.message
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_kernels_of_drawn_fusions(
+    number: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The kernels' own text, run on the host, is right: also at sizes it was not planned for."""
+    outcome = on_the_host(monkeypatch, tmp_path).perform(draw_runs(31, number)[number % 2])
+    assert outcome.status in ("ok", "refused"), outcome.message
 
 
 def test_a_fault_ends_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

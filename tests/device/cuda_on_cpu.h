@@ -70,14 +70,44 @@ static double __dadd_rn(double a, double b) { return a + b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static float rsqrtf(float v) { return 1.0f / std::sqrt(v); }
 static double rsqrt(double v) { return 1.0 / std::sqrt(v); }
-static double sinpi(double v) { return std::sin(3.14159265358979323846 * v); }
-static double cospi(double v) { return std::cos(3.14159265358979323846 * v); }
+// Exact where the argument is reduced, as on the GPU.
+static double sinpi(double v) {
+  const double part = std::remainder(v, 2.0), size = std::fabs(part);
+  const double near = size > 0.5 ? 1.0 - size : size;
+  const double result = near > 0.25 ? std::cos(3.14159265358979323846 * (0.5 - near))
+                                    : std::sin(3.14159265358979323846 * near);
+  return std::copysign(result, part);
+}
+static double cospi(double v) {
+  const double size = std::fabs(std::remainder(v, 2.0));
+  return size <= 0.25   ? std::cos(3.14159265358979323846 * size)
+         : size >= 0.75 ? -std::cos(3.14159265358979323846 * (1.0 - size))
+                        : std::sin(3.14159265358979323846 * (0.5 - size));
+}
 static float sinpif(float v) { return static_cast<float>(sinpi(v)); }
 static float cospif(float v) { return static_cast<float>(cospi(v)); }
-static float erfinvf(float v) { return v; }
-static float erfcinvf(float v) { return v; }
-static double erfinv(double v) { return v; }
-static double erfcinv(double v) { return v; }
+// Newton's method on erf and erfc, from the guess 0 and from the tail's leading term.
+static double erfinv(double v);
+static double erfcinv(double v) {
+  if (v > 0.5 && v < 1.5) return erfinv(1.0 - v);
+  if (v > 1.0) return -erfcinv(2.0 - v);
+  if (!(v > 0.0)) return v == 0.0 ? HUGE_VAL : static_cast<double>(NAN);
+  double x = std::sqrt(-std::log(v));
+  for (int k = 0; k < 60; ++k) {
+    const double step = (std::erfc(x) - v) * 0.886226925452758013649 * std::exp(x * x);
+    x += step > 0.5 ? 0.5 : step < -0.5 ? -0.5 : step;
+    if (std::fabs(step) < 1e-17 * std::fabs(x)) break;
+  }
+  return x;
+}
+static double erfinv(double v) {
+  if (std::fabs(v) > 0.5) return v < 0.0 ? -erfcinv(1.0 + v) : erfcinv(1.0 - v);
+  double x = 0.0;
+  for (int k = 0; k < 30; ++k) x -= (std::erf(x) - v) * 0.886226925452758013649 * std::exp(x * x);
+  return v == 0.0 ? v : x;
+}
+static float erfinvf(float v) { return static_cast<float>(erfinv(static_cast<double>(v))); }
+static float erfcinvf(float v) { return static_cast<float>(erfcinv(static_cast<double>(v))); }
 
 namespace cpu {
 
