@@ -15,6 +15,7 @@ from rows_on_cpu import OPTIONS
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.hostir.form import from_json, to_json
+from fusec.ops import TABLE
 from fusec.parse import read_text
 from fusec.run.build import Source, build
 from fusec.run.execute import Executable
@@ -91,7 +92,7 @@ def test_a_bad_index_is_named_and_good_ones_are_not(name: str, tmp_path: Path) -
         assert f"index {bad} of `i`" in text
         assert f"out of bounds for an extent of {extent}" in text
         assert "bounds.yaml:6:" in text
-        assert call[:5] in text
+        assert f"`{name}`" in text or name not in TABLE
         with pytest.raises(FusecError, match="out of bounds"):
             driver.reference(fusion, {**inputs, "i": index}, sizes)
 
@@ -106,7 +107,7 @@ def test_without_the_flag_kernels_stay_as_they_are() -> None:
 def test_the_checks_of_a_compiled_folder_read_back() -> None:
     program = compiled(fusion_of("i: i64[7]", "nll_loss(x, i)")).program
     (check,) = from_json(to_json(program)).checks
-    assert (check.op, check.extent, check.place[:12]) == ("gather", 40, "bounds.yaml:")
+    assert (check.op, check.extent, check.place[:12]) == ("nll_loss", 40, "bounds.yaml:")
     assert from_json(to_json(program)) == program
 
 

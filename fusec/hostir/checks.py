@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
 from fusec.hostir.program import IndexCheck
 from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ops import TABLE
 from fusec.ops.checks import CHECK_INDEX
 from fusec.passes.check_indices import indexed
 
@@ -22,13 +24,13 @@ def index_checks(fusion: Fusion) -> Iterable[IndexCheck]:
         index = node.operands[at]
         known = index.type.dim
         if known is not None and not (known.at_least(0) and (extent - 1).at_least(known)):
-            yield IndexCheck(0, node.op.name, _name(index), extent, _place(node), known, node.span)
+            yield IndexCheck(0, _called(node), _name(index), extent, _place(node), known, node.span)
         check = fusion.producer.get(index) if isinstance(index, Value) else None
         if check is not None and check.op is CHECK_INDEX and check not in seen:
             seen.add(check)
             number: int = check.attributes["number"]
             name = _origin(fusion, check.operands[0])
-            yield IndexCheck(number, node.op.name, name, extent, _place(node), None, node.span)
+            yield IndexCheck(number, _called(node), name, extent, _place(node), None, node.span)
 
 
 def _origin(fusion: Fusion, index: Operand) -> str:
@@ -40,6 +42,14 @@ def _origin(fusion: Fusion, index: Operand) -> str:
         index = next((v for v in node.inputs if v.dtype.is_integer), None) or node.operands[-1]
         name = _name(index)
     return name
+
+
+def _called(node: Node) -> str:
+    """Return the operation that the file calls there: a composite, or the node's own."""
+    span = node.span
+    word = None if span is None else re.match(r"\w+", span.text[span.column - 1 :])
+    op = None if word is None else TABLE.get(word[0])
+    return node.op.name if op is None else op.name
 
 
 def _name(index: Operand) -> str:
