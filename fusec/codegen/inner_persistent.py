@@ -170,9 +170,10 @@ def _stays(
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
     """Emit the copies of the values that stay in registers for the phases after this one."""
     kept: list[Stay] = []
-    lane = emitter.lane.name if emitter.lane is not None else "0"
     for instance, first in phases.kept:
         if first == number:
+            # What all elements of a vector share is also read outside the loop over them.
+            lane = emitter.lane.name if emitter.lane in instance.variables else "0"
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
             emitter.given_after[instance] = (number, Text(f"{name}[c][{lane}]"))
