@@ -74,8 +74,8 @@ def least(fusion: Fusion, schedulers: Sequence[Any], thorough: bool) -> int:
     """Return the optimum where either all values may be stored, or only the useful ones."""
     space = Space(fusion, thorough)
     prices = Prices(space, schedulers, H200, Conflicts(space, schedulers, H200))
-    states = States(space, prices, 1 << 60, 600)
-    found = states.run()
+    states = States(space, prices)
+    found = states.run(1 << 60, 600)
     assert found.bytes is not None
     assert not states.undercut
     return found.bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import ceil
 from time import monotonic
 
 from fusec.ir.graph import Fusion
@@ -18,6 +19,11 @@ from fusec.segment.protocol import Scheduler
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 from fusec.target import Target
+
+SHARES = (0.2, 1.0)
+"""Parts of the time that is left for states, the first before the program, the second after it."""
+STEPS = (1 / 32, 1 / 8, 1 / 2, 1.0)
+"""How far up from the lower bound to what is known to be possible the states are searched."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,11 @@ def bound(
     space = Space(work)
     space.keep(o.value for s in found.segments for o in s.fusion.outputs)
     conflicts = Conflicts(space, schedulers, target)
-    if known.lower < known.bytes:
-        # The program needs little time; the states find better segmentations, too.
-        share = 0.75 * (end - monotonic())
-        known = _by_states(known, Prices(space, schedulers, target, conflicts), share)
-    if known.lower < known.bytes:
-        known = _by_program(known, space, conflicts, end - monotonic())
+    states = States(space, Prices(space, schedulers, target, conflicts))
+    for share in SHARES:
+        known = _by_states(known, states, share * (end - monotonic()))
+        if known.lower < known.bytes and share < 1:
+            known = _by_program(known, space, conflicts, share * (end - monotonic()))
     gap = 1 - known.lower / known.bytes if known.bytes else 0.0
     proven = known.lower == known.bytes
     return Bound(
@@ -81,22 +86,24 @@ def _names(found: SegmentedFusion) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(n.output.name for n in s.nodes) for s in found.segments)
 
 
-def _by_states(known: _Known, prices: Prices, seconds: float) -> _Known:
+def _by_states(known: _Known, states: States, seconds: float) -> _Known:
     """Return what is known after a search through all segmentations, as far as time allows."""
-    space = prices.space
-    states = States(space, prices, known.bytes, seconds)
-    found = states.run()
-    if states.undercut:
-        # Some scheduler prices less than the traffic of its segment: nothing is proven.
-        return known
-    lower = max(known.lower, found.lower)
-    if found.bytes is None:
-        method = "states" if lower > known.lower else known.method
-        return replace(known, lower=lower, method=method, nodes=found.states)
-    segments = tuple(
-        tuple(n.output.name for n in space.part(s.nodes, s.results).nodes) for s in found.steps
-    )
-    return _Known(found.bytes, lower, segments, "states", found.states)
+    end = monotonic() + seconds
+    for step in STEPS:
+        if known.lower >= known.bytes or monotonic() > end:
+            break
+        limit = known.lower + ceil((known.bytes - known.lower) * step)
+        found = states.run(limit, end - monotonic())
+        if states.undercut:
+            # Some scheduler prices less than the traffic of its segment: nothing is proven.
+            return known
+        if found.lower > known.lower:
+            known = replace(known, lower=found.lower, method="states", nodes=found.states)
+        if found.bytes is not None:
+            parts = (states.space.part(s.nodes, s.results) for s in found.steps)
+            segments = tuple(tuple(n.output.name for n in p.nodes) for p in parts)
+            return _Known(found.bytes, found.bytes, segments, "states", found.states)
+    return known
 
 
 def _by_program(known: _Known, space: Space, conflicts: Conflicts, seconds: float) -> _Known:

@@ -57,20 +57,24 @@ class Late(Exception):
 
 
 class States:
-    """The search for one fusion; `limit` is what is known to be possible."""
+    """The search for one fusion; what it learns serves further searches with other limits."""
 
-    def __init__(self, space: Space, prices: Prices, limit: int, seconds: float) -> None:
-        """Look for less than `limit` bytes for at most so many seconds."""
+    def __init__(self, space: Space, prices: Prices) -> None:
+        """Take the fusion, and what asks the schedulers."""
         self.space, self.prices, self.conflicts = space, prices, prices.conflicts
-        self.limit, self.cuts = limit, Cuts(space, prices.conflicts)
-        self.end = monotonic() + seconds
+        self.cuts = Cuts(space, prices.conflicts)
+        self.limit, self.end = 0, 0.0
         self.undercut = False
         self._reads: dict[int, int] = {}
         self._writes: dict[int, int] = {}
         self._sums: dict[int, int] = {}
 
-    def run(self) -> Found:
-        """Return the best sequence of segments that costs less than the limit."""
+    def run(self, limit: int, seconds: float) -> Found:
+        """Return the best sequence of segments that costs less than the limit.
+
+        A low limit is quick: what cannot stay below it is never made.
+        """
+        self.limit, self.end = limit, monotonic() + seconds
         start: State = (0, self.space.outputs)
         first = self.rest(start[1])
         # A node of the queue: bound, order, cost so far, state, the step that led here and from
