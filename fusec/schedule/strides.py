@@ -45,7 +45,9 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
         size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
         total += size
         step = None if last is None else load.address.coefficient(last)
-        if last is None or (step is not None and step in (0, 1)):
+        # The parts of complex numbers lie between each other.
+        side_by_side = 1 if fusion.input_of[load.value].part is None else 2
+        if last is None or (step is not None and step in (0, side_by_side)):
             continue
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
         found.append(Strided(load, next(unit, None), size))
