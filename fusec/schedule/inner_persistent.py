@@ -86,7 +86,7 @@ class InnerPersistent:
         how = access(parameters.vector_width)
         if _strided(fusion, domain, rows):
             how = "strided"
-        elif how == "vector" and again == 0 and parameters.threads_x >= MAX_THREADS // 2:
+        elif how == "vector" and _is_alone(parameters) and len(phases.reductions) > 2:
             how = "alone"
         return Estimate(
             bytes=traffic(segment) + again * bytes_read(segment),
@@ -162,6 +162,11 @@ def _row_bytes(
     columns = -(-rows.columns.value // 16) * 16
     least = 4 if registers else 0
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
+
+
+def _is_alone(parameters: InnerPersistentParameters) -> bool:
+    """Return whether a row takes a whole SM, which then waits for each of its reductions."""
+    return parameters.storage != "none" and parameters.threads_x >= MAX_THREADS // 2
 
 
 def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
