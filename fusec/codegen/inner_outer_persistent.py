@@ -214,7 +214,9 @@ class _Making:
                 text = self.emitter.ref(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
                 found.append(Constant(name, compute_type(instance.dtype)))
-                place = f"{name}[c][{self.element}]"
+                # What all elements of a vector share is also read outside the loop over them.
+                shared = self.emitter.lane not in instance.variables
+                place = f"{name}[c][{'0' if shared else self.element}]"
                 self.emitter.add(-1, "lane", f"{place} = {text};")
                 texts[instance] = Text(place)
             self.emitter.given.update(texts)
