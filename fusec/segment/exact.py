@@ -50,7 +50,13 @@ class Bound:
 def bound(
     fusion: Fusion, schedulers: Sequence[Scheduler], target: Target, *, seconds: float = 60.0
 ) -> Bound:
-    """Return the least traffic of any segmentation of an optimised fusion, within a time limit."""
+    """Return the least traffic of any segmentation of an optimised fusion, within a time limit.
+
+    Pins do not count. Reductions, products and the like are computed once, everything else as
+    often as it helps. What a segment costs, and whether it may be, is what the schedulers say. In
+    fusions of more than `THOROUGH` nodes only values that are worth storing cross between segments:
+    neither what is cheap to compute again nor what one elementwise node makes smaller.
+    """
     end = monotonic() + seconds
     found = segment(fusion, schedulers, target)
     work = canonical(found.fusion)
