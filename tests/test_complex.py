@@ -370,3 +370,14 @@ def test_operations_say_that_they_take_complex_numbers(capsys: pytest.CaptureFix
     assert "takes complex numbers" in capsys.readouterr().out
     list_ops("relu")
     assert "takes complex numbers" not in capsys.readouterr().out
+
+
+def test_phases_of_complex_fusions_are_refused() -> None:
+    text = text_of("e = exp(x); y = mul(e, r)") + (
+        "phases:\n  one: {inputs: [x], outputs: []}\n  two: {inputs: [r], outputs: [y]}\n"
+    )
+    fusion = read_text(text.replace("outputs: [y]\nphases", "outputs: [e, y]\nphases").replace(
+        "outputs: []", "outputs: [e]"
+    ))  # fmt: skip
+    with pytest.raises(Unsupported, match="phases of a fusion with complex numbers"):
+        run_pipeline(fusion)

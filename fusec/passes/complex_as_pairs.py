@@ -22,6 +22,8 @@ def complex_as_pairs(fusion: Fusion) -> Fusion:
     """Replace complex numbers by pairs of reals; inputs and outputs stay interleaved in memory."""
     if not any(v.dtype.is_complex for v in fusion.values) and not _has_literals(fusion):
         return fusion
+    if fusion.phases:
+        raise Unsupported("phases of a fusion with complex numbers", span=fusion.phases[0].span)
     work = _Pairing(fusion)
     for node in fusion.nodes:
         work.visit(node)
