@@ -202,12 +202,16 @@ class DimFact:
 
 @dataclass(frozen=True)
 class Pin:
-    """A segment named in the file: its nodes' results by name, and optionally a scheduler."""
+    """A segment named in the file: its nodes' results by name, and optionally a scheduler.
+
+    open: no boundary may come between them, but the segment may hold more.
+    """
 
     name: str
     values: tuple[str, ...]
     scheduler: str | None = None
     span: Span | None = None
+    open: bool = False
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,8 @@ class Fusion:
     """A graph of operations on inputs; equality is structural: names and spans do not count.
 
     phases: the parts of a joint graph, in order; empty for a graph that runs as one. saved: in such
-    a part, the inputs and outputs that one phase keeps for another.
+    a part, the inputs and outputs that one phase keeps for another. boundaries: `explicit` where
+    groups end at `segment_set` alone.
     """
 
     name: str
@@ -240,6 +245,7 @@ class Fusion:
     pins: tuple[Pin, ...] = ()
     phases: tuple[Phase, ...] = ()
     saved: tuple[str, ...] = ()
+    boundaries: str = "free"
     source: str = field(default="", compare=False)
 
     @cached_property

@@ -38,6 +38,8 @@ def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str
     # A pass may have removed a value that the file pinned.
     alive = {v.name for n in fusion.nodes for v in n.outputs}
     yield from _section("segments", (_segment(s, alive) for s in segments if alive & {*s.values}))
+    if fusion.boundaries != "free":
+        yield f"boundaries: {fusion.boundaries}"
     yield from _section("phases", (_phase(p) for p in fusion.phases))
 
 
@@ -279,6 +281,8 @@ def _phase(phase: Phase) -> str:
 
 def _segment(pin: Pin, alive: set[str]) -> str:
     values = f"[{', '.join(v for v in pin.values if v in alive)}]"
+    if pin.open:
+        return f"{pin.name}: {{values: {values}, open: true}}"
     if pin.scheduler is None:
         return f"{pin.name}: {values}"
     return f"{pin.name}: {{values: {values}, scheduler: {pin.scheduler}}}"

@@ -54,6 +54,7 @@ class GraphBuilder(InputBuilder):
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
         self._pins: list[Pin] = []
+        self.boundaries = "free"
         self._boundaries: list[Boundary] = []
         self._orders: dict[int, tuple[int, ...]] = {}
         self.draws = 0
@@ -359,6 +360,7 @@ class GraphBuilder(InputBuilder):
             dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
             doc=self.doc,
             pins=tuple(self._pins),
+            boundaries=self.boundaries,
             phases=phases_between(self._boundaries, self._inputs, outputs),
             source=self.source,
         )

@@ -19,13 +19,13 @@ from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
 from fusec.parse.phases import phases_of
 from fusec.parse.scope import Scope
-from fusec.parse.segments import pins_of
+from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
-FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases")
+FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases", "boundaries")
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -82,6 +82,9 @@ class _Reader:
         fusion = _with_hints(builder.finish(), declared.hints)
         if segments is not None and not _is_empty(segments):
             fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
+        boundaries = root.get("boundaries")
+        if boundaries is not None:
+            fusion = replace(fusion, boundaries=boundaries_of(boundaries))
         phases = root.get("phases")
         if phases is not None and not _is_empty(phases):
             fusion = replace(fusion, phases=phases_of(phases, fusion))

@@ -9,7 +9,7 @@ from fusec import ops
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import signature
-from fusec.parse.segments import SCHEDULERS
+from fusec.parse.segments import BOUNDARIES, SCHEDULERS
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
@@ -33,6 +33,10 @@ def schema() -> dict[str, Any]:
         },
         "outputs": _outputs(),
         "segments": _named("Values pinned into one kernel, by segment.", "#/definitions/segment"),
+        "boundaries": {
+            "description": "`explicit`: groups of kernels end at segment_set alone.",
+            "enum": list(BOUNDARIES),
+        },
         "phases": _named("Parts that run by themselves, in order.", "#/definitions/phase"),
     }
     return {
@@ -224,4 +228,5 @@ def _phase() -> dict[str, Any]:
 def _segment() -> dict[str, Any]:
     values = {"type": "array", "items": {"$ref": "#/definitions/name"}}
     pinned = {"values": values, "scheduler": {"enum": list(SCHEDULERS)}}
+    pinned["open"] = {"type": "boolean"}
     return {"anyOf": [values, _object(pinned, "values")]}

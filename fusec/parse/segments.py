@@ -14,6 +14,7 @@ SCHEDULERS = (
     "pointwise", "transpose", "reduction", "inner_persistent", "outer_persistent",
     "inner_outer_persistent", "matmul", "no_op",
 )  # fmt: skip
+BOUNDARIES = ("free", "explicit")
 _HELP = "write `name: [y, z]` or `name: {values: [y, z], scheduler: pointwise}`"
 
 
@@ -25,10 +26,10 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
     owner: dict[str, tuple[str, Span]] = {}
     for entry in root.entries:
         name, options = entry.key.text, entry.value
-        scheduler = None
+        scheduler, grows = None, False
         if isinstance(options, Mapping):
-            fields.check_fields(options, ("values", "scheduler"), f"segment `{name}`")
-            scheduler = _scheduler(options.get("scheduler"))
+            fields.check_fields(options, ("values", "scheduler", "open"), f"segment `{name}`")
+            scheduler, grows = _scheduler(options.get("scheduler")), _open(options)
             listed = options.get("values")
             if listed is None:
                 raise FusecError(
@@ -57,8 +58,37 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
                 if value not in owner:
                     owner[value] = (name, item.span)
                     values.append(value)
-        pins.append(Pin(name, tuple(values), scheduler, entry.key.span))
+        pins.append(Pin(name, tuple(values), scheduler, entry.key.span, grows))
     return tuple(pins)
+
+
+def boundaries_of(node: YamlNode) -> str:
+    """Return where the file lets segments end."""
+    kind = fields.text(node, "`free` or `explicit`")
+    if kind not in BOUNDARIES:
+        raise FusecError(
+            f"unknown boundaries `{kind}`",
+            span=node.span,
+            help=fields.did_you_mean(kind, BOUNDARIES) or "one of " + ", ".join(BOUNDARIES),
+        )
+    return kind
+
+
+def _open(options: Mapping) -> bool:
+    """Return whether a segment may hold more than what is listed."""
+    node, scheduler = options.get("open"), options.get("scheduler")
+    if node is None:
+        return False
+    text = fields.text(node, "true or false")
+    if text not in ("true", "false"):
+        raise FusecError(f"`open` is true or false, got `{text}`", span=node.span)
+    if text == "true" and scheduler is not None:
+        raise FusecError(
+            "an open segment has no scheduler of its own",
+            span=scheduler.span,
+            help="leave out `open` to fix what the segment holds, or `scheduler`",
+        )
+    return text == "true"
 
 
 def _group(item: Scalar, fusion: Fusion, made: dict[str, tuple[str, ...]]) -> tuple[str, ...]:

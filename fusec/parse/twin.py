@@ -201,7 +201,10 @@ class _Writer:
         for pin in self.fusion.pins:
             values = ", ".join(self.name(v) for v in pin.values)
             scheduler = [f'scheduler="{pin.scheduler}"'] if pin.scheduler else []
-            yield _call("fd.pin", [f'"{pin.name}"', f"[{values}]", *scheduler])
+            grows = ["open=True"] if pin.open else []
+            yield _call("fd.pin", [f'"{pin.name}"', f"[{values}]", *scheduler, *grows])
+        if self.fusion.boundaries != "free":
+            yield "fd.explicit_boundaries()"
         for output in self.fusion.outputs:
             options = [self.name(output.value.name)]
             if output.alias is not None:

@@ -148,7 +148,7 @@ class Groups:
         parts = sorted(chosen)
         piece = _largest(parts)
         merged = Piece(piece.nodes, piece.members, piece.leaves)
-        merged.first, merged.rank = parts[0].first, piece.rank
+        merged.first, merged.host, merged.rank = parts[0].first, parts[0].host, piece.rank
         merged.sets = any(p.sets for p in parts)
         for part in parts:
             part.alive, part.into = False, merged

@@ -82,6 +82,8 @@ class Merges:
         """Return why some groups may not be merged, whatever the price, or None."""
         if any(p.fixed for p in chosen):
             return "a pin fixes one of them"
+        if len({p.host for p in chosen}) > 1:
+            return "they are groups of their own at the host level"
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
         if self.may_merge is not None:

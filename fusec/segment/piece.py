@@ -14,7 +14,7 @@ class Piece:
     pieces of the same structure share, and `boundary` the values by which it is tied to others.
     owned: its nodes, with those that nobody needs any more; again: nodes of others that it computes
     for itself although they are no copies of the graph. fixed: it is not merged; pinned: since a
-    pin fixes it; only: the one scheduler to ask, if any.
+    pin fixes it; only: the one scheduler to ask, if any. host: its group at the host level.
     """
 
     __slots__ = (
@@ -25,6 +25,7 @@ class Piece:
         "boundary",
         "first",
         "fixed",
+        "host",
         "into",
         "leaves",
         "made",
@@ -50,6 +51,7 @@ class Piece:
         self.before: dict[Piece, None] = {}
         self.after: dict[Piece, None] = {}
         self.first = 0
+        self.host = 0
         self.rank = 0
         self.alive = True
         self.fixed = False
@@ -60,7 +62,7 @@ class Piece:
         self.boundary: tuple[Value, ...] = ()
 
     def __lt__(self, other: Piece) -> bool:
-        return self.first < other.first
+        return (self.host, self.first) < (other.host, other.first)
 
 
 Chosen = frozenset[Piece]

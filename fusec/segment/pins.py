@@ -85,7 +85,8 @@ def _completed(graph: Graph, groups: list[tuple[Group, Pin]]) -> Iterable[tuple[
     final = graph.final
     for group, pin in groups:
         grown = set(group)
-        for node in reversed(graph.fusion.nodes):
+        # An open segment takes what pays; only what lies between its values it must hold.
+        for node in () if pin.open else reversed(graph.fusion.nodes):
             if node in taken or node not in graph.owned or not is_tissue(node):
                 continue
             if node.op.name == "segment_set" or any(v in final for v in node.outputs):

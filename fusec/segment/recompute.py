@@ -67,7 +67,8 @@ def before(groups: Groups, piece: Piece) -> Before:
     """Return what lies before a piece, in the pieces that it reads from."""
     graph, producer = groups.graph, groups.graph.fusion.producer
     _, leaves = graph.expanded(piece.nodes)
-    near = {groups.maker(v) for v in (*leaves, *piece.leaves)}
+    makers = {groups.maker(v) for v in (*leaves, *piece.leaves)}
+    near = {p for p in makers if p is not None and p.host == piece.host}
     found: dict[Node, None] = {}
     front = [producer[v] for v in leaves if v in producer]
     for node in front:

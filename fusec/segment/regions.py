@@ -46,7 +46,8 @@ def tissue_regions(groups: Groups) -> list[Chosen]:
         if piece not in parent:
             continue
         for source in groups.sources(piece):
-            if source in parent and depth[source] == depth[piece]:
+            near = source.host == piece.host and depth.get(source) == depth[piece]
+            if source in parent and near:
                 parent[root(piece)] = root(source)
     regions: dict[Piece, list[Piece]] = {}
     for piece in pieces:
@@ -84,12 +85,12 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
     holders = {p for p, _ in found}
     depth = groups.depths({p for p in pieces if p not in holders and not _is_tissue(p)})
     everywhere = len(pieces) <= FEW
-    together: dict[tuple[Signature, int], list[Piece]] = {}
+    together: dict[tuple[Signature, int, int], list[Piece]] = {}
     for piece, node in found:
         kind = signature(node)
-        together.setdefault((kind, depth[piece]), []).append(piece)
+        together.setdefault((kind, piece.host, depth[piece]), []).append(piece)
         if everywhere:
-            together.setdefault((kind, -1), []).append(piece)
+            together.setdefault((kind, piece.host, -1), []).append(piece)
     regions: dict[Chosen, None] = {}
     for members in together.values():
         core = groups.closure(members)
@@ -115,7 +116,8 @@ def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
             piece = front.pop()
             for other in sorted(piece.after if forward else piece.before):
                 back = other.before if forward else other.after
-                if other not in near and _is_tissue(other) and all(p in near for p in back):
+                here = other.host == piece.host and other not in near
+                if here and _is_tissue(other) and all(p in near for p in back):
                     near.add(other)
                     front.append(other)
     return groups.closure(near)

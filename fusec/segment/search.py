@@ -10,6 +10,7 @@ from fusec.ir.graph import Fusion, Node, Pin
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.groups import Groups
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
+from fusec.segment.levels import ShouldMerge, host_segments, merge_by
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
 from fusec.segment.partition import Graph, Group
@@ -34,6 +35,7 @@ def segment(
     gone: Iterable[str] = (),
     may_merge: MayMerge | None = None,
     rematerialise: bool = True,
+    should_merge: ShouldMerge | None = None,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
@@ -42,6 +44,10 @@ def segment(
     segments compute values again instead of reading them, where that moves fewer bytes. Unsupported
     names a node that nobody takes. The result follows from structure: independent nodes may come in
     any order.
+
+    `should_merge` drives a level of its own, of groups that it makes by itself: segments stand
+    inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
+    fusion parts the groups at `segment_set` alone.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
@@ -49,7 +55,9 @@ def segment(
     offers = Offers(schedulers, target)
     apart: frozenset[Node] = frozenset()
     while True:
-        start = _prepare(canonical(work), offers, removed, apart)
+        start = _prepare(canonical(work), offers, removed, apart, should_merge)
+        if start.host is not None and not schedulers:
+            return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, may_merge)
         if not _take_whole(merges, start):
             if start.groups.cyclic:
@@ -75,6 +83,8 @@ class _Start:
     groups: Groups
     pins: dict[Group, Pin]
     decisions: tuple[Decision, ...]
+    open: tuple[tuple[Group, Pin], ...] = ()
+    host: SegmentedFusion | None = None
 
     def pin(self, piece: Piece) -> Pin | None:
         """Return the pin that fixed a piece."""
@@ -82,26 +92,60 @@ class _Start:
             return None
         return self.pins.get(frozenset(piece.owned))
 
+    def cause(self, piece: Piece) -> Pin | None:
+        """Return the pin because of which a piece is no smaller."""
+        held = (pin for group, pin in self.open if group <= piece.owned)
+        return self.pin(piece) or next(held, None)
 
-def _prepare(fusion: Fusion, offers: Offers, removed: set[str], apart: frozenset[Node]) -> _Start:
+
+def _prepare(
+    fusion: Fusion,
+    offers: Offers,
+    removed: set[str],
+    apart: frozenset[Node],
+    should_merge: ShouldMerge | None,
+) -> _Start:
     """Return single nodes as groups, beside what pins fix and the outputs that are views."""
     pinned = fix(fusion, [s.name for s in offers.schedulers], removed)
     copied = pinned.graph.copied - apart
-    pins = dict(pinned.groups)
-    views = view_nodes(fusion, frozenset(n for g in pins for n in g))
+    pins = {group: pin for group, pin in pinned.groups if not pin.open}
+    opened = tuple((group, pin) for group, pin in pinned.groups if pin.open)
+    held = [group for group, _ in pinned.groups]
+    explicit = fusion.boundaries == "explicit"
+    if should_merge is not None or explicit:
+        graph = Graph(fusion, copied)
+        start = _start(Groups(graph, singles(graph, held), pins), pins, pinned.decisions, opened)
+        return _with_host(start, Groups(graph, singles(graph, held)), should_merge)
+    views = view_nodes(fusion, frozenset(n for g in held for n in g))
     if views.last:
         graph = Graph(fusion, copied | (views.chain - apart))
-        groups = Groups(graph, singles(graph, (*pins, views.last)), {*pins, views.last})
+        groups = Groups(graph, singles(graph, (*held, views.last)), {*pins, views.last})
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
         if estimate is not None and estimate.kernels == 0:
-            return _start(groups, pins, pinned.decisions)
+            return _start(groups, pins, pinned.decisions, opened)
     graph = Graph(fusion, copied)
-    return _start(Groups(graph, singles(graph, pins), pins), pins, pinned.decisions)
+    return _start(Groups(graph, singles(graph, held), pins), pins, pinned.decisions, opened)
 
 
-def _start(groups: Groups, pins: dict[Group, Pin], decisions: tuple[Decision, ...]) -> _Start:
-    start = _Start(groups, pins, decisions)
+def _with_host(start: _Start, groups: Groups, should_merge: ShouldMerge | None) -> _Start:
+    """Return the start with the groups of the host level, which nothing crosses."""
+    if groups.cyclic:
+        return start
+    order = merge_by(groups, should_merge)
+    number = {piece: k for k, piece in enumerate(order)}
+    for piece in start.groups.pieces:
+        piece.host = number[groups.owner(next(iter(piece.nodes)))]
+    return replace(start, host=host_segments(groups, order))
+
+
+def _start(
+    groups: Groups,
+    pins: dict[Group, Pin],
+    decisions: tuple[Decision, ...],
+    opened: tuple[tuple[Group, Pin], ...],
+) -> _Start:
+    start = _Start(groups, pins, decisions, opened)
     for piece in groups.pieces:
         pin = start.pin(piece)
         if pin is not None:
@@ -177,10 +221,13 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
                 offer.refusals,
                 _why(offer),
                 None if pin is None else pin.name,
+                None if start.host is None else piece.host,
             )
         )
     decisions = (*before, *merges.decisions, *_boundaries(merges, order))
-    return SegmentedFusion(fusion, tuple(segments), decisions, rematerialised(groups, order))
+    return SegmentedFusion(
+        fusion, tuple(segments), decisions, rematerialised(groups, order), start.host
+    )
 
 
 def _why(offer: Offer) -> str:
@@ -199,7 +246,7 @@ def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> No
         refused.append((piece.nodes <= apart, piece, part, merges.told(frozenset({piece}))))
     if refused:
         _, piece, part, offer = min(refused, key=lambda r: r[0])
-        raise _nobody(piece.nodes, part, offer, start.pin(piece))
+        raise _nobody(piece.nodes, part, offer, start.cause(piece))
 
 
 def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:

@@ -29,6 +29,8 @@ class Segment:
     why: str = ""
     pin: str | None = None
     """The name of the pin that fixed its nodes."""
+    host: int | None = None
+    """The group of the host level in which it stands, where there is one."""
 
     @property
     def name(self) -> str:
@@ -77,13 +79,15 @@ class Edge:
 class SegmentedFusion:
     """Segments in execution order; `fusion` may have a copy more than the one that was given.
 
-    rematerialised: the values that were to cross and are computed again instead, in order.
+    rematerialised: the values that were to cross and are computed again instead, in order. host:
+    the groups that a predicate made without schedulers, inside which these segments stand.
     """
 
     fusion: Fusion
     segments: tuple[Segment, ...]
     decisions: tuple[Decision, ...] = ()
     rematerialised: tuple[Rematerialised, ...] = ()
+    host: SegmentedFusion | None = None
 
     @cached_property
     def edges(self) -> tuple[Edge, ...]:
@@ -135,7 +139,14 @@ def extract(
     )
     dims = () if not fusion.dims else _dims_used(fusion, inputs, ordered)
     return replace(
-        fusion, name=name, inputs=inputs, nodes=ordered, outputs=tuple(outputs), dims=dims, pins=()
+        fusion,
+        name=name,
+        inputs=inputs,
+        nodes=ordered,
+        outputs=tuple(outputs),
+        dims=dims,
+        pins=(),
+        boundaries="free",
     )
 
 

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from fusec.diagnostics import FusecError, Span
+from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
-from fusec.ir.graph import Fusion, Operand, Pin, Value
+from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.parse.dsl import calls, inputs, tensors
+from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
@@ -31,7 +32,7 @@ _EXECUTE_OPTIONS = """
 """
 
 
-class FusionDefinition:
+class FusionDefinition(Boundaries):
     """A fusion being defined: `with FusionDefinition() as fd: ...`, then `fd.execute(inputs)`.
 
     Subclasses may put their definition into a method `definition`, as nvFuser's older versions do.
@@ -118,7 +119,7 @@ class FusionDefinition:
             def step() -> None:
                 size = self._builder.declare_dim(
                     name, default, multiple_of=multiple_of, anonymous=anonymous,
-                    buckets=tuple(buckets), span=_span(place),
+                    buckets=tuple(buckets), span=span_of(place),
                 )  # fmt: skip
                 declared.append(size)
 
@@ -156,7 +157,7 @@ class FusionDefinition:
                 self._steps.build.operands[handle] = self._builder.input(
                     own, form.dtype, shape, strides=strides, contiguity=form.contiguity,
                     stride_order=form.stride_order, low=low, high=high, on_cpu=form.is_cpu,
-                    span=_span(place),
+                    span=span_of(place),
                 )  # fmt: skip
 
             self._steps.declare(step)
@@ -213,7 +214,7 @@ class FusionDefinition:
 
         def step() -> None:
             self._steps.build.operands[handle] = self._builder.input(
-                name, dtype, None, default=default, span=_span(place)
+                name, dtype, None, default=default, span=span_of(place)
             )
 
         self._steps.declare(step)
@@ -253,7 +254,7 @@ class FusionDefinition:
                 # A shape has as many results as its operand has dims.
                 named = -1 if op.name == "shape" else count or len(op.results)
                 names = result_names(self._builder, place, own, named)
-                results = self._builder.call(op.name, *read, names=names, span=_span(place))
+                results = self._builder.call(op.name, *read, names=names, span=span_of(place))
                 if not handles:
                     handles.extend(calls.handle_of(self, r) for r in results)
                 self._steps.build.operands.update(zip(handles, results, strict=True))
@@ -279,37 +280,17 @@ class FusionDefinition:
                 raise FusecError(f"an output is a tensor of the fusion, got {output!r}")
 
             def read() -> tuple[Operand, Value | None]:
-                alias = None if alias_input is None else _value_of(alias_input)
+                alias = None if alias_input is None else value_of(alias_input)
                 return output.operand, alias
 
             def apply(read: tuple[Operand, Value | None]) -> None:
                 value, alias = read
                 self._builder.output(
-                    value, alias=alias, stride_order=stride_order or None, span=_span(place)
+                    value, alias=alias, stride_order=stride_order or None, span=span_of(place)
                 )
 
             self._has_outputs = True
-            self._steps.perform(read, apply, _nothing, symbolic=self._unknown)
-
-    def pin(self, name: str, values: Sequence[Tensor], scheduler: str | None = None) -> None:
-        """Name a segment: the operations that make `values`, and optionally its scheduler."""
-        with placed() as place:
-            self._steps.perform(
-                lambda: tuple(_value_of(v).name for v in values),
-                lambda names: self._builder.pin(Pin(name, names, scheduler, _span(place))),
-                _nothing,
-                symbolic=self._unknown,
-            )
-
-    def phase_boundary(self) -> None:
-        """End a phase, the forward pass say: inputs and outputs from now on are the next one's."""
-        with placed() as place:
-            self._steps.perform(
-                lambda: _span(place),
-                self._builder.phase_boundary,
-                _nothing,
-                symbolic=self._unknown,
-            )
+            self._steps.perform(read, apply, nothing, symbolic=self._unknown)
 
     def fusion(self) -> Fusion:
         """Return the fusion as defined so far, unknown sizes as symbols."""
@@ -375,18 +356,3 @@ class FusionDefinition:
         from fusec.parse.twin import to_python
 
         return to_python(self.fusion())
-
-
-def _span(place: Place | None) -> Span | None:
-    return None if place is None else place.span
-
-
-def _nothing() -> None:
-    """Stand in for results where there are none."""
-
-
-def _value_of(handle: Any) -> Value:
-    operand = handle.operand if isinstance(handle, Handle) else handle
-    if not isinstance(operand, Value):
-        raise FusecError(f"a tensor of the fusion is needed here, got {handle!r}")
-    return operand

@@ -1,0 +1,78 @@
+"""What a definition says of segments and phases: pins and boundaries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.graph import Pin, Value
+from fusec.parse.dsl.handles import Handle, Tensor
+from fusec.parse.dsl.place import Place, placed
+from fusec.parse.dsl.steps import Steps
+
+
+class Boundaries:
+    """The calls of a definition that make no value."""
+
+    _steps: Steps
+    _unknown: bool
+
+    def pin(
+        self,
+        name: str,
+        values: Sequence[Tensor],
+        scheduler: str | None = None,
+        *,
+        open: bool = False,
+    ) -> None:
+        """Name a segment: the operations that make `values`, and optionally its scheduler.
+
+        `open`: it may hold more; only no boundary comes between them.
+        """
+        with placed() as place:
+            if open and scheduler is not None:
+                raise FusecError("an open segment has no scheduler of its own")
+            self._steps.perform(
+                lambda: tuple(value_of(v).name for v in values),
+                lambda names: self._steps.build.builder.pin(
+                    Pin(name, names, scheduler, span_of(place), open)
+                ),
+                nothing,
+                symbolic=self._unknown,
+            )
+
+    def explicit_boundaries(self) -> None:
+        """Let groups of kernels end at `segment_set` alone."""
+        with placed():
+            self._steps.perform(lambda: "explicit", self._let_end, nothing, symbolic=self._unknown)
+
+    def _let_end(self, boundaries: str) -> None:
+        self._steps.build.builder.boundaries = boundaries
+
+    def phase_boundary(self) -> None:
+        """End a phase, the forward pass say: inputs and outputs from now on are the next one's."""
+        with placed() as place:
+            self._steps.perform(
+                lambda: span_of(place),
+                lambda span: self._steps.build.builder.phase_boundary(span),
+                nothing,
+                symbolic=self._unknown,
+            )
+
+
+def span_of(place: Place | None) -> Span | None:
+    """Return where a call stands in the script."""
+    return None if place is None else place.span
+
+
+def nothing() -> None:
+    """Stand in for results where there are none."""
+
+
+def value_of(handle: Any) -> Value:
+    """Return the value of a handle that stands for a tensor of the fusion."""
+    operand = handle.operand if isinstance(handle, Handle) else handle
+    if not isinstance(operand, Value):
+        raise FusecError(f"a tensor of the fusion is needed here, got {handle!r}")
+    return operand
