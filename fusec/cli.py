@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from fusec import __version__
+from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
 from fusec.options import (
     DEFAULT_TARGET,
@@ -295,55 +296,7 @@ def doctor_command(folder: str | None) -> int:
     return doctor()
 
 
-@cli.group("dev")
-def dev_group() -> None:
-    """Tools for work on fusec itself."""
-
-
-def _jobs(given: int | None) -> int:
-    """Return how many processes to start: as given, or two less than there are processors."""
-    return max(1, len(os.sched_getaffinity(0)) - 2) if given is None else given
-
-
-DEVICE = click.option(
-    "--device", type=click.Choice(["auto", "cuda", "none"]), default="auto", show_default=True
-)
-JOBS = click.option(
-    "--jobs", "-j", type=click.IntRange(0), help="Processes; 0: all in this one, for a debugger."
-)
-
-
-@dev_group.command("fuzz")
-@click.option("--seed", type=click.IntRange(0), default=0, show_default=True)
-@click.option("--count", type=click.IntRange(1), default=1000, show_default=True)
-@click.option("--first", type=click.IntRange(0), default=0, help="Number of the first fusion.")
-@DEVICE
-@click.option("--no-build", is_flag=True, help="Stop at the CUDA text.")
-@JOBS
-@click.option("--keep", metavar="DIR", default="fuzz-failures", show_default=True)
-@click.option("--time", "seconds", type=click.FloatRange(0), help="Seconds after which to stop.")
-@click.option("--shrink", type=click.FloatRange(0), default=120.0, show_default=True)
-@click.option("--stats", is_flag=True, help="Print how often everything was drawn.")
-def fuzz_command(no_build: bool, jobs: int | None, **rest: Any) -> int:
-    """Take random fusions through every stage; keep what fails, shrunk, in DIR."""
-    from fusec.dev.fuzz import FuzzOptions, fuzz
-
-    return fuzz(FuzzOptions(builds=not no_build, jobs=_jobs(jobs), **rest))
-
-
-@dev_group.command("reduce")
-@click.argument("file")
-@DEVICE
-@JOBS
-@click.option("--time", "seconds", type=click.FloatRange(0), default=300.0, show_default=True)
-@click.option("-o", "--output", metavar="FILE", help="Where to write (default FILE.min.yaml).")
-def reduce_command(
-    file: str, device: str, jobs: int | None, seconds: float, output: str | None
-) -> int:
-    """Shrink the failing fusion FILE to a small one that fails in the same way."""
-    from fusec.dev.reduce import reduce_file
-
-    return reduce_file(file, device, _jobs(jobs), seconds, output)
+cli.add_command(dev_group)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
