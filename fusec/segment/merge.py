@@ -54,6 +54,10 @@ class Merges:
             offer = self._of_piece[piece] = self.offer(frozenset({piece}))
         return offer
 
+    def remember(self, piece: Piece, offer: Offer) -> None:
+        """Keep the offer for a piece that is again as it was."""
+        self._of_piece[piece] = offer
+
     def forget(self, piece: Piece) -> None:
         """Drop what is known of a piece that has changed."""
         self._of_piece.pop(piece, None)

@@ -35,6 +35,8 @@ Moves = Mapping[Piece, frozenset[Node]]
 def refine(merges: Merges) -> None:
     """Let segments compute again what they would read, as long as that moves fewer bytes."""
     work = _Refinement(merges)
+    for piece in merges.groups:
+        merges.of_piece(piece)  # a move must find the prices of what it changes
     for _ in range(ROUNDS):
         moved = [work.alone(piece) for piece in merges.groups]
         moved += [work.jointly(value) for value in work.shared()]
@@ -138,11 +140,13 @@ class _Refinement:
             return False
         values = sorted({v.name for p, again in moves.items() for v in self.spared(p, again)})
         offers: dict[Piece, Offer] = {}
-        self.apply(moves, offers)
-        now = {p: self.merges.of_piece(p) for p in offers if p in self.groups.pieces}
+        changed = self.apply(moves, offers)
+        now = {p: self.merges.of_piece(p) for p in changed if p in self.groups.pieces}
         because = self.objection(offers, now)
         if because is not None:
-            self.apply(old, {})
+            for piece in self.apply(old, None):
+                if piece in self.groups.pieces and piece in offers:
+                    self.merges.remember(piece, offers[piece])
             if values and _bytes(now) < _bytes(offers):
                 self.merges.decisions.append(Decision("undo", tuple(values), because))
             return False
@@ -171,12 +175,17 @@ class _Refinement:
             return f"saves bytes, but takes {slower:.2f} us longer"
         return None
 
-    def apply(self, moves: Moves, offers: dict[Piece, Offer]) -> None:
-        """Change what segments compute again; `offers` takes the old offers of all that change."""
+    def apply(self, moves: Moves, offers: dict[Piece, Offer] | None) -> list[Piece]:
+        """Change what segments compute again, and return all that changed with it.
+
+        `offers` takes the old offers, which are known: half changed, a piece has no price.
+        """
         changed = dict.fromkeys(moves)
+        touched: dict[Piece, None] = {}
         while changed:
             piece, _ = changed.popitem()
-            if piece not in offers and piece in self.groups.pieces:
+            touched[piece] = None
+            if offers is not None and piece not in offers and piece in self.groups.pieces:
                 offers[piece] = self.merges.of_piece(piece)
             if piece in moves:
                 piece.again = moves[piece]
@@ -185,6 +194,7 @@ class _Refinement:
                 if maker is not None:
                     changed[maker] = None
             self.merges.forget(piece)
+        return list(touched)
 
 
 def _bytes(offers: Mapping[Piece, Offer]) -> int:
