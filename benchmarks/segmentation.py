@@ -83,6 +83,15 @@ def seed(settings: Settings) -> dict[str, Any]:
     }
 
 
+def shrunk(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[int]]:
+    """Return the schedulers that accept fewer probes than in the record before."""
+    return {
+        name: [old["probes"], now.get(name, {}).get("probes", 0)]
+        for name, old in before.items()
+        if "probes" in old and now.get(name, {}).get("probes", 0) < old["probes"]
+    }
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return what was recorded before."""
     return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
@@ -134,6 +143,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             folder = Path(given.graphs)
             found = segmentation_corpus.run(folder, settings, given.only, _say)
+            before = data.get(part, {}).get("accepted", {})
+            found["accepts_less_than_before"] = shrunk(before, found["accepted"])
             data[part] = {**head, "seconds": given.seconds, **found}
         write(out, data)
         short = {k: v for k, v in data[part].items() if k != "rows"}

@@ -19,6 +19,9 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
 from fusec.segment import exact
+from fusec.segment.canonical import canonical, sizes_of_inputs
+from fusec.segment.exact_space import Space, bits
+from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.segmented import SegmentedFusion
 
 
@@ -46,6 +49,7 @@ def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None])
     segments: Counter[str] = Counter()
     nodes: Counter[str] = Counter()
     outcomes: Counter[str] = Counter()
+    probed: Counter[str] = Counter()
     for path in sorted(folder.glob("*.json")):
         if only and only not in path.stem:
             continue
@@ -57,6 +61,7 @@ def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None])
         except FusecError as error:
             outcomes["refused" if error.exit_code == 3 else "wrong"] += 1
             continue
+        probed.update(probes(fusion, settings))
         outcomes["whole" if len(found.segments) == 1 else "several"] += 1
         for part in found.segments:
             segments[part.scheduler] += 1
@@ -65,7 +70,8 @@ def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None])
             rows.append(row(path.stem, fusion, found, spent, settings))
             say(line(rows[-1]))
     accepted = {
-        name: {"segments": segments[name], "nodes": nodes[name]} for name in sorted(segments)
+        name: {"probes": probed[name], "segments": segments[name], "nodes": nodes[name]}
+        for name in sorted(probed)
     }
     return {
         "graphs": dict(sorted(outcomes.items())),
@@ -73,6 +79,29 @@ def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None])
         "summary": summary(rows),
         "rows": rows,
     }
+
+
+def probes(fusion: Fusion, settings: Settings) -> Iterable[str]:
+    """Yield the name of each scheduler as often as it accepts a part of the fusion.
+
+    The parts do not depend on how the fusion is segmented: all of it, what each node computes from
+    its operands, and what each output needs.
+    """
+    gpu = target.find(settings.target)
+    work = canonical(sizes_of_inputs(fusion))
+    space = Space(work)
+    everything = (1 << len(space.nodes)) - 1
+    parts = {(everything, space.outputs)}
+    parts |= {(1 << k, space.results[k]) for k in range(len(space.nodes))}
+    parts |= {(space.above[v], 1 << v) for v in bits(space.outputs)}
+    for nodes, results in sorted(parts):
+        if not nodes or not results:
+            continue
+        part = space.part(nodes, results)
+        around = Surroundings(frozenset(), frozenset())
+        for scheduler in schedulers():
+            if Offers((scheduler,), gpu).ask(part, around).accepted:
+                yield scheduler.name
 
 
 def row(
