@@ -186,12 +186,18 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
     from fusec.schedule.registry import schedulers
+    from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
     from fusec.segment.search import segment as search
 
     gpu = target.find(options.target)
+    offers = Offers(schedulers(), gpu)
     return redefine(
-        fusion, lambda f: search(f, schedulers(), gpu), schedulers(), gpu, options.redefine
+        fusion,
+        lambda f: search(f, schedulers(), gpu, offers=offers),
+        schedulers(),
+        gpu,
+        options.redefine,
     )
 
 

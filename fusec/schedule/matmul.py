@@ -86,7 +86,9 @@ class Matmul:
         if node is None:
             return ()
         # Before there are segments, a fusion's own node stands for the segment's.
-        own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
+        own = fusion.producer.get(node.output)
+        if own is None:
+            own = next((n for n in fusion.nodes if n.output.name == node.output.name), node)
         tiles = 1
         for extent in node.output.shape:
             tiles *= -(-extent.evaluate(segment.hints) // 128)

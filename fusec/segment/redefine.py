@@ -39,6 +39,8 @@ def redefine(
         return found
     log: list[Decision] = []
     tried: set[tuple[str, str]] = set()
+    vain: set[object] = set()
+    structures = _Structures()
     while len(tried) < MOST_TRIES:
         offered = (
             _offered(found, able, target) if when == "after" else _single(fusion, able, target)
@@ -48,7 +50,13 @@ def redefine(
         for segment, redefinition in new:
             tried.add((redefinition.name, redefinition.value))
             near = None if segment is None else _neighbourhood(found, segment)
+            # A repeated layer is tried once.
+            alike = None if near is None else structures.around(near, segment, redefinition.name)
+            if alike in vain:
+                continue
             made = _try(fusion, near, redefinition, search, found, target, log)
+            if made is None and alike is not None:
+                vain.add(alike)
             if made is not None and (best is None or made[0] > best[0]):
                 best = (made[0], redefinition, *made[1:])
         if best is None:
@@ -85,6 +93,27 @@ def _single(
             for scheduler in able.values():
                 for redefinition in scheduler.redefinitions(alone, fusion, target):
                     yield None, redefinition
+
+
+class _Structures:
+    """The structures of segments, found once for each."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[object, int] = {}
+        self._known: dict[int, tuple[Segment, int]] = {}
+
+    def of(self, segment: Segment) -> int:
+        """Return a number that segments of one structure share."""
+        known = self._known.get(id(segment))
+        if known is None:
+            structure = segment.fusion.structure()
+            number = self._numbers.setdefault(structure, len(self._numbers))
+            known = self._known[id(segment)] = segment, number
+        return known[1]
+
+    def around(self, near: Iterable[Segment], segment: Segment | None, name: str) -> object:
+        """Return what is the same wherever a redefinition has the same neighbourhood."""
+        return name, tuple((self.of(s), s is segment) for s in near)
 
 
 def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, ...] | None:

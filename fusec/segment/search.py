@@ -36,6 +36,7 @@ def segment(
     may_merge: MayMerge | None = None,
     rematerialise: bool = True,
     should_merge: ShouldMerge | None = None,
+    offers: Offers | None = None,
 ) -> SegmentedFusion:
     """Return the fusion as a DAG of segments that the schedulers accept.
 
@@ -47,12 +48,13 @@ def segment(
 
     `should_merge` drives a level of its own, of groups that it makes by itself: segments stand
     inside of these; without schedulers, the groups are the result. `boundaries: explicit` of a
-    fusion parts the groups at `segment_set` alone.
+    fusion parts the groups at `segment_set` alone. `offers` are those of an earlier search with the
+    same schedulers and target: what they know is not asked for again.
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
     work, decisions = copy_where_moved(canonical(sizes_of_inputs(fusion)))
-    offers = Offers(schedulers, target)
+    offers = offers or Offers(schedulers, target)
     apart: frozenset[Node] = frozenset()
     while True:
         start = _prepare(canonical(work), offers, removed, apart, should_merge)
