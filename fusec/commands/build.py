@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from fusec import driver
@@ -44,13 +46,21 @@ def _print_builds(folder: Path, builds: tuple[driver.Compiled, ...]) -> None:
             print(f"  {name} {arch}: {artifact.registers} registers{spills}")
 
 
+def _kinds(schedulers: Sequence[str]) -> str:
+    """Return the kinds of segments, one by one where there are few."""
+    if len(schedulers) <= 12:
+        return ", ".join(f"s{k} {kind}" for k, kind in enumerate(schedulers))
+    counts = Counter(schedulers).most_common()
+    return ", ".join(f"{number} {kind}" for kind, number in counts)
+
+
 def check_file(path: str, options: CompileOptions, *, times: bool) -> int:
     """Parse, type and segment every fusion of a file; nothing is compiled."""
     for fusion in driver.load_all(path, options.sizes):
         timings = driver.Timings()
         optimised = timings.measure("passes", lambda f=fusion: driver.optimise(f, options))
         segmented = timings.measure("segment", lambda f=optimised: driver.segment(f, options))
-        kinds = ", ".join(f"{s.name} {s.scheduler}" for s in segmented.segments)
+        kinds = _kinds([s.scheduler for s in segmented.segments])
         operations = count(len(fusion.nodes), "operation")
         segments = count(len(segmented.segments), "segment")
         print(f"{fusion.name}: {operations}, {segments} ({kinds})")
