@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import zlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -100,3 +102,34 @@ def test_segments_around_pins(fusion: Fusion, merges: bool) -> None:
     assert_same_numbers(fusion, segmented)
     for style in ("2024", "head"):
         check(parse(segmented_fusion_text(segmented, style)))
+
+
+def moody(seed: int) -> list[Any]:
+    """Return schedulers that accept single nodes, and others by what only the structure tells."""
+
+    def because(mood: int) -> Callable[[Fusion], str | None]:
+        def judged(segment: Fusion) -> str | None:
+            own = [n for n in segment.nodes if n.op.name not in COPIED]
+            if len(own) <= 1:
+                return None
+            text = " ".join(sorted(n.op.name for n in segment.nodes))
+            kind = zlib.crc32(f"{mood} {seed} {text}".encode()) % 3
+            return None if kind == 0 else "not in the mood"
+
+        return judged
+
+    return [NoOp(), *(FakeScheduler(f"mood_{k}", because(k), 0.3 + 0.3 * k) for k in range(2))]
+
+
+@QUICK
+@given(fusions(aliases=True, max_steps=18), st.integers(0, 10_000))
+def test_whatever_is_refused_segments_form_a_dag_that_somebody_takes(
+    fusion: Fusion, seed: int
+) -> None:
+    segmented = segment(fusion, moody(seed), H200)
+    check_structure(segmented)
+    assert all(s.scheduler != "none" and s.estimate is not None for s in segmented.segments)
+    assert_same_numbers(fusion, segmented)
+    again = segment(shuffled(fusion, seed), moody(seed), H200)
+    assert summary(again) == summary(segmented)
+    assert again.decisions == segmented.decisions
