@@ -16,7 +16,7 @@ GLUE = "\u00a0"
 NAMES = 8
 """The most names that one line lists."""
 
-SAVING = ("region", "merge", "rematerialise", "redefine")
+SAVING = ("region", "merge", "shift", "rematerialise", "redefine")
 
 
 def explanation(record: Segmentation) -> str:

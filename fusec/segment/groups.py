@@ -249,6 +249,15 @@ class Groups:
             self.pieces.pop(piece, None)
         return [v for v in (*old, *piece.leaves) if (v in old) != (v in piece.leaves)]
 
+    def hand_on(self, nodes: frozenset[Node], source: Piece, target: Piece) -> list[Piece]:
+        """Give nodes of one piece to another; return the pieces to look at again, these first."""
+        readers = [r for n in nodes for v in n.outputs for r in self.readers.get(v, ())]
+        source.owned = source.owned - nodes
+        target.owned = target.owned | nodes
+        for node in nodes:
+            self._holder[node] = target
+        return list(dict.fromkeys((target, source, *readers)))
+
     # -- what some pieces are together
 
     def is_result(self, value: Value, chosen: Collection[Piece]) -> bool:

@@ -22,7 +22,7 @@ from fusec.segment.segmented import tensor_bytes
 
 FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random"})
 """What may be computed again; a random value follows from its element's index."""
-REACH = 24
+REACH = 64
 """Nodes before a segment that are looked at."""
 SCALE = 1 << 10
 """Capacities per byte: of cuts with equal bytes, the one that computes fewer nodes again wins."""

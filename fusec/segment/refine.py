@@ -6,7 +6,7 @@ price or more bytes undoes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from fusec.ir.graph import Node, Value
 from fusec.segment.groups import Groups
@@ -23,6 +23,7 @@ from fusec.segment.recompute import (
     may_repeat,
 )
 from fusec.segment.segmented import Decision, Rematerialised, tensor_bytes
+from fusec.segment.shift import beginnings
 
 ROUNDS = 8
 """Times that all segments are looked at; few need more than two."""
@@ -30,6 +31,8 @@ MAX_TIED = 16
 """Groups up to which what was found around one is remembered for others of that structure."""
 
 Moves = Mapping[Piece, frozenset[Node]]
+Change = Callable[[], Iterable[Piece]]
+"""Makes a change, and returns the pieces that it touches first."""
 
 
 def refine(merges: Merges) -> None:
@@ -40,6 +43,7 @@ def refine(merges: Merges) -> None:
     for _ in range(ROUNDS):
         moved = [work.alone(piece) for piece in merges.groups]
         moved += [work.jointly(value) for value in work.shared()]
+        moved += [work.earlier(piece) for piece in merges.groups]
         if not any(moved):
             return
 
@@ -111,6 +115,31 @@ class _Refinement:
             self.barren.add(key)
         return moved
 
+    def earlier(self, piece: Piece) -> bool:
+        """Try to let the segments that this one reads from do the beginning of its work."""
+        if piece.fixed or piece not in self.groups.pieces:
+            return False
+        moved = False
+        for source in self.groups.sources(piece):
+            if source.fixed or source.host != piece.host or not source.alive:
+                continue
+            for nodes, value in beginnings(self.groups, source, piece):
+                if piece not in self.groups.pieces:
+                    return moved
+
+                def hand(to: Piece, from_: Piece, nodes: frozenset[Node] = nodes) -> list[Piece]:
+                    return self.groups.hand_on(nodes, from_, to)
+
+                if self.judge(
+                    "shift",
+                    [value.name],
+                    lambda source=source, hand=hand: hand(source, piece),
+                    lambda source=source, hand=hand: hand(piece, source),
+                ):
+                    moved = True
+                    break
+        return moved
+
     def before(self, piece: Piece) -> Before | None:
         """Return what lies before a segment, if it could compute any of it again."""
         views = piece.fixed and not piece.pinned
@@ -139,20 +168,31 @@ class _Refinement:
         if all(old[p] == again for p, again in moves.items()):
             return False
         values = sorted({v.name for p, again in moves.items() for v in self.spared(p, again)})
+
+        def become(again: Moves) -> Iterable[Piece]:
+            for piece, nodes in again.items():
+                piece.again = nodes
+            return again
+
+        return self.judge("rematerialise", values, lambda: become(moves), lambda: become(old))
+
+    def judge(self, action: str, values: Iterable[str], move: Change, undo: Change) -> bool:
+        """Make a change, ask the schedulers, and undo it unless it saves bytes and time."""
+        names = tuple(values)
         offers: dict[Piece, Offer] = {}
-        changed = self.apply(moves, offers)
+        changed = self.apply(move(), offers)
         now = {p: self.merges.of_piece(p) for p in changed if p in self.groups.pieces}
         because = self.objection(offers, now)
         if because is not None:
-            for piece in self.apply(old, None):
+            for piece in self.apply(undo(), None):
                 if piece in self.groups.pieces and piece in offers:
                     self.merges.remember(piece, offers[piece])
-            if values and _bytes(now) < _bytes(offers):
-                self.merges.decisions.append(Decision("undo", tuple(values), because))
+            if names and _bytes(now) < _bytes(offers):
+                self.merges.decisions.append(Decision("undo", names, because))
             return False
         saved, seconds = _bytes(offers) - _bytes(now), _seconds(offers) - _seconds(now)
         because = f"{saved / 1e6:.1f} MB and {seconds * 1e6:.2f} us less than storing and reading"
-        self.merges.decisions.append(Decision("rematerialise", tuple(values), because))
+        self.merges.decisions.append(Decision(action, names, because))
         return True
 
     def spared(self, piece: Piece, again: frozenset[Node]) -> list[Value]:
@@ -166,8 +206,11 @@ class _Refinement:
             if piece not in new and piece.fixed:
                 return "a pinned segment would have nothing left to do"
         for piece, offer in sorted(new.items()):
+            alone = frozenset({piece})
             if not offer.accepted:
-                return self.merges.told(frozenset({piece})).reasons()
+                return self.merges.told(alone).reasons()
+            if self.groups.crosses_boundary(alone):
+                return "segment_set forces a boundary"
         if _bytes(new) >= _bytes(old):
             return "saves no bytes"
         if _seconds(new) > _seconds(old) + MARGIN:
@@ -175,20 +218,18 @@ class _Refinement:
             return f"saves bytes, but takes {slower:.2f} us longer"
         return None
 
-    def apply(self, moves: Moves, offers: dict[Piece, Offer] | None) -> list[Piece]:
-        """Change what segments compute again, and return all that changed with it.
+    def apply(self, moved: Iterable[Piece], offers: dict[Piece, Offer] | None) -> list[Piece]:
+        """Look again at segments that were changed, and return all that changes with them.
 
         `offers` takes the old offers, which are known: half changed, a piece has no price.
         """
-        changed = dict.fromkeys(moves)
+        changed = dict.fromkeys(moved)
         touched: dict[Piece, None] = {}
         while changed:
             piece, _ = changed.popitem()
             touched[piece] = None
             if offers is not None and piece not in offers and piece in self.groups.pieces:
                 offers[piece] = self.merges.of_piece(piece)
-            if piece in moves:
-                piece.again = moves[piece]
             for value in self.groups.refresh(piece):
                 maker = self.groups.maker(value)
                 if maker is not None:

@@ -1,0 +1,93 @@
+"""Boundaries moved to where less crosses: a segment's first operations done by the one before."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from fake_schedulers import H200, FakeScheduler, family
+from gpu_check import check_on_gpu
+
+from fusec import driver
+from fusec.ir.evaluate import evaluate
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.segment.search import segment
+
+# A product, then elementwise work of which a third of the columns is left, then a row reduction
+# that is read again: the product's epilogue had better end where the least is left.
+TEXT = """
+fusion: narrow
+dims: {M: 4096, N: 6144, K: 512}
+inputs:
+  a: bf16[M, K]
+  b: bf16[K, N]
+  g: bf16[M, N]
+ops:
+  - p = matmul(a, b)
+  - q = cast(mul(cast(p, f32), cast(g, f32)), f32)
+  - e = add(q, sin(q))
+  - h = cast(e, bf16)
+  - hf = cast(h, f32)
+  - s = sum(mul(hf, hf), dims=[1], keepdim=true)
+  - y = cast(mul(hf, rsqrt(s)), bf16)
+outputs: [y]
+"""
+
+
+def narrow() -> Fusion:
+    return read_text(TEXT)
+
+
+def test_what_crosses_is_the_smallest_value_of_the_chain() -> None:
+    options = CompileOptions(targets=("sm_90a",), redefine="never")
+    found = driver.segment(driver.optimise(narrow(), options), options)
+    (edge,) = found.edges
+    assert edge.value.dtype.name == "bf16"
+
+
+def only_products_with_little(segment: Fusion) -> str | None:
+    """Refuse a product that stores f32, or together with a reduction."""
+    if not family(segment, "contraction"):
+        return None
+    return "a reduction" if family(segment, "reduction") else None
+
+
+def test_a_shift_is_told_and_keeps_every_node_once() -> None:
+    text = """
+fusion: f
+dims: {M: 4096, N: 4096}
+inputs: {a: 'f32[M, N]', b: 'f32[N, M]', r: 'f32[M, M]'}
+ops:
+  - p = matmul(a, b)
+  - q = cast(mul(p, r), bf16)
+  - s = sum(cast(q, f32), dims=[1], keepdim=true)
+  - y = add(cast(q, f32), s)
+outputs: [y]
+"""
+    fusion = read_text(text)
+    found = segment(fusion, [FakeScheduler("only", only_products_with_little)], H200)
+    assert len(found.segments) == 2
+    (edge,) = found.edges
+    assert edge.value.name == "q"
+    counts: dict[str, int] = {}
+    for part in found.segments:
+        for node in part.nodes:
+            counts[node.output.name] = counts.get(node.output.name, 0) + 1
+    assert counts["p"] == counts["q"] == counts["s"] == 1
+    sizes = dict.fromkeys(("M", "N"), 8)
+    inputs = {
+        i.value.name: np.random.default_rng(0).normal(size=(8, 8)).astype("f4")
+        for i in fusion.inputs
+    }
+    whole = evaluate(fusion, inputs, sizes)["y"]
+    known = dict(inputs)
+    for part in found.segments:
+        given = {i.value.name: known[i.value.name] for i in part.fusion.inputs}
+        known |= evaluate(part.fusion, given, sizes)
+    np.testing.assert_array_equal(known["y"], whole)
+
+
+@pytest.mark.gpu
+def test_a_shifted_boundary_on_a_gpu() -> None:
+    check_on_gpu(narrow(), {"M": 256, "N": 384, "K": 128})
