@@ -27,6 +27,8 @@ from fusec.segment.shift import beginnings
 
 ROUNDS = 8
 """Times that all segments are looked at; few need more than two."""
+EQUAL = 0.005
+"""The part by which predicted times may differ and still count as equal: fewer bytes win then."""
 MAX_TIED = 16
 """Groups up to which what was found around one is remembered for others of that structure."""
 
@@ -190,8 +192,8 @@ class _Refinement:
             if names and _bytes(now) < _bytes(offers):
                 self.merges.decisions.append(Decision("undo", names, because))
             return False
-        saved, seconds = _bytes(offers) - _bytes(now), _seconds(offers) - _seconds(now)
-        because = f"{saved / 1e6:.1f} MB and {seconds * 1e6:.2f} us less than storing and reading"
+        saved, old, new = _bytes(offers) - _bytes(now), _seconds(offers), _seconds(now)
+        because = f"moves {saved:,} bytes less; {new * 1e6:.2f} us rather than {old * 1e6:.2f} us"
         self.merges.decisions.append(Decision(action, names, because))
         return True
 
@@ -213,7 +215,7 @@ class _Refinement:
                 return "segment_set forces a boundary"
         if _bytes(new) >= _bytes(old):
             return "saves no bytes"
-        if _seconds(new) > _seconds(old) + MARGIN:
+        if _seconds(new) > _seconds(old) * (1 + EQUAL) + MARGIN:
             slower = (_seconds(new) - _seconds(old)) * 1e6
             return f"saves bytes, but takes {slower:.2f} us longer"
         return None
@@ -276,4 +278,4 @@ def rematerialised(groups: Groups, order: list[Piece]) -> tuple[Rematerialised, 
 def _because(value: Value, saved: int, groups: Groups) -> str:
     stored = value in groups.graph.final or value in groups.readers
     spared = "its reading" if stored else "its writing and reading"
-    return f"{spared} would move {saved / 1e6:.1f} MB more than what is read for it instead"
+    return f"{spared} would move {saved:,} bytes more than what is read for it instead"
