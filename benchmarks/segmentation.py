@@ -83,6 +83,13 @@ def seed(settings: Settings) -> dict[str, Any]:
     }
 
 
+def scale() -> dict[str, Any]:
+    """Return how the time grows with the graph, from a process of its own: memory is fresh."""
+    command = [sys.executable, "-m", "benchmarks.scale"]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+    return json.loads(done.stdout)
+
+
 def shrunk(before: dict[str, Any], now: dict[str, Any]) -> dict[str, list[int]]:
     """Return the schedulers that accept fewer probes than in the record before."""
     return {
@@ -137,9 +144,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if part == "seed":
             data[part] = {**head, **seed(settings)}
         elif part == "scale":
-            from benchmarks.scale import measure
-
-            data[part] = {**head, **measure()}
+            data[part] = {**head, **scale()}
         else:
             folder = Path(given.graphs)
             found = segmentation_corpus.run(folder, settings, given.only, _say)
