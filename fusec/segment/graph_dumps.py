@@ -42,6 +42,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
         "name": segment.fusion.name,
         "scheduler": segment.scheduler,
         "pin": segment.pin,
+        "host": segment.host,
         "why": segment.why,
         "inputs": [_typed(i.value) for i in segment.fusion.inputs],
         "outputs": [
