@@ -88,7 +88,7 @@ def simt_view(
     return SimtView(
         name="matmul_simt",
         **HEAD,
-        headers=("matmul_tile.cuh", "types.cuh", "vector.cuh"),
+        headers=("matmul_tile.cuh", "types.cuh", "vector.cuh", "wrap.cuh"),
         parameters=(*operands, *pointers(c_type, bias), *SIZES, *STRIDES),
         offsets=OFFSETS,
         a=OperandView("a", True),
