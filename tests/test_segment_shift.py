@@ -91,3 +91,28 @@ outputs: [y]
 @pytest.mark.gpu
 def test_a_shifted_boundary_on_a_gpu() -> None:
     check_on_gpu(narrow(), {"M": 256, "N": 384, "K": 128})
+
+
+BATCH_NORM = """
+fusion: norm
+dims: {N: 64, C: 256, P: 3136}
+inputs: {x: 'bf16[N, C, P]'}
+ops:
+  - f = cast(x, f32)
+  - v, m = var_mean(f, dims=[0, 2], correction=0, keepdim=true)
+  - y = cast(mul(sub(f, m), rsqrt(v)), bf16)
+outputs: [y]
+"""
+
+
+def test_a_whole_that_reads_again_is_weighed_against_segments() -> None:
+    options = CompileOptions(targets=("sm_90a",))
+    fusion = driver.optimise(read_text(BATCH_NORM), options)
+    found = driver.segment(fusion, options)
+    assert [s.scheduler for s in found.segments] == ["reduction", "pointwise"]
+    because = next(d.because for d in found.decisions if d.action == "split")
+    assert "MB again, apart" in because
+    boundary = next(d.because for d in found.decisions if d.action == "boundary")
+    assert "one kernel reads" in boundary
+    small = read_text(BATCH_NORM.replace("P: 3136", "P: 8"))
+    assert len(driver.segment(driver.optimise(small, options), options).segments) == 1

@@ -13,7 +13,8 @@ from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Decision
 from fusec.segment.structures import Structures
 
-MayMerge = Callable[[Fusion], bool]
+MayMerge = Callable[[Fusion], bool | str]
+"""Says whether nodes may be one segment: yes, no, or why not."""
 MARGIN = 1e-12
 """Seconds below which prices count as equal."""
 MANY = 12
@@ -92,8 +93,9 @@ class Merges:
             return "segment_set forces a boundary"
         if self.may_merge is not None:
             name = self.groups.graph.fusion.name
-            if not self.may_merge(self.groups.fusion_of(chosen, name)):
-                return "the caller forbids it"
+            said = self.may_merge(self.groups.fusion_of(chosen, name))
+            if said is not True:
+                return said or "the caller forbids it"
         return None
 
     def gain(self, chosen: Chosen) -> float | None:

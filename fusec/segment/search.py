@@ -16,6 +16,7 @@ from fusec.segment.offers import Offer, Offers
 from fusec.segment.partition import Graph, Group
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
+from fusec.segment.price import traffic
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
 from fusec.segment.regions import reduction_regions, singles, tissue_regions
@@ -25,6 +26,10 @@ from fusec.target import Target
 
 WHOLE = 512
 """Nodes up to which a fusion is offered as a whole."""
+MUCH = 1.1
+"""What a whole fusion moves, by the least that it must, beyond which segments are tried, too."""
+LEAST_GAIN = 0.05
+"""The part of the time that segments must save then: predictions are no better than that."""
 
 
 def segment(
@@ -53,15 +58,60 @@ def segment(
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
+    ways = _Ways(offers or Offers(schedulers, target), removed, may_merge, rematerialise)
+    found = _search(fusion, ways, should_merge)
+    again = _reread(found) if found.host is None else 0
+    if not again:
+        return found
+    names = {n.output.name for n in found.segments[0].nodes if n.op.family != "scalar"}
+
+    def is_part(part: Fusion) -> bool | str:
+        if names - {n.output.name for n in part.nodes}:
+            return may_merge is None or may_merge(part)
+        return f"one kernel reads {again / 1e6:.1f} MB again"
+
+    apart = _search(fusion, replace(ways, whole=False, may_merge=is_part), should_merge)
+    whole_time, apart_time = found.seconds(target), apart.seconds(target)
+    if apart_time > whole_time * (1 - LEAST_GAIN):
+        return found
+    because = (
+        f"one kernel takes {whole_time * 1e6:.2f} us and reads {again / 1e6:.1f} MB again, "
+        f"apart {apart_time * 1e6:.2f} us"
+    )
+    outputs = tuple(o.value.name for o in fusion.outputs)
+    return replace(apart, decisions=(Decision("split", outputs, because), *apart.decisions))
+
+
+@dataclass(frozen=True)
+class _Ways:
+    """How a search goes about it; whole: whether the fusion is offered as a whole first."""
+
+    offers: Offers
+    removed: set[str]
+    may_merge: MayMerge | None
+    rematerialise: bool
+    whole: bool = True
+
+
+def _reread(found: SegmentedFusion) -> int:
+    """Return the bytes that the one segment of a fusion moves more than once, if they are many."""
+    if len(found.segments) != 1 or found.segments[0].estimate is None:
+        return 0
+    (only,) = found.segments
+    moved, least = found.bytes, traffic(only.fusion)
+    return moved - least if moved > MUCH * least else 0
+
+
+def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
+    offers = ways.offers
     work, decisions = copy_where_moved(canonical(sizes_of_inputs(fusion)))
-    offers = offers or Offers(schedulers, target)
     apart: frozenset[Node] = frozenset()
     while True:
-        start = _prepare(canonical(work), offers, removed, apart, should_merge)
-        if start.host is not None and not schedulers:
+        start = _prepare(canonical(work), offers, ways.removed, apart, should_merge)
+        if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
-        merges = Merges(start.groups, offers, may_merge)
-        if not _take_whole(merges, start):
+        merges = Merges(start.groups, offers, ways.may_merge)
+        if not (ways.whole and _take_whole(merges, start)):
             if start.groups.cyclic:
                 work, more = _order_aliases(start.groups.graph.fusion)
                 decisions = (*decisions, *more)
@@ -73,7 +123,7 @@ def segment(
         blocked = _copies_in_the_way(merges)
         if not blocked:
             _require_takers(merges, start, apart)
-            if rematerialise:
+            if ways.rematerialise:
                 refine(merges)
             found = _finish(merges, start, (*decisions, *start.decisions))
             return replace(found, fusion=as_defined(found.fusion, fusion))
