@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.codegen.ctext import dim_text
 from fusec.codegen.emit import Emitter
@@ -52,6 +52,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
     whole = bool(outer) or Facts.proven(columns, width)
     body = _body(plan, kernel, domain, width)
     tail = None if whole else _body(plan, kernel, domain, 1)
+    if tail is not None and tail.kernel == body.kernel:
+        tail = replace(tail, kernel=())  # what the loop has, by the same names
     chunks = floordiv(columns, width)
     return PointwiseView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
-from fusec.diagnostics import InternalError, Unsupported
+from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.checks import index_checks
 from fusec.hostir.program import (
     Alias,
@@ -75,7 +76,7 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
         scalars=tuple(_scalar(i) for i in fusion.inputs if i.value.is_scalar),
         instructions=(*state.first, *state.body, *state.last),
         outputs=tuple(dict.fromkeys(whole_name(o) for o in fusion.outputs)),
-        guards=_guards(plans),
+        guards=(*_guards(plans), *_elements_apart(fusion)),
         aliases=tuple(
             dict.fromkeys(
                 (whole_name(o), whole_name(_input_named(fusion, o.alias)))
@@ -142,6 +143,33 @@ def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
     ]
     given = [g for plan in plans for g in plan.guards]
     return tuple({str(g): g for g in (*fixed, *given)}.values())
+
+
+def _elements_apart(fusion: Fusion) -> Iterable[Guard]:
+    """Yield what keeps the elements of inputs that are written into from lying on one another.
+
+    In the order of their strides, each dim steps over all that the one before it spans.
+    """
+    for output in fusion.outputs:
+        if output.alias is None:
+            continue
+        entry = _input_named(fusion, output.alias)
+        sizes = fusion.hints
+        dims = [d for d in zip(entry.value.shape, entry.strides, strict=True) if d[0] != 1]
+        # An extent of 1 has any stride: it comes first among equals.
+        dims.sort(key=lambda d: (d[1].evaluate(sizes), d[0].evaluate(sizes)))
+        for (inner, step), (extent, stride) in pairwise([(dim(1), dim(1)), *dims]):
+            over = (extent - 1) * (inner * step - stride)
+            if over.evaluate(sizes) > 0:
+                raise FusecError(
+                    f"output `{output.value.name}` is written into `{output.alias}`, "
+                    "whose elements overlap",
+                    span=output.span,
+                    help="give the input strides that keep its elements apart, or an output its "
+                    "own memory",
+                )
+            if not over.is_const:
+                yield Guard(over, "<=", 0, f"the elements of `{output.alias}` lie apart")
 
 
 def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:

@@ -261,7 +261,12 @@ def _pointwise(
         if floating and node.op.name in _LINEAR:
             change, doubt = operand.bound, None
         elif floating and node.op.name == "mul":
-            change, doubt = _product(operand.bound, values[1 - index]), None
+            other = operands[1 - index]
+            # Off are both factors: once, the bounds' own product counts, too.
+            most = np.abs(other.value)
+            if index == 0 and other.bound is not None:
+                most = most + other.bound
+            change, doubt = _product(operand.bound, most), None
         else:
             change, doubt = _variation(node, operands, index, raw, attributes)
         bounds.append(change)

@@ -53,7 +53,32 @@ def round_to(array: Array, dtype: DType) -> Array:
         # Casts to fp8 saturate, infinities too (PTX cvt.satfinite); NaN stays NaN.
         array = np.clip(array, -LARGEST_FP8[dtype.name], LARGEST_FP8[dtype.name])
     with np.errstate(all="ignore"):
-        return widen(np.asarray(array).astype(dtype.numpy), dtype)
+        wide = np.asarray(array)
+        if wide.dtype == np.float64 and dtype.name in ("bf16", *LARGEST_FP8):
+            wide = _narrow_to_odd(wide, dtype)
+        return widen(wide.astype(dtype.numpy), dtype)
+
+
+def _narrow_to_odd(array: Array, dtype: DType) -> Array:
+    """Return doubles as floats that round to a smaller type as the doubles do.
+
+    ml_dtypes converts doubles by way of f32, and so would round twice. A float that is a tie, but
+    not the double itself, is moved by one place towards it; for fp8, whose ties lie anywhere, any
+    float that is not the double gets an odd last bit (Boldo and Melquiond 2008).
+    """
+    near = array.astype(np.float32)
+    bits = near.view(np.uint32)
+    half_way = (bits & 0xFFFF) == 0x8000 if dtype.name == "bf16" else np.isfinite(near)
+    if not half_way.any():
+        return near
+    moved = half_way & (near.astype(np.float64) != array) & np.isfinite(array)
+    outward = np.abs(array) > np.abs(near)
+    if dtype.name == "bf16":
+        bits += np.where(moved, np.where(outward, 1, -1), 0).astype(np.uint32)
+    else:
+        bits -= (moved & ~outward).astype(np.uint32)
+        bits |= moved.astype(np.uint32)
+    return near
 
 
 def convert(array: Array, dtype: DType, *, exact: bool = False) -> Array:

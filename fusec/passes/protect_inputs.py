@@ -123,7 +123,9 @@ def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:
         extent != 1 and (a is None or target.shape[a] == 1)
         for extent, a in zip(value.shape, axes, strict=True)
     )
-    return whole and repeated
+    wide = [a for extent, a in zip(value.shape, axes, strict=True) if a is not None and extent != 1]
+    # An outer product of the input with itself runs along one of its dims twice.
+    return whole and (repeated or len(set(wide)) < len(wide))
 
 
 def _copied(fusion: Fusion, output: Output) -> Fusion:
