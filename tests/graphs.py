@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from fusec.ir.dtype import BF16, F16, F32
+from fusec.ir.dtype import BF16, F16, F32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+
+Shape = tuple[int, ...]
 
 
 def softmax() -> Fusion:
@@ -104,3 +107,30 @@ KINDS: dict[str, Callable[[], Fusion]] = {
     f.__name__: f
     for f in (softmax, layer_norm, batch_norm, matmul, transpose, column_sums, windows)
 }
+
+
+def reduce(op: str, dtype: DType, shape: Shape, dims: Shape, **attributes: Any) -> Fusion:
+    """Return a fusion of one reduction; floats that are not f64 are cast to f32 before it."""
+    builder = GraphBuilder(f"reduce_{op}")
+    extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
+    x = builder.input("x", dtype, extents)
+    operand = builder.apply("cast", x, dtype=F32) if dtype.is_half else x
+    for result in builder.call(op, [operand], {"dims": dims, **attributes}):
+        builder.output(result)
+    return builder.finish()
+
+
+def scattered(
+    op: str,
+    dtype: DType,
+    shape: Shape,
+    index: Shape,
+    source: Shape,
+    dim: int,
+) -> Fusion:
+    """Return a fusion of one scatter; a source of no dims is a number."""
+    builder = GraphBuilder("scattered")
+    x, places = builder.input("x", dtype, shape), builder.input("places", I64, index)
+    src: Any = builder.input("src", dtype, source) if source else 3
+    builder.output(builder.apply(op, x, places, src, dim))
+    return builder.finish()

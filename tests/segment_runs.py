@@ -1,31 +1,8 @@
-"""Runs a segmented fusion segment by segment through the reference, in buffers."""
+"""The rules that every segmented fusion keeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from fusec.ir.evaluate import evaluate
 from fusec.segment.segmented import SegmentedFusion
-
-
-def run_segments(segmented: SegmentedFusion, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the outputs; an aliased output replaces its input for every later segment."""
-    sizes = segmented.fusion.hints
-    buffers: dict[str, Any] = dict(inputs)
-    place: dict[str, str] = {}
-    for segment in segmented.segments:
-        given = {
-            i.value.name: buffers[place.get(i.value.name, i.value.name)]
-            for i in segment.fusion.inputs
-            if place.get(i.value.name, i.value.name) in buffers
-        }
-        results = evaluate(segment.fusion, given, sizes)
-        for output in segment.fusion.outputs:
-            name = output.value.name
-            place[name] = output.alias or name
-            buffers[place[name]] = results[name]
-    return {o.value.name: buffers[place[o.value.name]] for o in segmented.fusion.outputs}
 
 
 def check_structure(segmented: SegmentedFusion) -> None:

@@ -2,35 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from gpu_check import check_on_gpu
+from graphs import reduce
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from fusec.ir.evaluate import evaluate
-from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 
 pytestmark = pytest.mark.gpu
 
 STATISTICS = ("var", "var_mean", "welford")
 REDUCTIONS = ("sum", "prod", "max", "min", "any", "all", *STATISTICS)
-
-
-def reduce(
-    op: str, dtype: DType, shape: tuple[int, ...], dims: tuple[int, ...], **attributes: Any
-) -> Fusion:
-    """Return a fusion of one reduction; floats that are not f64 are cast to f32 before it."""
-    builder = GraphBuilder(f"reduce_{op}")
-    extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
-    x = builder.input("x", dtype, extents)
-    operand = builder.apply("cast", x, dtype=F32) if dtype.is_half else x
-    for result in builder.call(op, [operand], {"dims": dims, **attributes}):
-        builder.output(result)
-    return builder.finish()
 
 
 @pytest.mark.parametrize("dims", [(0,), (1,), (0, 1)], ids=["outer", "inner", "all"])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from gpu_check import check_on_gpu
+from graphs import scattered
 from rows_on_cpu import one_operation
 
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, DType
-from fusec.ir.graph import Fusion
-from fusec.ops.build import GraphBuilder
 
 pytestmark = pytest.mark.gpu
 
@@ -103,15 +100,6 @@ def test_top_k_of_every_type(dtype: DType, shape: Shape, dim: int) -> None:
 
 
 # -- scatters
-
-
-def scattered(op: str, dtype: DType, shape: Shape, index: Shape, source: Shape, dim: int) -> Fusion:
-    """Return a fusion of one scatter."""
-    builder = GraphBuilder("scattered")
-    x, places = builder.input("x", dtype, shape), builder.input("places", I64, index)
-    src: Any = builder.input("src", dtype, source) if source else 3
-    builder.output(builder.apply(op, x, places, src, dim))
-    return builder.finish()
 
 
 @pytest.mark.parametrize("dtype", [F32, BF16, F16, F64, I32, I64, I8, BOOL], ids=str)

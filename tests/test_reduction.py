@@ -9,22 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
+from graphs import reduce
 
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
-
-
-def reduce(
-    op: str, dtype: DType, shape: tuple[int, ...], dims: tuple[int, ...], **attributes: Any
-) -> Fusion:
-    builder = GraphBuilder(f"reduce_{op}")
-    extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
-    x = builder.input("x", dtype, extents)
-    operand = builder.apply("cast", x, dtype=F32) if dtype.is_half else x
-    for result in builder.call(op, [operand], {"dims": dims, **attributes}):
-        builder.output(result)
-    return builder.finish()
 
 
 def around() -> Fusion:

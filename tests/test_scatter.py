@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
+from graphs import scattered
 from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
 
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
-from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.run.arrays import StridedArray, dense_strides
@@ -22,15 +22,6 @@ from fusec.run.verify import compare
 from fusec.schedule import scatter
 
 Shape = tuple[int, ...]
-
-
-def scattered(op: str, dtype: DType, shape: Shape, index: Shape, source: Shape, dim: int) -> Fusion:
-    """Return a fusion of one scatter; a source of no dims is a number."""
-    builder = GraphBuilder("scattered")
-    x, places = builder.input("x", dtype, shape), builder.input("places", I64, index)
-    src: Any = builder.input("src", dtype, source) if source else 3
-    builder.output(builder.apply(op, x, places, src, dim))
-    return builder.finish()
 
 
 def places(shape: Shape, extent: int) -> dict[str, Any]:

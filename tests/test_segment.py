@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue, usual
-from segment_runs import check_structure, run_segments
+from segment_runs import check_structure
 
+from fusec.dev.segments import run_segments
 from fusec.diagnostics import Unsupported
 from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
@@ -342,7 +343,7 @@ def run_both(text: str, *schedulers: FakeScheduler) -> SegmentedFusion:
         for i in fusion.inputs
     }
     expected = evaluate(fusion, given, fusion.hints)
-    for name, array in run_segments(segmented, given).items():
+    for name, array in run_segments(segmented, given, segmented.fusion.hints).items():
         np.testing.assert_array_equal(array, expected[name])
     return segmented
 

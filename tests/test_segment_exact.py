@@ -10,11 +10,12 @@ import pytest
 from brute_force import cheapest, small_fusion
 from fake_schedulers import H200, FakeScheduler, everything, usual
 from hypothesis import HealthCheck, given, settings
-from segment_runs import check_structure, run_segments
+from segment_runs import check_structure
 from strategies import fusions as random_fusions
 from strategies import random_inputs
 
 from benchmarks.first_fit import first_fit
+from fusec.dev.segments import run_segments
 from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
@@ -201,7 +202,7 @@ def test_first_fit_computes_the_same_and_moves_no_less_than_the_floor(fusion: Fu
     check_structure(found)
     given_inputs = random_inputs(fusion)
     expected = evaluate(fusion, given_inputs, fusion.hints)
-    values = run_segments(found, given_inputs)
+    values = run_segments(found, given_inputs, found.fusion.hints)
     for before, after in zip(fusion.outputs, found.fusion.outputs, strict=True):
         np.testing.assert_array_equal(values[after.value.name], expected[before.value.name])
     assert floor_bytes(found.fusion) <= found.bytes

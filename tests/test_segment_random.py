@@ -12,9 +12,10 @@ from dump_parser import check, parse
 from fake_schedulers import H200, FakeScheduler, everything, usual
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from segment_runs import check_structure, run_segments
+from segment_runs import check_structure
 from strategies import fusions, random_inputs
 
+from fusec.dev.segments import run_segments
 from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.no_op import NoOp
@@ -31,7 +32,7 @@ COPIED = ("cast", "broadcast", "broadcast_in_dim", "expand")
 def assert_same_numbers(fusion: Fusion, segmented: SegmentedFusion) -> None:
     given_inputs = random_inputs(fusion)
     expected = evaluate(fusion, given_inputs, fusion.hints)
-    found = run_segments(segmented, given_inputs)
+    found = run_segments(segmented, given_inputs, segmented.fusion.hints)
     for before, after in zip(fusion.outputs, segmented.fusion.outputs, strict=True):
         np.testing.assert_array_equal(found[after.value.name], expected[before.value.name])
 

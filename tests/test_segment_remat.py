@@ -11,12 +11,13 @@ from emulated import can_run, emulated
 from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from segment_runs import check_structure, run_segments
+from segment_runs import check_structure
 from strategies import fusions
 from strategies import random_inputs as random_arrays
 from test_segment_random import shuffled, summary, up_to
 
 from fusec import driver
+from fusec.dev.segments import run_segments
 from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -266,7 +267,7 @@ def test_it_changes_no_number_saves_bytes_and_follows_from_structure(
         assert segmented.bytes < stored.bytes
     arrays = random_arrays(fusion)
     expected = evaluate(fusion, arrays, fusion.hints)
-    found = run_segments(segmented, arrays)
+    found = run_segments(segmented, arrays, segmented.fusion.hints)
     for before, after in zip(fusion.outputs, segmented.fusion.outputs, strict=True):
         np.testing.assert_array_equal(found[after.value.name], expected[before.value.name])
     other = segment(shuffled(fusion, seed), up_to(limit), H200)
