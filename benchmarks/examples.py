@@ -14,12 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.timed import timed
 from fusec import driver
 from fusec.options import CompileOptions
 from fusec.run.device import Device
-from fusec.run.execute import Executable
-from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.measure import measure
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -54,11 +52,7 @@ def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> di
     compiled = driver.compile_fusion(fusion, options)
     segments = compiled.planned.segmented.segments
     moved = sum(s.estimate.bytes for s in segments if s.estimate is not None)
-    at = choose_sizes(fusion)
-    cubins = {kernel: a.cubin for (kernel, _), a in compiled.artifacts.items()}
-    with Executable(device, compiled.program, cubins).bind(random_inputs(fusion, at), at) as bound:
-        bound.reset()
-        timing = measure(bound, repeats)
+    timing = timed(device, compiled, options.target, repeats)
     return {
         "name": name,
         "sizes": dict(sizes),

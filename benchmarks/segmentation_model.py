@@ -11,15 +11,13 @@ from typing import Any
 
 from benchmarks.examples import EXAMPLES, WORKLOADS
 from benchmarks.first_fit import first_fit
+from benchmarks.timed import timed
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.device import Device
-from fusec.run.execute import Executable
-from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.measure import measure
 from fusec.schedule.registry import schedulers
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
@@ -149,11 +147,7 @@ def _timed(
     fusion = segmented.fusion
     planned = driver.Planned(fusion, fusion, segmented, plans, sources, driver.Timings())
     compiled = driver.build(planned, options)
-    at = choose_sizes(fusion)
-    inputs = random_inputs(fusion, at)
-    with Executable(device, compiled.program, compiled.cubins(gpu.arch)).bind(inputs, at) as bound:
-        bound.reset()
-        timing = measure(bound, repeats)
+    timing = timed(device, compiled, gpu.arch, repeats)
     parts: list[tuple[str, float, float]] = []
     for each in segmented.segments:
         own = [k.seconds for k in timing.kernels if k.segment in (each.name, each.fusion.name)]
