@@ -260,3 +260,8 @@ def test_facts_are_asked_for_and_remembered() -> None:
     assert access_class(position, (), LANE, 4, facts) == "vector"
     assert [(str(v), by) for v, by in facts.assumed] == [("H", 4)]
     assert access_class(position, (), LANE, 4, Facts({"H": 63})) == "scalar"
+
+
+def test_a_shape_without_elements_has_no_places() -> None:
+    shape = (symbol("S"), dim(0), dim(3))
+    assert delinearize(of_var(Var("p", dim(0))), shape) == (index(0),) * 3

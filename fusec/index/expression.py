@@ -1,7 +1,4 @@
-"""Index expressions: sums of loop variables, quotients, remainders and loaded integers.
-
-The coefficients are Dims.
-"""
+"""Index expressions: sums of variables, quotients, remainders and loaded integers, times Dims."""
 
 from __future__ import annotations
 
@@ -386,8 +383,10 @@ def contiguous_strides(shape: Iterable[DimLike]) -> tuple[Dim, ...]:
 
 
 def delinearize(position: Index, shape: Iterable[DimLike]) -> tuple[Index, ...]:
-    """Return the row-major coordinates of a linear position in `shape`."""
+    """Return the row-major coordinates of a linear position in `shape`; 0 where nothing lies."""
     extents = tuple(dim(e) for e in shape)
+    if any(e == 0 for e in extents):
+        return (index(0),) * len(extents)
     coordinates: list[Index] = []
     for extent, stride in zip(extents, contiguous_strides(extents), strict=True):
         if extent == 1:
