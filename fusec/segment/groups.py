@@ -108,6 +108,15 @@ class Groups:
         readers = (r for v in inputs for r in self.readers.get(v, ()))
         return [r for r in readers if r is not piece]
 
+    def writers_of(self, values: Iterable[Value]) -> list[Piece]:
+        """Return the pieces that write into some of the given inputs."""
+        writers = self.graph.writers
+        if not writers:
+            return []
+        names = {v.name for v in values}
+        found = dict.fromkeys(self.owner(n) for n, alias in writers.items() if alias in names)
+        return [p for p in found if p in self.pieces]
+
     # -- order
 
     def order(self) -> list[Piece] | None:
@@ -237,17 +246,22 @@ class Groups:
             self._reread(value, (piece,), piece)
         for value in piece.leaves:
             self.readers.setdefault(value, {})[piece] = None
+        for each in (piece, *self.writers_of((*old, *piece.leaves))):
+            self._reorder(each)
+        if piece.made:
+            self.pieces[piece] = None
+        else:
+            self.pieces.pop(piece, None)
+        return [v for v in (*old, *piece.leaves) if (v in old) != (v in piece.leaves)]
+
+    def _reorder(self, piece: Piece) -> None:
+        """Find again what must run before a piece."""
         for other in piece.before:
             other.after.pop(piece, None)
         piece.before = {}
         for other in (*self.sources(piece), *self.readers_before(piece)):
             piece.before[other] = None
             other.after[piece] = None
-        if piece.made:
-            self.pieces[piece] = None
-        else:
-            self.pieces.pop(piece, None)
-        return [v for v in (*old, *piece.leaves) if (v in old) != (v in piece.leaves)]
 
     def hand_on(self, nodes: frozenset[Node], source: Piece, target: Piece) -> list[Piece]:
         """Give nodes of one piece to another; return the pieces to look at again, these first."""

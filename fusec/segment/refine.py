@@ -215,6 +215,9 @@ class _Refinement:
                 return "segment_set forces a boundary"
         if _bytes(new) >= _bytes(old):
             return "saves no bytes"
+        # What is computed again comes from before; only a reader of what is written into may not.
+        if self.groups.graph.writers and self.groups.order() is None:
+            return "an input would be written into before it is read"
         if _seconds(new) > _seconds(old) * (1 + EQUAL) + MARGIN:
             slower = (_seconds(new) - _seconds(old)) * 1e6
             return f"saves bytes, but takes {slower:.2f} us longer"
