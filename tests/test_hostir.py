@@ -250,3 +250,33 @@ def damaged(change) -> dict:
 def test_damaged_programs_are_refused(change, message: str):
     with pytest.raises(FusecError, match=message):
         from_json(damaged(change))
+
+
+def in_place(shape: list, strides: list) -> HostProgram:
+    b = GraphBuilder("in_place")
+    n = b.declare_dim("N", 4)
+    extents = [n if e == "N" else dim(e) for e in shape]
+    x = b.input("x", F32, extents, strides=[dim(s) for s in strides])
+    b.output(b.apply("neg", x), alias="x")
+    return lowered(b.finish())
+
+
+def lowered(fusion: Fusion) -> HostProgram:
+    segmented = split(fusion, len(fusion.nodes))
+    return lower(segmented, [plan_of(s, in_place=True) for s in segmented.segments])
+
+
+def test_overlapping_elements_are_not_written_into():
+    with pytest.raises(FusecError, match="whose elements overlap"):
+        in_place(["N", 8], [4, 1])
+    in_place(["N", 8], [8, 1]).check_guards({"N": 4})
+
+
+def test_nothing_overlaps_in_an_empty_tensor():
+    in_place(["N", 0, 8], [4, 4, 1])
+    padded = in_place([8, "N"], [5, 1])
+    padded.check_guards({"N": 4})
+    padded.check_guards({"N": 0})
+    with pytest.raises(FusecError, match="does not hold"):
+        padded.check_guards({"N": 6})
+    in_place(["N", 8], [8, 1]).check_guards({"N": 0})

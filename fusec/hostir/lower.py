@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import prod
 
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.checks import index_checks
@@ -148,7 +149,8 @@ def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
 def _elements_apart(fusion: Fusion) -> Iterable[Guard]:
     """Yield what keeps the elements of inputs that are written into from lying on one another.
 
-    In the order of their strides, each dim steps over all that the one before it spans.
+    In the order of their strides, each dim steps over all that the one before it spans. Where there
+    are no elements, none lie on one another.
     """
     for output in fusion.outputs:
         if output.alias is None:
@@ -158,8 +160,11 @@ def _elements_apart(fusion: Fusion) -> Iterable[Guard]:
         dims = [d for d in zip(entry.value.shape, entry.strides, strict=True) if d[0] != 1]
         # An extent of 1 has any stride: it comes first among equals.
         dims.sort(key=lambda d: (d[1].evaluate(sizes), d[0].evaluate(sizes)))
+        elements = prod((extent for extent, _ in dims if not extent.is_const), start=dim(1))
+        if any(extent == 0 for extent, _ in dims):
+            continue
         for (inner, step), (extent, stride) in pairwise([(dim(1), dim(1)), *dims]):
-            over = (extent - 1) * (inner * step - stride)
+            over = (extent - 1) * (inner * step - stride) * elements
             if over.evaluate(sizes) > 0:
                 raise FusecError(
                     f"output `{output.value.name}` is written into `{output.alias}`, "
