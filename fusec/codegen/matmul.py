@@ -27,7 +27,7 @@ from fusec.index.expression import Atom, Quotient, Remainder, Var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul_choice import MatmulParameters, is_vector
+from fusec.schedule.matmul_choice import MatmulParameters, is_chunked
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_problem import BATCH, Operand, Problem, bind, find_problem
@@ -154,7 +154,8 @@ def _coordinate(atom: Atom, number: str) -> str:
 
 
 def _pointed(context: _Context, operand: Operand) -> OperandView:
-    vector = context.parameters.kernel == "mma" and is_vector(operand, context.facts)
+    mma, problem = context.parameters.kernel == "mma", context.problem
+    vector = mma and is_chunked(problem, operand, context.facts)
     return OperandView(operand.buffer.name, operand.k_major, vector)
 
 

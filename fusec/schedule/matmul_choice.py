@@ -109,6 +109,15 @@ def is_vector(operand: Operand, facts: Facts) -> bool:
     )
 
 
+def is_chunked(problem: Problem, operand: Operand, facts: Facts) -> bool:
+    """Return whether contiguous runs are whole chunks, as cp.async copies them.
+
+    It may be told to read less than a chunk, but checkers of memory count it whole all the same.
+    """
+    by = CHUNK_BYTES // operand.buffer.dtype.size
+    return is_vector(operand, facts) and facts.multiple(problem.run(operand), by)
+
+
 def has_tensor_map(operand: Operand, facts: Facts) -> bool:
     """Return whether a three-dimensional tensor map describes the operand."""
     if not is_vector(operand, facts) or operand.batch.constant != 0:
@@ -232,7 +241,7 @@ def choose(
         facts = Facts(hints)
         if best.kernel == "mma":
             for operand in (problem.a, problem.b):
-                is_vector(operand, facts)
+                is_chunked(problem, operand, facts)
     return best, cost, facts
 
 

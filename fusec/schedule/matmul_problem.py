@@ -117,6 +117,12 @@ class Problem:
             return self.groups.count
         return self.batches
 
+    def run(self, operand: Operand) -> Dim:
+        """Return the extent of an operand's contiguous axis."""
+        if operand.k_major:
+            return self.k
+        return self.m if operand is self.a else self.n
+
     @property
     def dtype(self) -> DType | None:
         """Return the type in which tensor cores take both operands, exactly; None if they cannot.
