@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.timed import timed
 from fusec import driver
 from fusec.options import CompileOptions
 from fusec.run.device import Device
@@ -52,7 +51,7 @@ def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> di
     compiled = driver.compile_fusion(fusion, options)
     segments = compiled.planned.segmented.segments
     moved = sum(s.estimate.bytes for s in segments if s.estimate is not None)
-    timing = timed(device, compiled, options.target, repeats)
+    timing = driver.measure(device, compiled, options.target, repeats)
     return {
         "name": name,
         "sizes": dict(sizes),

@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.examples import EXAMPLES, WORKLOADS
 from benchmarks.first_fit import first_fit
-from benchmarks.timed import timed
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
@@ -147,7 +146,7 @@ def _timed(
     fusion = segmented.fusion
     planned = driver.Planned(fusion, fusion, segmented, plans, sources, driver.Timings())
     compiled = driver.build(planned, options)
-    timing = timed(device, compiled, gpu.arch, repeats)
+    timing = driver.measure(device, compiled, gpu.arch, repeats)
     parts: list[tuple[str, float, float]] = []
     for each in segmented.segments:
         own = [k.seconds for k in timing.kernels if k.segment in (each.name, each.fusion.name)]

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.run.build import Artifact, Progress
-    from fusec.run.device import DeviceFacts
+    from fusec.run.device import Device, DeviceFacts
+    from fusec.run.measure import Timing
     from fusec.schedule.plan import Guard, KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
@@ -328,6 +329,20 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
             cubins = compiled.cubins(options.target)
             results = run_program(device, compiled.program, cubins, inputs, sizes)
     return [results[o.value.name] for o in fusion.outputs]
+
+
+def measure(device: Device, compiled: Compiled, arch: str, repeats: int) -> Timing:
+    """Return the median times of the kernels for `arch` on random inputs, with a cold L2."""
+    from fusec.run.execute import Executable
+    from fusec.run.inputs import choose_sizes, random_inputs
+    from fusec.run.measure import measure
+
+    fusion = compiled.planned.original
+    sizes = choose_sizes(fusion)
+    executable = Executable(device, compiled.program, compiled.cubins(arch))
+    with executable.bind(random_inputs(fusion, sizes), sizes) as bound:
+        bound.reset()
+        return measure(bound, repeats)
 
 
 def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:

@@ -19,6 +19,8 @@ PROBES = FOLDER / "probes"
 BASE = ("launch", "bandwidth", "issue", "half_flops")
 """Probes of rates that hold for the whole GPU; the others are named family.access."""
 
+REPEATS = 20
+
 
 @dataclass(frozen=True)
 class Probe:
@@ -49,17 +51,8 @@ def calibrate(place: str) -> int:
 
 def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:
     """Return the time of a probe's kernels on random inputs, with a cold L2."""
-    from fusec.run.execute import Executable
-    from fusec.run.inputs import choose_sizes, random_inputs
-    from fusec.run.measure import measure
-
-    fusion = driver.load(str(path))
-    compiled = driver.compile_fusion(fusion, options)
-    sizes = choose_sizes(fusion)
-    executable = Executable(device, compiled.program, compiled.cubins(options.target))
-    with executable.bind(random_inputs(fusion, sizes), sizes) as bound:
-        bound.reset()
-        seconds = measure(bound).seconds
+    compiled = driver.compile_fusion(driver.load(str(path)), options)
+    seconds = driver.measure(device, compiled, options.target, REPEATS).seconds
     return Probe(path.stem, seconds, estimate_of(compiled.planned, path.stem))
 
 
