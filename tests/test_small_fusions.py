@@ -19,6 +19,9 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.verify import compare
 
 FLOAT, HALF, INT, INT32 = DataType.Float, DataType.BFloat16, DataType.Int, DataType.Int32
+WHOLE = tuple(
+    DataType[name] for name in ("Char", "Byte", "Short", "Int32", "UInt32", "Int", "UInt64")
+)
 CASES: dict[str, Callable[[FusionDefinition], None]] = {}
 
 
@@ -64,6 +67,17 @@ def narrow_integers_that_wrap(fd: FusionDefinition) -> None:
         x = tensor(fd, [16], dtype, range=(80, 120))
         fd.add_output(fd.ops.div(fd.ops.mul(x, 3), 2))
         fd.add_output(fd.ops.remainder(fd.ops.add(x, x), 7))
+
+
+@case
+def casts_of_what_no_integer_holds(fd: FusionDefinition) -> None:
+    """Large numbers, infinities and NaNs; for doubles too."""
+    for dtype in (FLOAT, DataType.Double):
+        x = tensor(fd, [16], dtype, range=(-90, 90))
+        large, infinite, none = fd.ops.mul(x, 2.0**56), fd.ops.div(x, 0.0), fd.ops.sqrt(x)
+        for value in (x, large, fd.ops.mul(large, 2.0**30), infinite, none):
+            for target in WHOLE:
+                fd.add_output(fd.ops.cast(value, target))
 
 
 @case

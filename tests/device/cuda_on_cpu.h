@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <vector>
 
 #define __device__
@@ -66,6 +67,20 @@ static float __double2float_rz(double v) {
   const float near = static_cast<float>(v);
   return std::fabs(static_cast<double>(near)) > std::fabs(v) ? std::nextafterf(near, 0.0f) : near;
 }
+// Conversions to integers that take the nearest there is, as the GPU's do.
+template <class To, class From>
+static To nearest(From v) {
+  if (v != v) return sizeof(To) == 4 && sizeof(From) == 4 ? 0 : To(1) << (8 * sizeof(To) - 1);
+  const To least = std::numeric_limits<To>::min(), most = std::numeric_limits<To>::max();
+  if (v >= std::ldexp(From(1), std::numeric_limits<To>::digits)) return most;
+  return v <= static_cast<From>(least) ? least : static_cast<To>(v);
+}
+static int __float2int_rz(float v) { return nearest<int>(v); }
+static int __double2int_rz(double v) { return nearest<int>(v); }
+static long long __float2ll_rz(float v) { return nearest<long long>(v); }
+static long long __double2ll_rz(double v) { return nearest<long long>(v); }
+static unsigned long long __float2ull_rz(float v) { return nearest<unsigned long long>(v); }
+static unsigned long long __double2ull_rz(double v) { return nearest<unsigned long long>(v); }
 static double __dadd_rn(double a, double b) { return a + b; }
 static double __dmul_rn(double a, double b) { return a * b; }
 static float rsqrtf(float v) { return 1.0f / std::sqrt(v); }

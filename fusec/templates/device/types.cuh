@@ -56,17 +56,36 @@ __device__ __forceinline__ To round_to_small(float value) {
   return result;
 }
 
+// Toward zero; what does not fit becomes the nearest that does, and NaN becomes 0. A plain cast of
+// such values would be undefined.
+__device__ __forceinline__ i32 nearest_i32(float value) { return __float2int_rz(value); }
+__device__ __forceinline__ i32 nearest_i32(double value) {
+  return value == value ? __double2int_rz(value) : 0;
+}
+__device__ __forceinline__ i64 nearest_i64(float value) {
+  return value == value ? __float2ll_rz(value) : 0;
+}
+__device__ __forceinline__ i64 nearest_i64(double value) {
+  return value == value ? __double2ll_rz(value) : 0;
+}
+__device__ __forceinline__ u64 nearest_u64(float value) {
+  return value == value ? __float2ull_rz(value) : 0;
+}
+__device__ __forceinline__ u64 nearest_u64(double value) {
+  return value == value ? __double2ull_rz(value) : 0;
+}
+
 // Values outside a narrow integer wrap modulo its width, as in PyTorch; wide integers saturate.
 template <class To, class From>
 __device__ __forceinline__ To truncate_to_integer(From value) {
-  if constexpr (kIsSame<To, i32> || kIsSame<To, i64>) {
-    return static_cast<To>(value);
+  if constexpr (kIsSame<To, i32>) {
+    return nearest_i32(value);
   } else if constexpr (kIsSame<To, u64>) {
-    return value < From(0) ? static_cast<u64>(static_cast<i64>(value)) : static_cast<u64>(value);
-  } else if constexpr (sizeof(To) == 4) {
-    return static_cast<To>(static_cast<i64>(value));
+    return value < From(0) ? static_cast<u64>(nearest_i64(value)) : nearest_u64(value);
+  } else if constexpr (sizeof(To) >= 4) {
+    return static_cast<To>(nearest_i64(value));
   } else {
-    return static_cast<To>(static_cast<i32>(value));
+    return static_cast<To>(nearest_i32(value));
   }
 }
 
