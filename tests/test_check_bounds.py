@@ -97,6 +97,19 @@ def test_a_bad_index_is_named_and_good_ones_are_not(name: str, tmp_path: Path) -
             driver.reference(fusion, {**inputs, "i": index}, sizes)
 
 
+def test_the_ends_of_groups_are_checked(tmp_path: Path) -> None:
+    fusion = fusion_of("i: i32[3]", "grouped_mm(x, permute(x, [1, 0]), i)")
+    sizes = choose_sizes(fusion, None)
+    inputs = random_inputs(fusion, sizes, 1)
+    ends = np.array([3, 17, 40], np.int32)  # 40 elements are summed: the last group may end there
+    built = compiled(fusion)
+    good = {**inputs, "i": ends}
+    expected = driver.reference(fusion, good, sizes)
+    np.testing.assert_allclose(run(built, good, tmp_path)["y"], expected["y"], rtol=1e-5, atol=1e-5)
+    with pytest.raises(FusecError, match="`grouped_mm`: index 41 of `i` is out of bounds"):
+        run(built, {**inputs, "i": ends + np.array([0, 0, 1], np.int32)}, tmp_path)
+
+
 def test_without_the_flag_kernels_stay_as_they_are() -> None:
     fusion = fusion_of("i: i64[7]", "nll_loss(x, i)")
     sources = driver.plan(fusion, OPTIONS).kernel_sources
