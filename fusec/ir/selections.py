@@ -20,7 +20,6 @@ from fusec.ir.bounds import (
     SMALLEST,
     Bounded,
     add_bounds,
-    contraction_growth,
     convert_bounded,
     either,
     rounding,
@@ -29,6 +28,7 @@ from fusec.ir.bounds import (
 )
 from fusec.ir.evaluate import Array, apply_reference, settle
 from fusec.ir.graph import Node
+from fusec.ir.node_bounds import contraction_growth
 from fusec.ir.reductions import logarithms, product_range
 
 Attributes = Mapping[str, Any]

@@ -18,13 +18,7 @@ import numpy as np
 
 from fusec.diagnostics import FusecError
 from fusec.ir.axes import STRETCHED
-from fusec.ir.bounds import (
-    Bounded,
-    bounded_node,
-    contraction_bound,
-    convert_bounded,
-    settle_bounded,
-)
+from fusec.ir.bounds import Bounded, convert_bounded, settle_bounded
 from fusec.ir.evaluate import (
     Array,
     Sizes,
@@ -40,6 +34,7 @@ from fusec.ir.evaluate import (
     widen_input,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.node_bounds import bounded_node, contraction_bound
 from fusec.ir.op import Part
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
 from fusec.ir.selections import selected

@@ -1,0 +1,140 @@
+"""Error bounds by the family of an operation: movement moves them, products of matrices sum them.
+
+A contraction takes the operands' bounds through |a| @ |b|, plus `contraction_growth`. Reductions
+are in `fusec.ir.reductions`, what selects or scans in `fusec.ir.selections`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, settle_bounded, unit
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
+from fusec.ir.graph import Node
+from fusec.ir.pointwise_bounds import cast_bounds, pointwise_bounds
+
+
+def bounded_node(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    """Return the results of a node other than a reduction; operands as the graph holds them."""
+    if node.op.name == "cast":
+        return (cast_bounds(node, operands[0], attributes),)
+    dtypes = node.compute_dtypes
+    taken = [
+        convert_bounded(o, b, d) for o, b, d in zip(node.operands, operands, dtypes, strict=True)
+    ]
+    rule = _RULES.get(node.op.family)
+    if rule is None:
+        raise Unsupported(f"no error bound is known for operation `{node.op.name}`", span=node.span)
+    return rule(node, taken, attributes)
+
+
+def _movement(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    dtype = node.output.dtype
+    data = [o.type.dtype == dtype and not o.is_scalar for o in node.operands]
+    taken = [
+        b if o.type.dtype == dtype or not o.is_scalar
+        else Bounded(convert_operand(o, b.value, dtype))
+        for o, b in zip(node.operands, operands, strict=True)
+    ]  # fmt: skip
+
+    def move(arrays: Sequence[Array | None], zero: Any) -> tuple[Array | None, ...]:
+        if all(a is None for a in arrays):
+            return (None,) * len(node.outputs)
+        filled: list[Any] = []
+        for array, is_data, operand in zip(arrays, data, taken, strict=True):
+            if not is_data and operand.value.ndim:
+                filled.append(operand.value)
+            elif array is None or not is_data:
+                filled.append(np.full(operand.value.shape, zero))
+            else:
+                filled.append(np.broadcast_to(array, operand.value.shape))
+        return apply_reference(node.op, filled, attributes)
+
+    results = apply_reference(node.op, [t.value for t in taken], attributes)
+    bounds = move([t.bound for t in taken], 0.0)
+    doubts = move([t.doubt for t in taken], False)
+    return tuple(
+        Bounded(settle(node, v, r), b, None if d is None else np.asarray(d, np.bool_))
+        for v, r, b, d in zip(node.outputs, results, bounds, doubts, strict=True)
+    )
+
+
+def _exact(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    results = apply_reference(node.op, [o.value for o in operands], attributes)
+    return tuple(Bounded(settle(node, v, r)) for v, r in zip(node.outputs, results, strict=True))
+
+
+def contraction_growth(count: int) -> tuple[float, float]:
+    """Return the error of a contraction over `count` products in ulps of |a| @ |b| and of |a @ b|.
+
+    Roundings of partial sums walk at random, sqrt(count) in total with a margin; tensor cores cut
+    off instead of rounding, once per 16 products, which shifts a sum that grows steadily.
+    """
+    return min(max(count, 1), 4 + sqrt(count)), count / 32
+
+
+def contraction_bound(
+    operation: Any, operands: Sequence[Bounded], product: Array, magnitude: Array, count: int,
+    dtype: DType, *, own: bool = True,
+) -> Array | None:  # fmt: skip
+    """Return the bound of `operation` (a contraction of arrays) given |a| @ |b| and a @ b.
+
+    `own` adds the rounding of the summation itself.
+    """
+    terms: list[Array | None] = []
+    for index, operand in enumerate(operands):
+        if operand.bound is None:
+            continue
+        arrays = [np.abs(o.value) for o in operands]
+        arrays[index] = np.broadcast_to(operand.bound, operand.value.shape)
+        for other in range(2, len(operands)):
+            if other != index:
+                arrays[other] = np.zeros_like(arrays[other])
+        if index >= 2:
+            arrays[0] = np.zeros_like(arrays[0])
+        terms.append(operation(arrays))
+    if own and dtype.is_complex:
+        # Two products and their sum for each part; the products may cancel.
+        random, steady = contraction_growth(count)
+        terms.append(1.5 * unit(dtype) * (random + steady + 1) * magnitude)
+    elif own and dtype.is_float:
+        random, steady = contraction_growth(count)
+        terms.append(unit(dtype) * (random * magnitude + steady * np.abs(product)))
+    return add_bounds(*terms)
+
+
+def _contraction(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    def operation(arrays: Sequence[Array]) -> Array:
+        return apply_reference(node.op, arrays, attributes)[0]
+
+    dtype = node.output.dtype
+    product = operation([o.value for o in operands])
+    magnitude = operation([np.abs(o.value) for o in operands]) if dtype.is_rounded else product
+    count = operands[0].value.shape[-1] if operands[0].value.ndim else 1
+    bound = contraction_bound(operation, operands, product, magnitude, count, dtype)
+    # A jump of an operand is part of its bound; it does not put whole rows in doubt.
+    return (settle_bounded(node, node.output, product, bound, None),)
+
+
+_RULES = {
+    "pointwise": pointwise_bounds,
+    "complex": pointwise_bounds,
+    "movement": _movement,
+    "contraction": _contraction,
+    "factory": _exact,
+    "scalar": _exact,
+}

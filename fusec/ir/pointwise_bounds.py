@@ -1,0 +1,162 @@
+"""Error bounds of elementwise operations.
+
+Each operand is moved up and down by its own bound; the larger change of the result counts, plus the
+operation's accuracy in units in the last place of the compute type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from fusec.ir.bounds import (
+    Bounded,
+    add_bounds,
+    distance,
+    either,
+    narrowing,
+    rounding,
+    settle_bounded,
+)
+from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
+from fusec.ir.evaluate import Array, apply_reference, storage
+from fusec.ir.graph import Node
+from fusec.ir.periods import wrapping
+
+
+def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:
+    source, target = node.operands[0].type.dtype, node.output.dtype
+    (raw,) = apply_reference(node.op, [operand.value], attributes)
+    truth = target.kind == "bool" and source.kind != "bool"
+    jumps = not target.is_rounded and (source.is_rounded or truth)
+    if jumps:
+        change, doubt = _variation(node, [operand], 0, raw, attributes)
+        return settle_bounded(node, node.output, raw, change, either(operand.doubt, doubt))
+    if not target.is_rounded:
+        return settle_bounded(node, node.output, raw, operand.bound, operand.doubt)
+    wide = np.asarray(raw, storage(target))
+    bound = add_bounds(operand.bound, narrowing(wide, source, target))
+    return settle_bounded(node, node.output, wide, bound, operand.doubt)
+
+
+def _variation(
+    node: Node, operands: Sequence[Bounded], index: int, value: Array, attributes: Mapping[str, Any]
+) -> tuple[Array | None, Array | None]:
+    operand = operands[index]
+    if operand.bound is None:
+        return None, None
+    moved = list[Array]()
+    for sign in directions(operand.value):
+        arrays = [o.value for o in operands]
+        arrays[index] = _shift(operand.value, operand.bound, sign)
+        (result, *_) = apply_reference(node.op, arrays, attributes)
+        moved.append(distance(result, value))
+    change, doubt = reduce(np.fmax, moved), None
+    if operand.value.dtype.kind == "c":
+        change = change * steepness(value)
+    if change.size and np.isnan(np.max(sum(moved))):
+        doubt = np.isnan(sum(moved))
+        change = np.where(np.isnan(change), np.inf, change)
+    if not node.output.dtype.is_rounded:
+        doubt = either(doubt, change > 0)
+    elif node.op.discontinuous:
+        # A smooth stretch changes alike on both sides, a jump lies on one.
+        doubt = either(doubt, change > 8 * np.fmin(moved[0], moved[1]))
+    wraps, most = wrapping(node, [o.value for o in operands], operand.bound, index)
+    if wraps is not None and wraps.any():
+        change = np.where(wraps, np.fmax(change, most), change)
+    return change, doubt if doubt is not None and doubt.any() else None
+
+
+def _shift(value: Array, bound: Array, sign: complex) -> Array:
+    with np.errstate(all="ignore"):
+        if value.dtype.kind == "b":
+            return value ^ (bound > 0)
+        if value.dtype.kind in "iu":
+            step = np.ceil(np.where(np.isfinite(bound), bound, 1.0)).astype(value.dtype)
+            return value + step if sign == 1 else value - step
+        if sign in (1, -1):
+            return value + bound if sign == 1 else value - bound
+        return value + bound * sign
+
+
+def _addcmul_terms(a: Array, b: Array, c: Array, alpha: Array) -> Array:
+    return np.abs(a) + np.abs(alpha * b * c)
+
+
+def _lerp_terms(start: Array, end: Array, weight: Array) -> Array:
+    return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
+
+
+_CANCELLING: Mapping[str, Callable[..., Array]] = {
+    "addcmul": _addcmul_terms,
+    "lerp": _lerp_terms,
+}
+"""Operations whose roundings are relative to terms that may cancel in the result."""
+_LINEAR = frozenset({"add", "sub", "neg", "real", "imag", "complex"})
+_EXACT = frozenset(
+    {"neg", "abs", "relu", "minimum", "maximum", "where", "clamp", "threshold", "sign"}
+    | {"ceil", "floor", "round", "trunc"}
+)
+"""Operations whose float results need no rounding."""
+
+
+_OVERFLOWING = frozenset({"sigmoid", "silu"})
+"""Operations by way of exp(-x): where that is infinite the kernel's result is 0."""
+_VANISHED = {"f32": 2.0**-120, "f64": 2.0**-1012}
+
+
+def pointwise_bounds(
+    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
+) -> tuple[Bounded, ...]:
+    values = [o.value for o in operands]
+    (raw,) = apply_reference(node.op, values, attributes)
+    floating = node.output.dtype.is_rounded
+    bounds, doubts = list[Array | None](), [o.doubt for o in operands]
+    for index, operand in enumerate(operands):
+        if operand.bound is None:
+            continue
+        if floating and node.op.name in _LINEAR:
+            change, doubt = operand.bound, None
+        elif floating and node.op.name == "mul":
+            other = operands[1 - index]
+            # Off are both factors: once, the bounds' own product counts, too.
+            most = np.abs(other.value)
+            if index == 0 and other.bound is not None:
+                most = most + other.bound
+            change, doubt = _product(operand.bound, most), None
+        else:
+            change, doubt = _variation(node, operands, index, raw, attributes)
+        bounds.append(change)
+        doubts.append(doubt)
+    own = complex_error(node, values, raw)
+    if own is None:
+        ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
+        terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
+    else:
+        ulps, terms = own
+    bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
+    if own is not None and ulps:
+        bound = unjudged(node, values, raw, bound)
+    if node.op.name in _OVERFLOWING:
+        small = np.abs(raw)
+        vanished = small < _VANISHED[node.output.dtype.compute.name]
+        bound = add_bounds(bound, np.where(vanished, small, 0.0)) if vanished.any() else bound
+    return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
+
+
+def _product(bound: Array, other: Array) -> Array:
+    with np.errstate(all="ignore"):
+        change = bound * np.abs(other)
+    if change.size and np.isnan(np.max(change)):
+        change = np.where(np.isnan(change), np.where(bound == 0, 0.0, np.inf), change)
+    return change
+
+
+def _accuracy(node: Node) -> float:
+    """Return the declared error of an operation in the type that it computes in."""
+    wide = node.op.accuracy_f64 is not None and "f64" in {d.name for d in node.compute_dtypes}
+    return node.op.accuracy_f64 if wide and node.op.accuracy_f64 else node.op.accuracy
