@@ -314,6 +314,20 @@ def refusal_of(fusion: Fusion) -> Refusal:
     return found
 
 
+@pytest.mark.parametrize("op", ["sum", "prod", "var"])
+@pytest.mark.parametrize("along", [0, 1])
+def test_elements_that_a_domain_repeats_are_reduced_apart(op: str, along: int) -> None:
+    """A sum over the repeated elements cannot be made beside a sum over those that there are."""
+    builder = GraphBuilder("repeated")
+    x = builder.input("x", F32, [6])
+    shape = [6, 2] if along else [2, 6]
+    wide = builder.apply("broadcast_in_dim", x, shape=shape, broadcast_dims=[1 - along])
+    twice = builder.apply("reshape", wide, new_shape=[12])
+    builder.output(builder.apply(op, x, dims=[0]))
+    builder.output(builder.apply("sum", twice, dims=[0]))
+    refusal_of(builder.finish())
+
+
 def test_two_domains_are_refused() -> None:
     builder = GraphBuilder("apart")
     x, y = builder.input("x", F32, [4, 5]), builder.input("y", F32, [7])

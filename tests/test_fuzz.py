@@ -55,6 +55,15 @@ def test_everything_is_drawn() -> None:
     assert any(0 in (e.evaluate(f.hints) for e in v.shape) for f in FUSIONS for v in f.values)
 
 
+def test_a_size_of_0_leaves_no_room_for_huge_ones() -> None:
+    """An index into an empty tensor has the other extents, and may have elements itself."""
+    for number in range(300):
+        fusion = draw_fusion(9, number)
+        for value in fusion.values:
+            extents = [e.evaluate(fusion.hints) or 1 for e in value.shape]
+            assert np.prod(extents) < 1 << 25, f"{number}: {value.name} {extents}"
+
+
 def test_variants_differ_from_the_fusion_in_boundaries_alone() -> None:
     pinned = apart = left_out = 0
     for number in range(60):

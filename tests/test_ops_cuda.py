@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from families import plan_of, text_of
 
 from fusec.codegen.ctext import compute_type
 from fusec.diagnostics import FusecError
@@ -63,6 +64,27 @@ def test_expressions_compile() -> None:
     source += "namespace ops {\n" + "\n".join(bodies) + "\n}\n"
     ptx = compile_ptx(source, name="ops.cu", arch="sm_90a", headers=device_headers())
     assert ptx.count(".entry") == len(bodies)
+
+
+@pytest.mark.parametrize("dtype", [dtypes.I8, dtypes.U8, dtypes.I16, dtypes.U16, dtypes.BOOL])
+def test_narrow_results_are_operands_of_their_own_type(dtype: DType) -> None:
+    """C makes an `int` of `a | b`: as an operand that is not stored first it is narrow again."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    builder = GraphBuilder("narrow")
+    x, y = (builder.input(name, dtype, [64]) for name in "xy")
+    whole = "logical_not" if dtype is dtypes.BOOL else "sign"
+    for op in TABLE.values():
+        if op.family != "pointwise" or op.name == "cast":
+            continue
+        inline = builder.apply("bitwise_or", builder.apply(whole, x), y)
+        first = builder.apply("ne", inline, y) if op.operands[0].name == "condition" else inline
+        try:
+            builder.output(builder.apply(op.name, first, *(y for _ in op.operands[1:])))
+        except FusecError:
+            continue
+    source = text_of(plan_of("pointwise", builder.finish()))
+    ptx = compile_ptx(source, name="narrow.cu", arch="sm_90a", headers=device_headers())
+    assert ".entry" in ptx
 
 
 def test_combiners_exist() -> None:

@@ -16,6 +16,14 @@ from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 
 
+def of_nothing() -> Fusion:
+    """A sum that reads, if anything, what lies behind a tensor without elements."""
+    builder = GraphBuilder("nothing")
+    x = builder.input("x", F32, [70, 8, 0], contiguity=[True, True, None])
+    builder.output(builder.apply("sum", builder.apply("exp", x), dims=[1, 2]))
+    return builder.finish()
+
+
 def around() -> Fusion:
     """Two reductions with work before and after them, and an element-wise output."""
     builder = GraphBuilder("around")
@@ -61,12 +69,17 @@ SMALL: dict[str, Callable[[], Fusion]] = {
     "split rows": lambda: reduce("sum", F32, (1, 16384), (1,)),
     "split columns": lambda: reduce("max", F32, (4096, 5), (0,)),
     "around": around,
+    "nothing": of_nothing,
 }
 
 
 @pytest.mark.parametrize("name", SMALL)
 def test_kernels_compute_the_fusion(name: str, tmp_path: Path) -> None:
     run_on_host("reduction", SMALL[name](), tmp_path)
+
+
+def test_an_element_that_is_not_there_is_not_read() -> None:
+    assert "x[" not in text_of(plan_of("reduction", of_nothing()))
 
 
 def test_rows_and_columns_are_told_by_memory() -> None:

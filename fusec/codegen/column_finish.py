@@ -128,7 +128,10 @@ def _set_view(
     )
     plans = store_plans(lowering, each.finish.outputs)
     roots = [p.instance for p in plans]
-    totals = _totals(split, main, each, emitter, {i.value: i for i in instances_under(roots)})
+    read: dict[Value | None, list[Instance]] = {}
+    for instance in instances_under(roots):
+        read.setdefault(instance.value, []).append(instance)
+    totals = _totals(split, main, each, emitter, read)
     emitter.count(roots)
     for store in plans:
         emit_store(emitter, store, 0)
@@ -154,9 +157,12 @@ def _totals(
     main: InnerOuterParameters,
     each: ColumnSet,
     emitter: Emitter,
-    read: dict[Value | None, Instance],
+    read: dict[Value | None, list[Instance]],
 ) -> tuple[Total, ...]:
-    """Return the sums that something follows from, and give them to the emitter."""
+    """Return the sums that something follows from, and give them to the emitter.
+
+    A sum is read of its own column alone, by some under conditions: it is there without them.
+    """
     workspaces = partials_of(split, main.ranges)
     totals: list[Total] = []
     for node in each.nodes:
@@ -169,5 +175,5 @@ def _totals(
         partial = Text(f"{identifier(workspaces[node].name)}[place]")
         take = update(node.op.name, part, partial, dtype)
         totals.append(Total(name, part, compute_type(dtype), combiner(node.op.name, dtype), take))
-        emitter.given[read[value]] = Text(name)
+        emitter.given.update(dict.fromkeys(read[value], Text(name)))
     return tuple(totals)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from fusec.codegen.ctext import (
+    PRIMARY,
     Text,
     apply,
     compute_type,
@@ -152,7 +153,8 @@ class Emitter(Nest):
         template = _template(node.op.cuda, kind)
         text = apply(template, arguments)
         narrow = instance.dtype.is_integer and instance.dtype.bits < 32
-        if narrow and not text.text.startswith("fusec::"):
+        called = text.text.startswith("fusec::") and text.precedence == PRIMARY
+        if narrow and not called:
             # C computes narrow integers as int: what is not stored at once must wrap, too.
             return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text

@@ -37,7 +37,7 @@ def broadcast_in_dim(sketch: Sketch, x: Value) -> Value:
 
 def _room(sketch: Sketch, x: Value) -> int:
     """Return an extent by which a tensor may be repeated without becoming huge."""
-    return max(1, sketch.cap // max(1, sketch.elements(x.shape)))
+    return sketch.room(x.shape)
 
 
 def expand(sketch: Sketch, x: Value) -> Value:

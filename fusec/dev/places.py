@@ -41,7 +41,7 @@ def draw_indexing(sketch: Sketch) -> None:
 
 def _room(sketch: Sketch, tensor: Value, axis: int) -> int:
     rest = [e for k, e in enumerate(tensor.shape) if k != axis]
-    return max(1, sketch.cap // max(1, sketch.elements(rest)))
+    return sketch.room(rest)
 
 
 def _beside(sketch: Sketch, tensor: Value, axis: int, name: str) -> tuple[Dim, ...]:

@@ -86,6 +86,13 @@ class Sketch:
             total *= self.size_of(extent)
         return total
 
+    def room(self, shape: Sequence[Dim]) -> int:
+        """Return by what a shape may be multiplied below the cap.
+
+        A size of 0 counts as 1: other values have the other extents without it.
+        """
+        return max(1, self.cap // self.elements([e for e in shape if self.size_of(e)]))
+
     def _named_dim(self, name: str) -> Dim:
         size = self.pick(SIZES)
         multiple = self.pick([1, 1, 1, 2, 8])
@@ -106,7 +113,7 @@ class Sketch:
         """Return a random shape below the cap, its large extents at random places."""
         extents: list[Dim] = []
         for _ in range(rank):
-            extents.append(self.extent(max(1, self.cap // max(1, self.elements(extents)))))
+            extents.append(self.extent(self.room(extents)))
         self.rng.shuffle(extents)
         return tuple(extents)
 

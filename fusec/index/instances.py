@@ -18,7 +18,7 @@ from fusec.index.movement import (
     pull_elementwise,
 )
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import I64, DType
+from fusec.ir.dtype import BOOL, I64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops import find
 from fusec.ops.checks import CHECK_INDEX
@@ -143,6 +143,11 @@ class Lowering:
     def _make(self, value: Value, at: Coordinates, where: Conditions) -> Instance:
         if value.dim is not None:
             return Instance("dim", value.dtype, value.name, value=value, dim=value.dim)
+        if any(e == 0 for e in value.shape) and not any(c.loaded for c in at):
+            # There is no element: what stands for one must not be read ahead of an empty loop.
+            return Instance(
+                "constant", value.dtype, "", constant=False if value.dtype == BOOL else 0
+            )
         node = self.fusion.producer.get(value)
         if node is None:
             return self._input(value, at, where)

@@ -60,12 +60,12 @@ class OuterPersistent:
         refusal = unsupported_nodes(segment, MEMORY_BOUND)
         if refusal is not None:
             return refusal
+        if is_empty(segment):
+            return Refusal("empty", "a tensor has no elements")
         oriented = prepare(segment)
         if isinstance(oriented, Refusal):
             return oriented
         fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
-        if is_empty(fusion):
-            return Refusal("empty", "a tensor has no elements")
         binding, (row, chunk, lane) = bind_outer(rows, 1)
         lowering = Lowering(fusion, domain, binding)
         phases = phases_of(fusion, lowering, (row, chunk, lane))
