@@ -263,9 +263,9 @@ class _Spread:
             self.trouble[node] = f"the domain does not reach all of what `{name}` reduces"
         elif (kept_axes | gone_axes) < all_axes and not self._nested(node, kept_axes | gone_axes):
             self.trouble[node] = f"`{name}` reduces a value that does not span the domain"
-        elif not home.conditions and product(node.inputs[0].shape[i] for i in dims) != product(
-            a.extent for a in gone_axes
-        ):
+        elif not home.conditions and product(
+            e for i, e in enumerate(node.inputs[0].shape) if i in dims
+        ) != product(a.extent for a in gone_axes):
             # The points reach every element, so where there are more of them, some reach it again.
             self.trouble[node] = f"the domain meets what `{name}` reduces more than once"
         else:
