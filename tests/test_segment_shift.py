@@ -113,3 +113,54 @@ def test_a_whole_that_reads_again_is_weighed_against_segments() -> None:
     assert "one kernel reads" in boundary
     small = read_text(BATCH_NORM.replace("P: 3136", "P: 8"))
     assert len(driver.segment(driver.optimise(small, options), options).segments) == 1
+
+
+def test_segments_that_move_more_than_the_whole_are_not_taken() -> None:
+    # The whole reads its few rows again for the columns' sum; segments are quicker, but move more.
+    text = """
+fusion: norm_backward
+dims: {B: 16, H: 768}
+inputs: {x: 'f32[B, H]', dy: 'f32[B, H]', w: 'f32[H]', m: 'f32[B, 1]', r: 'f32[B, 1]'}
+ops:
+  - xh = mul(sub(x, m), r)
+  - g = mul(dy, w)
+  - c = mean(g, dims=[1], keepdim=true)
+  - d = mean(mul(g, xh), dims=[1], keepdim=true)
+  - dx = mul(sub(sub(g, c), mul(xh, d)), r)
+  - dw = sum(mul(dy, xh), dims=[0])
+  - db = sum(dy, dims=[0])
+outputs: [dx, dw, db]
+"""
+    options = CompileOptions(targets=("sm_90a",))
+    fusion = driver.optimise(read_text(text), options)
+    found = driver.segment(fusion, options)
+    assert [s.scheduler for s in found.segments] == ["inner_outer_persistent"]
+
+
+# Rotary positions of the first four of every six heads that a product makes.
+HEADS = """
+fusion: heads
+dims: {S: 2048, K: 1024}
+inputs: {h: 'bf16[S, K]', w: 'bf16[1536, K]', cosine: 'bf16[S, 32]'}
+ops:
+  - p = linear(h, w)
+  - q = permute(reshape(p, new_shape=[S, 8, 6, 32]), dims=[1, 2, 0, 3])
+  - part = slice(q, start_indices=[0, 0, 0, 0], end_indices=[8, 4, S, 32])
+  - turned = reshape(part, new_shape=[32, S, 32])
+  - left = slice(turned, start_indices=[0, 0, 0], end_indices=[32, S, 16])
+  - right = slice(turned, start_indices=[0, 0, 16], end_indices=[32, S, 32])
+  - y = cast(add(mul(turned, cosine), cat([neg(right), left], dim=2)), bf16)
+outputs: [y]
+"""
+
+
+def test_only_the_slice_of_a_product_that_is_read_crosses() -> None:
+    options = CompileOptions(targets=("sm_90a",))
+    found = driver.segment(driver.optimise(read_text(HEADS), options), options)
+    assert [s.scheduler for s in found.segments] == ["matmul", "pointwise"]
+    (edge,) = found.edges
+    assert edge.value.name == "part"
+    # What is put together from slices is read along memory, sixteen elements at a time.
+    reader = found.segments[1].estimate
+    assert reader is not None
+    assert reader.efficiency == H200.reach("pointwise", "vector")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.index.access import Facts, lane_zero
 from fusec.index.domain import Domain
-from fusec.index.expression import Var, of_var
+from fusec.index.expression import Index, Var, of_var
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.dim import product
+from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 
 
@@ -49,6 +50,19 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
         side_by_side = 1 if fusion.input_of[load.value].part is None else 2
         if last is None or (step is not None and step in (0, side_by_side)):
             continue
+        if step is None and _in_pieces(load.address, last, Facts(fusion.hints)):
+            continue
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
         found.append(Strided(load, next(unit, None), size))
     return found, total
+
+
+def _in_pieces(address: Index, axis: Var, facts: Facts) -> bool:
+    """Return whether an address runs along an axis in aligned pieces, as parts put together do."""
+    for width in (8, 4, 2):
+        if facts.multiple(axis.extent, width):
+            lane = Var("v", dim(width))
+            piece = of_var(Var("chunk", ceildiv(axis.extent, width))) * width + of_var(lane)
+            if lane_zero(address.substitute({axis: piece}), lane, width, facts) is not None:
+                return True
+    return False

@@ -72,7 +72,7 @@ def segment(
 
     apart = _search(fusion, replace(ways, whole=False, may_merge=is_part), should_merge)
     whole_time, apart_time = found.seconds(target), apart.seconds(target)
-    if apart_time > whole_time * (1 - LEAST_GAIN):
+    if apart.bytes > found.bytes or apart_time > whole_time * (1 - LEAST_GAIN):
         return found
     because = (
         f"one kernel takes {whole_time * 1e6:.2f} us and reads {again / 1e6:.1f} MB again, "

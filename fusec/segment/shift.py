@@ -1,12 +1,13 @@
 """The beginning of a segment's work that the segment before it could do instead.
 
 What crosses may be smaller after a few more operations: a product's result that is cast, sliced or
-added up first. The beginnings that are offered end in one value, the smallest first.
+added up first. The beginnings that are offered are what one value needs; those after which least
+crosses come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from fusec.ir.graph import Node, Value
 from fusec.segment.cheap import is_tissue
@@ -26,10 +27,9 @@ def beginnings(
     """Yield sets of a piece's first nodes that its source could compute, with what they end in.
 
     They need nothing but what the source makes, what it could read without waiting for others, and
-    each other; each ends in a value that is smaller than what crosses for it now.
+    each other; what the rest of the piece reads of them is smaller than what crosses for them now.
     """
-    fusion = groups.graph.fusion
-    hints, place = fusion.hints, groups.graph.position
+    fusion, place = groups.graph.fusion, groups.graph.position
     crossing = {v for v in source.made if piece in groups.readers.get(v, ())}
     if not crossing:
         return
@@ -49,11 +49,30 @@ def beginnings(
         else:
             for value in node.outputs:
                 depends[value] = found
-    ends = [v for v in roots if _bytes(v, hints) < sum(_bytes(r, hints) for r in roots[v])]
-    ends.sort(key=lambda v: (_bytes(v, hints), -place[fusion.producer[v]]))
-    for value in ends[:MOST]:
+    ends: list[tuple[int, int, Value]] = []
+    for value, used in roots.items():
+        left = _left(groups, piece, depends[value])
+        if left < sum(tensor_bytes(r, fusion.hints) for r in used):
+            ends.append((left, -place[fusion.producer[value]], value))
+    for _, _, value in sorted(ends, key=lambda e: e[:2])[:MOST]:
         if depends[value] < frozenset(piece.nodes):
             yield depends[value], value
+
+
+def _left(groups: Groups, piece: Piece, nodes: frozenset[Node]) -> int:
+    """Return the bytes of what some nodes of a piece make and the rest of it, or others, read."""
+    fusion, copied = groups.graph.fusion, groups.graph.copied
+    total = 0
+    for value in (v for n in nodes for v in n.outputs):
+        stack, crosses = list(fusion.users.get(value, ())), value in groups.graph.final
+        while stack and not crosses:
+            user = stack.pop()
+            if user in copied and not groups.is_owned(user):
+                stack.extend(u for v in user.outputs for u in fusion.users.get(v, ()))
+            else:
+                crosses = user not in nodes
+        total += crosses * tensor_bytes(value, fusion.hints)
+    return total
 
 
 def _needs(
@@ -80,7 +99,3 @@ def _needs(
             if owner is not source and owner.rank >= source.rank:
                 return None
     return frozenset(needed)
-
-
-def _bytes(value: Value, sizes: Mapping[str, int]) -> int:
-    return tensor_bytes(value, sizes)
