@@ -75,7 +75,7 @@ def test_mutations_fail(name: str, change, blocks: bool, monkeypatch: pytest.Mon
 
 def test_a_dropped_term_of_a_long_sum_fails():
     b = GraphBuilder()
-    x = b.input("x", F32, [b.declare_dim("B", 3), b.declare_dim("H", 8192)])
+    x = b.input("x", F32, [b.declare_dim("B", 3), b.declare_dim("H", 1024)])
     b.output(b.apply("sum", x, dims=[1]))
     fusion = b.finish()
     sizes = choose_sizes(fusion)
@@ -223,6 +223,55 @@ def test_products_that_leave_the_range_on_their_way(op: str):
     for change, right in ((1.0, True), (1.001, False)):
         found = (serial[-1:] if op == "prod" else serial) * np.float32(change)
         assert compare(fusion, sizes, near, {name: found.reshape(result_shape(op))}).ok == right
+
+
+def running_product(factors: np.ndarray) -> tuple[Fusion, dict]:
+    builder = GraphBuilder("products")
+    builder.output(builder.apply("cumprod", builder.input("x", F32, [factors.size]), dim=0))
+    fusion = builder.finish()
+    return fusion, {"x": factors}
+
+
+def test_products_of_neighbours_that_overflow_excuse_what_comes_after_them():
+    """Halves first, then threes: no number where a scan multiplies 0 by an infinite product."""
+    factors = np.repeat(np.float32([0.5, 3.0]), [300, 200])
+    fusion, inputs = running_product(factors)
+    found = np.cumprod(factors, dtype=np.float32)
+    assert found[300] == 0
+    for first, right in ((420, True), (370, False)):
+        found[first:] = np.nan
+        judged = compare(fusion, {}, inputs, {"cumprod_1": found}).outputs[0]
+        assert (judged.wrong == 0) == right
+        # No product of 80 threes is infinite.
+        assert judged.excused == 500 - 380
+
+
+def test_products_that_meet_no_infinite_one_are_judged():
+    fusion, inputs = running_product(np.tile(np.float32([0.5, 2.0]), 300))
+    found = np.cumprod(inputs["x"], dtype=np.float32)
+    assert compare(fusion, {}, inputs, {"cumprod_1": found}).ok
+    found[-1] = np.nan
+    assert compare(fusion, {}, inputs, {"cumprod_1": found}).outputs[0].wrong == 1
+
+
+def test_sums_of_equal_terms_may_be_off_by_the_same_each_time():
+    """One after the other, they are: the bound of terms that differ would be too small."""
+    term = np.float32(1.0 + 2.0**-15 - 2.0**-23)
+    for name in ("sum", "matmul"):
+        builder = GraphBuilder("sums")
+        x = builder.input("x", F32, [1024])
+        ones = builder.input("y", F32, [1024, 1])
+        op = {
+            "sum": lambda b, x, y: b.apply("sum", x, dims=[0]),
+            "matmul": lambda b, x, y: b.apply("matmul", x, y),
+        }
+        builder.output(op[name](builder, x, ones))
+        fusion = builder.finish()
+        inputs = {"x": np.full(1024, term), "y": np.ones((1024, 1), np.float32)}
+        serial = np.cumsum(inputs["x"], dtype=np.float32)[-1:]
+        found = {f"{name}_1": serial.reshape(() if name == "sum" else (1,))}
+        used = {i.value.name: inputs[i.value.name] for i in fusion.inputs}
+        assert compare(fusion, {}, used, found).ok
 
 
 def result_shape(op: str) -> tuple[int, ...]:

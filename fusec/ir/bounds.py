@@ -97,9 +97,33 @@ def convert_bounded(operand: Operand, held: Bounded, dtype: DType) -> Bounded:
     """Return an operand converted to the type its operation computes in."""
     value = convert_operand(operand, held.value, dtype)
     source, bound = operand.type.dtype, held.bound
+    if dtype.kind == "bool" and source.kind != "bool":
+        return truth(held)
     if source == dtype or operand.is_scalar or not dtype.is_rounded:
         return Bounded(value, bound, held.doubt)
     return Bounded(value, add_bounds(bound, narrowing(value, source, dtype)), held.doubt)
+
+
+def truth(held: Bounded) -> Bounded:
+    """Return whether a value is other than 0, in doubt where it may be either."""
+    value = np.not_equal(held.value, 0)
+    if held.bound is None:
+        return Bounded(value, None, held.doubt)
+    # Neither end of an interval around 0 is 0.
+    unsure = meeting(held.value, np.zeros_like(held.value), held.bound)
+    return either_way(value, unsure, held.doubt)
+
+
+def either_way(value: Array, unsure: Array, doubt: Array | None) -> Bounded:
+    """Return bools of which those `unsure` may be the other way round, too."""
+    if not unsure.any():
+        return Bounded(value, None, doubt)
+    return Bounded(value, np.asarray(unsure, np.float64), either(unsure, doubt))
+
+
+def meeting(a: Array, b: Array, slack: Array) -> Array:
+    """Return where two values that are off by `slack` together may be equal."""
+    return (slack > 0) & ~(distance(a, b) > slack)
 
 
 def narrowing(value: Array, source: DType, target: DType) -> Array | None:

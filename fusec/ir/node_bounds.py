@@ -18,6 +18,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
 from fusec.ir.pointwise_bounds import cast_bounds, pointwise_bounds
+from fusec.ir.totals import is_constant
 
 
 def bounded_node(
@@ -76,22 +77,30 @@ def _exact(
     return tuple(Bounded(settle(node, v, r)) for v, r in zip(node.outputs, results, strict=True))
 
 
-def contraction_growth(count: int) -> tuple[float, float]:
+def contraction_growth(count: int, alike: bool = False) -> tuple[float, float]:
     """Return the error of a contraction over `count` products in ulps of |a| @ |b| and of |a @ b|.
 
     Roundings of partial sums walk at random, sqrt(count) in total with a margin; tensor cores cut
-    off instead of rounding, once per 16 products, which shifts a sum that grows steadily.
+    off instead of rounding, once per 16 products, which shifts a sum that grows steadily. Products
+    all `alike` are rounded the same way each time: by half an ulp of sums half as large on average.
     """
-    return min(max(count, 1), 4 + sqrt(count)), count / 32
+    return min(max(count, 1), 4 + sqrt(count)), count / (4 if alike else 32)
+
+
+def products_alike(node: Node, operands: Sequence[Bounded]) -> bool:
+    """Return whether a contraction sums equal products, as it does of expanded operands."""
+    a, b = operands[0].value, operands[1].value
+    axis = -2 if node.op.name == "matmul" and b.ndim > 1 else -1
+    return is_constant(a, -1) and is_constant(b, axis)
 
 
 def contraction_bound(
     operation: Any, operands: Sequence[Bounded], product: Array, magnitude: Array, count: int,
-    dtype: DType, *, own: bool = True,
+    dtype: DType, *, own: bool = True, alike: bool = False,
 ) -> Array | None:  # fmt: skip
     """Return the bound of `operation` (a contraction of arrays) given |a| @ |b| and a @ b.
 
-    `own` adds the rounding of the summation itself.
+    `own` adds the rounding of the summation itself; `alike` says that all products are equal.
     """
     terms: list[Array | None] = []
     for index, operand in enumerate(operands):
@@ -107,10 +116,10 @@ def contraction_bound(
         terms.append(operation(arrays))
     if own and dtype.is_complex:
         # Two products and their sum for each part; the products may cancel.
-        random, steady = contraction_growth(count)
+        random, steady = contraction_growth(count, alike)
         terms.append(1.5 * unit(dtype) * (random + steady + 1) * magnitude)
     elif own and dtype.is_float:
-        random, steady = contraction_growth(count)
+        random, steady = contraction_growth(count, alike)
         terms.append(unit(dtype) * (random * magnitude + steady * np.abs(product)))
     return add_bounds(*terms)
 
@@ -125,7 +134,8 @@ def _contraction(
     product = operation([o.value for o in operands])
     magnitude = operation([np.abs(o.value) for o in operands]) if dtype.is_rounded else product
     count = operands[0].value.shape[-1] if operands[0].value.ndim else 1
-    bound = contraction_bound(operation, operands, product, magnitude, count, dtype)
+    alike = products_alike(node, operands)
+    bound = contraction_bound(operation, operands, product, magnitude, count, dtype, alike=alike)
     # A jump of an operand is part of its bound; it does not put whole rows in doubt.
     return (settle_bounded(node, node.output, product, bound, None),)
 

@@ -17,9 +17,12 @@ from fusec.ir.bounds import (
     add_bounds,
     distance,
     either,
+    either_way,
+    meeting,
     narrowing,
     rounding,
     settle_bounded,
+    truth,
 )
 from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
 from fusec.ir.evaluate import Array, apply_reference, storage
@@ -29,10 +32,10 @@ from fusec.ir.periods import wrapping
 
 def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:
     source, target = node.operands[0].type.dtype, node.output.dtype
+    if target.kind == "bool" and source.kind != "bool":
+        return truth(operand)
     (raw,) = apply_reference(node.op, [operand.value], attributes)
-    truth = target.kind == "bool" and source.kind != "bool"
-    jumps = not target.is_rounded and (source.is_rounded or truth)
-    if jumps:
+    if source.is_rounded and not target.is_rounded:
         change, doubt = _variation(node, [operand], 0, raw, attributes)
         return settle_bounded(node, node.output, raw, change, either(operand.doubt, doubt))
     if not target.is_rounded:
@@ -40,6 +43,10 @@ def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> 
     wide = np.asarray(raw, storage(target))
     bound = add_bounds(operand.bound, narrowing(wide, source, target))
     return settle_bounded(node, node.output, wide, bound, operand.doubt)
+
+
+RESOLUTION = 2.0**-52
+"""Distance of doubles, relative to them."""
 
 
 def _variation(
@@ -63,8 +70,9 @@ def _variation(
     if not node.output.dtype.is_rounded:
         doubt = either(doubt, change > 0)
     elif node.op.discontinuous:
-        # A smooth stretch changes alike on both sides, a jump lies on one.
-        doubt = either(doubt, change > 8 * np.fmin(moved[0], moved[1]))
+        # A smooth stretch changes alike on both sides but for the reference's own rounding.
+        alike = np.fmin(moved[0], moved[1]) + np.abs(value) * RESOLUTION
+        doubt = either(doubt, change > 8 * alike)
     wraps, most = wrapping(node, [o.value for o in operands], operand.bound, index)
     if wraps is not None and wraps.any():
         change = np.where(wraps, np.fmax(change, most), change)
@@ -104,6 +112,7 @@ _EXACT = frozenset(
 """Operations whose float results need no rounding."""
 
 
+_COMPARING = frozenset({"eq", "ne", "lt", "le", "gt", "ge"})
 _OVERFLOWING = frozenset({"sigmoid", "silu"})
 """Operations by way of exp(-x): where that is infinite the kernel's result is 0."""
 _VANISHED = {"f32": 2.0**-120, "f64": 2.0**-1012}
@@ -114,6 +123,10 @@ def pointwise_bounds(
 ) -> tuple[Bounded, ...]:
     values = [o.value for o in operands]
     (raw,) = apply_reference(node.op, values, attributes)
+    if node.op.name in _COMPARING:
+        return (_compared(node, operands, raw),)
+    if node.op.discontinuous:
+        operands = _moved_together(operands)
     floating = node.output.dtype.is_rounded
     bounds, doubts = list[Array | None](), [o.doubt for o in operands]
     for index, operand in enumerate(operands):
@@ -146,6 +159,28 @@ def pointwise_bounds(
         vanished = small < _VANISHED[node.output.dtype.compute.name]
         bound = add_bounds(bound, np.where(vanished, small, 0.0)) if vanished.any() else bound
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
+
+
+def _compared(node: Node, operands: Sequence[Bounded], raw: Array) -> Bounded:
+    slack = add_bounds(*(o.bound for o in operands))
+    doubt, (first, second) = either(*(o.doubt for o in operands)), node.operands
+    if slack is None or first is second:
+        # A value is compared with itself, wherever it lies.
+        return Bounded(raw, None, doubt)
+    return either_way(raw, meeting(operands[0].value, operands[1].value, slack), doubt)
+
+
+def _moved_together(operands: Sequence[Bounded]) -> Sequence[Bounded]:
+    """Return operands with bounds that reach a jump which none but all of them together reach.
+
+    The one that brings it nearest, twice as far, comes as far as both.
+    """
+    inexact = sum(o.bound is not None for o in operands)
+    if inexact < 2:
+        return operands
+    return [
+        o if o.bound is None else Bounded(o.value, inexact * o.bound, o.doubt) for o in operands
+    ]
 
 
 def _product(bound: Array, other: Array) -> Array:

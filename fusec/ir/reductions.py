@@ -14,7 +14,7 @@ result. With u the unit in the last place of the accumulator and n the number of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import log, sqrt
 from typing import Any
 
@@ -34,6 +34,7 @@ from fusec.ir.complex_bounds import squared
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node, Value
+from fusec.ir.totals import distinct_terms, total
 
 State = dict[str, Array]
 
@@ -44,19 +45,30 @@ LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 MERGEABLE = SUMS | SPREADS | {"max", "min", "prod", "any", "all"}
 
 
-def growth(count: int) -> float:
+def growth(count: int, distinct: int | None = None) -> float:
     """Return the error of a sum of `count` terms in ulps of sum|x|, whatever the order.
 
     At most half an ulp for each addition; the roundings of a long serial sum walk at random, which
-    stays below sqrt(count) / 2 ulps with more than four standard deviations to spare.
+    stays below sqrt(count) / 2 ulps with more than four standard deviations to spare. Terms that
+    repeat are rounded the same way each time, so that only `distinct` of them walk; at most all are
+    off by half an ulp of a sum half as large on average.
     """
-    return min(max(count - 1, 0), 4 + sqrt(count)) / 2
+    walk = sqrt(count)
+    if distinct is not None and 0 < distinct < count:
+        walk = max(walk, min(count / sqrt(distinct), count / 2))
+    return min(max(count - 1, 0), 4 + walk) / 2
+
+
+_COUNTS = frozenset({"count", "distinct"})
 
 
 def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
     """Return the state of one block of the operand."""
     x, name = operand.value, node.op.name
-    state: State = {"count": np.asarray(_count(x.shape, axes))}
+    state: State = {
+        "count": np.asarray(_count(x.shape, axes)),
+        "distinct": np.asarray(distinct_terms(x, axes)),
+    }
     bound = None if operand.bound is None else np.broadcast_to(operand.bound, x.shape)
     with np.errstate(all="ignore"):
         if name in SUMS:
@@ -72,7 +84,7 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
         elif name == "prod":
             state["out"] = np.prod(x, axis=axes, dtype=_accumulator(node.output.dtype))
             if node.output.dtype.is_float:
-                state |= logarithms(x, lambda a: np.sum(a, axis=axes))
+                state |= _logarithms(x, axes)
             if bound is not None:
                 state["relative"] = np.sum(bound / np.abs(x), axis=axes)
         elif name in ("any", "all"):
@@ -97,9 +109,7 @@ def merge(node: Node, a: State, b: State) -> State:
         if name in SPREADS:
             return _merge_spread(a, b)
         if name in pick:
-            return {"count": a["count"] + b["count"]} | {
-                k: pick[name](a[k], b[k]) for k in a if k != "count"
-            }
+            return {k: (a[k] + b[k] if k in _COUNTS else pick[name](a[k], b[k])) for k in a}
         product = {"out"} if name == "prod" else set[str]()
         return {k: a[k] * b[k] if k in product else a[k] + b[k] for k in a}
 
@@ -125,7 +135,7 @@ def finish(node: Node, state: State, attributes: Mapping[str, Any]) -> tuple[Bou
             bound = np.abs(out) * relative if dtype.is_float else None
             if bound is not None:
                 bound = np.where(np.isnan(bound), np.inf, bound)
-                bound = bound + product_range(state, state["count"], dtype)
+                bound = bound + product_range(*in_any_order(state), state["count"], dtype)
         elif "up" in state:
             up, down = (np.asarray(state[k], np.float64) for k in ("up", "down"))
             bound = np.maximum(np.abs(up - out), np.abs(out - down))
@@ -165,32 +175,53 @@ def _accumulator(dtype: DType) -> Any:
     return storage(dtype)
 
 
-def logarithms(x: Array, total: Callable[[Array], Array]) -> State:
+def _logarithms(x: Array, axes: tuple[int, ...]) -> State:
     """Return sums over the logarithms of factors; a zero makes no product larger or smaller."""
     logs = np.log(np.where(x == 0, 1.0, np.abs(x)))
     return {
-        "logs": total(logs),
-        "squares": total(logs * logs),
-        "growing": total(np.maximum(logs, 0.0)),
-        "shrinking": total(np.maximum(-logs, 0.0)),
+        "logs": np.sum(logs, axis=axes),
+        "squares": np.sum(logs * logs, axis=axes),
+        "growing": np.sum(np.maximum(logs, 0.0), axis=axes),
+        "shrinking": np.sum(np.maximum(-logs, 0.0), axis=axes),
     }
 
 
-def product_range(state: State, count: Array, dtype: DType) -> Array:
-    """Return what partial products add to the error when they overflow or become denormal.
+def in_any_order(state: State) -> tuple[Array, Array]:
+    """Return the logarithms of the largest partial product and of the inverse of the smallest.
 
     How large and how small they become depends on the order. At most all factors above 1 meet, or
     all below; a random walk of the logarithms stays within four standard deviations.
     """
-    number = np.maximum(count, 1)
+    number = np.maximum(state["count"], 1)
     step = state["logs"] / number
     deviation = np.sqrt(np.maximum(state["squares"] / number - step * step, 0.0))
     largest = np.fmin(state["growing"], _furthest(step, deviation, number))
-    smallest = np.fmin(state["shrinking"], _furthest(-step, deviation, number))
+    return largest, np.fmin(state["shrinking"], _furthest(-step, deviation, number))
+
+
+def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array, Array]:
+    """Return the same for products of neighbours up to each factor: a scan forms no others."""
+    one = np.ones_like(x.take([0], axis)) if x.shape[axis] else x
+    factors = np.concatenate([one, *(one * value for value in initial), x], axis)
+    sums = np.cumsum(np.log(np.where(factors == 0, 1.0, np.abs(factors))), axis)
+    rise = np.maximum.accumulate(sums - np.minimum.accumulate(sums, axis), axis)
+    fall = np.maximum.accumulate(np.maximum.accumulate(sums, axis) - sums, axis)
+    own = range(1 + len(initial), factors.shape[axis])
+    return rise.take(own, axis), fall.take(own, axis)
+
+
+def product_range(largest: Array, smallest: Array, count: Array, dtype: DType) -> Array:
+    """Return what partial products add to the error when they overflow or become denormal."""
     name = dtype.compute.name
-    lost = number * SMALLEST[name] * np.exp(largest)
+    lost = np.maximum(count, 1) * SMALLEST[name] * np.exp(largest)
     error = np.where(smallest > -log(NORMAL[name]), lost, 0.0)
     return np.where(largest > log(LARGEST[name]), np.inf, error)
+
+
+def meets_no_number(largest: Array, smallest: Array, dtype: DType) -> Array:
+    """Return where one partial product may be infinite and another 0: their product is NaN."""
+    name = dtype.compute.name
+    return (largest > log(LARGEST[name])) & (smallest > -log(NORMAL[name]))
 
 
 def _furthest(step: Array, deviation: Array, number: Array) -> Array:
@@ -200,7 +231,7 @@ def _furthest(step: Array, deviation: Array, number: Array) -> Array:
 
 
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
-    state: State = {"out": np.sum(x, axis=axes, dtype=_accumulator(dtype))}
+    state: State = {"out": total(x.astype(_accumulator(dtype), copy=False), axes)}
     if dtype.is_rounded:
         state["magnitude"] = np.asarray(np.sum(np.abs(x), axis=axes, dtype=np.float64))
     if bound is not None:
@@ -212,18 +243,18 @@ def _sum_bound(state: State, count: int, dtype: DType) -> Array | None:
     magnitude = state.get("magnitude")
     own: Array | None = None
     if magnitude is not None and count > 1:
-        own = magnitude * (unit(dtype) * growth(count))
+        own = magnitude * (unit(dtype) * growth(count, int(state["distinct"])))
         own = np.where(np.isfinite(own), own, 0.0)
     return add_bounds(state.get("bounds"), own)
 
 
 def _spread(x: Array, bound: Array | None, axes: tuple[int, ...]) -> State:
     count = max(_count(x.shape, axes), 1)
-    mean = np.sum(x, axis=axes, keepdims=True) / count
+    mean = total(x, axes, keepdims=True) / count
     centred = x - mean
     state: State = {
         "mean": np.squeeze(mean, axis=axes),
-        "m2": np.sum(squared(centred), axis=axes),
+        "m2": total(squared(centred), axes),
         "magnitude": np.sum(np.abs(x), axis=axes),
     }
     if bound is not None:
@@ -249,7 +280,8 @@ def _finish_spread(
     node: Node, state: State, count: int, attributes: Mapping[str, Any]
 ) -> tuple[Bounded, ...]:
     dtype, mean, m2 = node.outputs[0].dtype, state["mean"], state["m2"]
-    u, grow, own = unit(dtype), growth(count), 5 if mean.dtype.kind == "c" else 4
+    u, grow = unit(dtype), growth(count, int(state["distinct"]))
+    own = 5 if mean.dtype.kind == "c" else 4
     slip = state["magnitude"] * (u * grow)
     mean_bound = (slip + state.get("bounds", 0.0)) / max(count, 1) + np.abs(mean) * u
     error = (

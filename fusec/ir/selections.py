@@ -29,7 +29,7 @@ from fusec.ir.bounds import (
 from fusec.ir.evaluate import Array, apply_reference, settle
 from fusec.ir.graph import Node
 from fusec.ir.node_bounds import contraction_growth
-from fusec.ir.reductions import logarithms, product_range
+from fusec.ir.reductions import meets_no_number, of_neighbours, product_range
 
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]
@@ -150,6 +150,7 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
     wide = None if x.bound is None else np.broadcast_to(x.bound, x.value.shape)
     doubt = None if x.doubt is None else np.logical_or.accumulate(x.doubt, axis=dim)
     bound: Array | None = None
+    none: Any = False
     if name == "cumsum":
         bound = None if wide is None else np.cumsum(wide, axis=dim)
         if dtype.is_rounded:
@@ -158,19 +159,17 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
     elif name == "cumprod":
         relative = 0.0 if wide is None else np.cumsum(wide / np.abs(x.value), axis=dim)
         if dtype.is_float:
-            factors = logarithms(x.value, lambda a: np.cumsum(a, axis=dim))
-            for value in initial:
-                first = logarithms(value, np.asarray)
-                factors = {k: v + first[k] for k, v in factors.items()}
+            reach = of_neighbours(x.value, dim, initial)
+            none = meets_no_number(*reach, dtype)
             bound = np.abs(raw) * (relative + count * unit(dtype))
             bound = bound + count * SMALLEST[dtype.compute.name]
-            bound = bound + product_range(factors, count, dtype)
+            bound = bound + product_range(*reach, count, dtype)
     elif wide is not None:
         up, down = scan(x.value + wide, *initial), scan(x.value - wide, *initial)
         bound = np.maximum(np.abs(up - raw), np.abs(raw - down))
     if bound is not None:
         bound = np.where(np.isnan(bound), np.where(np.isnan(raw), 0.0, np.inf), bound)
-        bound = np.where(np.isinf(raw), 0.0, bound)
+        bound = np.where(np.isinf(raw), np.where(none, np.inf, 0.0), bound)
     return (settle_bounded(node, node.output, raw, bound, doubt),)
 
 

@@ -34,7 +34,7 @@ from fusec.ir.evaluate import (
     widen_input,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ir.node_bounds import bounded_node, contraction_bound
+from fusec.ir.node_bounds import bounded_node, contraction_bound, products_alike
 from fusec.ir.op import Part
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
 from fusec.ir.selections import selected
@@ -314,14 +314,16 @@ def _start_contraction(
     )
     state: State = {
         "count": np.asarray(operands[0].value.shape[-1]), "out": product, "magnitude": magnitude,
+        "alike": np.asarray(products_alike(node, operands)),
     }  # fmt: skip
     return state if bound is None else state | {"bounds": bound}
 
 
 def _finish_contraction(node: Node, state: State) -> tuple[Bounded, ...]:
     bound = contraction_bound(
-        None, (), state["out"], state["magnitude"], int(state["count"]), node.output.dtype
-    )
+        None, (), state["out"], state["magnitude"], int(state["count"]), node.output.dtype,
+        alike=bool(state["alike"]),
+    )  # fmt: skip
     if "bounds" in state:
         bound = state["bounds"] if bound is None else bound + state["bounds"]
     return (settle_bounded(node, node.output, state["out"], bound, None),)

@@ -9,6 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, I64, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Canonical, Infer
+from fusec.ir.totals import total
 from fusec.ops.declare import Array, Dims, reduction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.inputs import check_dtype
@@ -77,7 +78,7 @@ def _worst(name: str, infinity: float) -> float:
 @reduction(infer=_reduced("sum", widened), canonical=_without_default(widened), combine="Sum")
 def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Sum over `dims` (all if left out); integers and bools are summed in i64."""
-    return np.sum(arg, axis=dims, keepdims=keepdim)
+    return total(np.asarray(arg), dims, keepdims=keepdim)
 
 
 @reduction(

@@ -9,6 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
+from fusec.ir.totals import running
 from fusec.ops.declare import Array, Axis, computes_in_result, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -48,7 +49,8 @@ def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
 )  # fmt: skip
 def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     """Return init plus the sum of the elements up to each one; integers and bools in i64."""
-    return _begun(np.add, arg, dim, init)
+    sums = running(np.asarray(arg), dim)
+    return sums if init is None else sums + init
 
 
 @operation(

@@ -9,6 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
+from fusec.ir.totals import total
 from fusec.ops.declare import Array, Dims, computes_in_own, reduction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -36,8 +37,8 @@ def _moments(arg: Array, dims: Dims, keepdim: bool) -> tuple[Array, Array, int]:
     count = 1
     for axis in axes:
         count *= array.shape[axis]
-    mean = np.sum(array, axis=tuple(axes), keepdims=True) / np.float64(count)
-    squares = np.sum(_squared(array - mean), axis=tuple(axes), keepdims=True)
+    mean = total(array, axes, keepdims=True) / np.float64(count)
+    squares = total(_squared(array - mean), axes, keepdims=True)
     if keepdim:
         return mean, squares, count
     return np.squeeze(mean, tuple(axes)), np.squeeze(squares, tuple(axes)), count

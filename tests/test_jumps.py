@@ -1,0 +1,84 @@
+"""Which elements a jump puts in doubt: those whose interval meets it, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from fusec.ir.dtype import BOOL, F32, F64, I8, I32
+from fusec.ir.graph import Value
+from fusec.ir.stream import evaluate_with_bounds
+from fusec.ops.build import GraphBuilder
+
+
+def doubts(
+    define: Callable[[GraphBuilder, Value], Value], x: np.ndarray, dtype=F32
+) -> tuple[bool, ...]:
+    builder = GraphBuilder("jumps")
+    builder.output(define(builder, builder.input("x", dtype, [x.size])))
+    fusion = builder.finish()
+    found = evaluate_with_bounds(fusion, {"x": x.astype(dtype.numpy)}, {})
+    (bounded,) = found.values()
+    return tuple(np.zeros(x.size, bool) if bounded.doubt is None else bounded.doubt)
+
+
+NEAR = np.array([1.5e-4, 0.1, -1.5e-4, 2.0])
+
+
+def near_zero(b: GraphBuilder, x: Value) -> Value:
+    """Return what f32 rounds to 0 where x is small, and x * x / 2 in truth."""
+    return b.apply("sub", b.apply("cosh", x), 1.0)
+
+
+@pytest.mark.parametrize("op", ["eq", "ne", "lt", "ge"])
+def test_a_point_within_an_interval_is_met(op: str):
+    """Both ends of the interval lie beside it, and on one side of it for most."""
+    found = doubts(lambda b, x: b.apply(op, b.apply("cosh", x), 1.0), NEAR)
+    assert found == (True, False, True, False)
+
+
+@pytest.mark.parametrize(
+    "define",
+    [
+        lambda b, x: b.apply("cast", near_zero(b, x), dtype=BOOL),
+        lambda b, x: b.apply("logical_not", near_zero(b, x)),
+        lambda b, x: b.apply("logical_and", near_zero(b, x), True),
+    ],
+)
+def test_a_truth_is_in_doubt_near_0_alone(define: Callable[[GraphBuilder, Value], Value]):
+    assert doubts(define, NEAR) == (True, False, True, False)
+
+
+def test_both_sides_of_a_compare_may_move():
+    """Neither bound alone reaches from one side to the other."""
+
+    def define(b: GraphBuilder, x: Value) -> Value:
+        above = b.apply("mul", x, 3.0)
+        return b.apply("lt", above, b.apply("mul", above, 1.0 + 2.0**-23 * 1.5))
+
+    assert doubts(define, np.linspace(0.1, 1, 64)) == (True,) * 64
+
+
+def test_nothing_differs_from_itself():
+    def define(b: GraphBuilder, x: Value) -> Value:
+        difference = b.apply("sub", b.apply("exp", x), 1.0)
+        return b.apply("lt", difference, difference)
+
+    assert not any(doubts(define, NEAR))
+
+
+def test_rounding_of_the_reference_is_no_jump():
+    """The ends of a short interval are rounded, too: one may change and not the other."""
+    x = np.random.default_rng(1).uniform(0.1, 2, 4096)
+    assert not any(doubts(lambda b, x: b.apply("atan2", b.apply("add", x, 1e-16), x), x, F64))
+
+
+def test_integers_at_their_ends_are_sure():
+    """What is far beyond an integer type is its end, however far it may be off."""
+    x = np.array([60.0, -0.5, 80.0, 21.0])
+    assert doubts(lambda b, x: b.apply("cast", b.apply("exp", x), dtype=I32), x) == (
+        False, False, False, True,
+    )  # fmt: skip
+    assert not any(doubts(lambda b, x: b.apply("cast", b.apply("exp", x), dtype=I8), x[:3]))
