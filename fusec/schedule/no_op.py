@@ -55,10 +55,10 @@ class NoOp:
 def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
     """Return an output as a view of an input; None if it is empty, a refusal if it is computed."""
     value = output.value
-    if output.alias is not None:
-        return Refusal("alias", f"`{value.name}` is written into `{output.alias}`")
     if _is_empty(segment, value):
         return None
+    if output.alias is not None:
+        return Refusal("alias", f"`{value.name}` is written into `{output.alias}`")
     if output.part is not None:
         return Refusal("part", f"`{value.name}` is written into `{output.part.of}`")
     layout = view_of(segment, value, frozenset(i.value for i in segment.inputs))

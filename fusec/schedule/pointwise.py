@@ -9,7 +9,6 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
-    is_empty,
     needs_wide_index,
     specialise,
     tensor_arguments,
@@ -65,7 +64,9 @@ class Pointwise:
             sfu=sfu,
             efficiency=_efficiency(segment, domain, target),
             ctas=max(1, elements // 1024),
-            kernels=0 if is_empty(segment) else 1,
+            kernels=1
+            if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
+            else 0,
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
