@@ -254,24 +254,35 @@ def test_products_that_meet_no_infinite_one_are_judged():
     assert compare(fusion, {}, inputs, {"cumprod_1": found}).outputs[0].wrong == 1
 
 
-def test_sums_of_equal_terms_may_be_off_by_the_same_each_time():
+EQUAL = {
+    "sum": lambda b, x, y, i: b.apply("sum", x, dims=[0], keepdim=True),
+    "matmul": lambda b, x, y, i: b.apply("matmul", x, y),
+    "index_add": lambda b, x, y, i: b.apply(
+        "index_add", b.apply("full", [1], 0.0, dtype=F32), i, x, dim=0
+    ),
+}
+
+
+@pytest.mark.parametrize("op", EQUAL)
+def test_sums_of_equal_terms_may_be_off_by_the_same_each_time(op: str):
     """One after the other, they are: the bound of terms that differ would be too small."""
     term = np.float32(1.0 + 2.0**-15 - 2.0**-23)
-    for name in ("sum", "matmul"):
-        builder = GraphBuilder("sums")
-        x = builder.input("x", F32, [1024])
-        ones = builder.input("y", F32, [1024, 1])
-        op = {
-            "sum": lambda b, x, y: b.apply("sum", x, dims=[0]),
-            "matmul": lambda b, x, y: b.apply("matmul", x, y),
-        }
-        builder.output(op[name](builder, x, ones))
-        fusion = builder.finish()
-        inputs = {"x": np.full(1024, term), "y": np.ones((1024, 1), np.float32)}
-        serial = np.cumsum(inputs["x"], dtype=np.float32)[-1:]
-        found = {f"{name}_1": serial.reshape(() if name == "sum" else (1,))}
-        used = {i.value.name: inputs[i.value.name] for i in fusion.inputs}
-        assert compare(fusion, {}, used, found).ok
+    arrays = {
+        "x": np.full(1024, term),
+        "y": np.ones((1024, 1), np.float32),
+        "i": np.zeros(1024, np.int32),
+    }
+    builder = GraphBuilder("sums")
+    kinds = ((F32, [1024]), (F32, [1024, 1]), (I32, [1024]))
+    given = [builder.input(n, *kind) for n, kind in zip(arrays, kinds, strict=True)]
+    result = EQUAL[op](builder, *given)
+    builder.output(result)
+    fusion = builder.finish()
+    serial = np.cumsum(arrays["x"], dtype=np.float32)[-1:]
+    assert abs(serial[0] - 1024 * float(term)) > 0.01
+    name = fusion.outputs[0].value.name
+    assert compare(fusion, {}, arrays, {name: serial}).ok
+    assert not compare(fusion, {}, arrays, {name: serial * np.float32(1.0001)}).ok
 
 
 def result_shape(op: str) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ from fusec.ir.evaluate import Array, apply_reference, settle
 from fusec.ir.graph import Node
 from fusec.ir.node_bounds import contraction_growth
 from fusec.ir.reductions import meets_no_number, of_neighbours, product_range
+from fusec.ir.totals import is_constant
 
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]
@@ -125,14 +126,18 @@ def _scatter(
         terms = place(np.abs(data.value), np.abs(source.value))
         count = place(*ones)
         # What arrives in any order may round in the same direction each time.
-        growth = _growth(count) if attributes["deterministic"] else np.maximum(count - 1, 0)
+        alike = is_constant(source.value, attributes["dim"])
+        growth = np.maximum(count - 1, 0)
+        if attributes["deterministic"]:
+            growth = _growth(count, alike=alike)
         bound = add_bounds(bound, terms * unit(node.output.dtype) * growth)
     return (settle_bounded(node, node.output, raw, bound, doubt),)
 
 
-def _growth(count: Array) -> Array:
-    """Return `reductions.growth` of an array of counts."""
-    return np.minimum(np.maximum(count - 1, 0), 4 + np.sqrt(count)) / 2
+def _growth(count: Array, *, alike: bool = False) -> Array:
+    """Return `reductions.growth` of an array of counts, of terms that may all be alike."""
+    walk = np.maximum(np.sqrt(count), count / 2 * alike)
+    return np.minimum(np.maximum(count - 1, 0), 4 + walk) / 2
 
 
 def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tuple[Bounded, ...]:
