@@ -15,9 +15,10 @@ from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, st
 from fusec.index.access import Facts
 from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
-from fusec.schedule.outer_persistent import OuterPersistentParameters, prepare
+from fusec.schedule.outer_persistent import OuterPersistentParameters, held, prepare
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer
+from fusec.schedule.registers import least_blocks
 from fusec.schedule.rows import Phases, phases_of
 
 
@@ -58,12 +59,6 @@ class OuterPersistentView(KernelView):
     phases: tuple[ColumnPhase, ...]
 
 
-SM_REGISTERS = 65536
-MOST_REGISTERS = 168
-UNASKED_REGISTERS = 64
-"""Registers that the assembler gives to a thread of its own accord, in blocks of 64 threads."""
-OTHER_REGISTERS = 24
-"""Registers for addresses, indices and results."""
 RESULTS = 3000
 """Number of the loop that stores the column results of phase 0; each phase has its own."""
 
@@ -74,8 +69,10 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
     assert isinstance(p, OuterPersistentParameters)
     oriented = prepare(plan.fusion)
     assert isinstance(oriented, Orientation)
-    stays, phases, words = _phases(plan, kernel, oriented)
-    where = "stay in registers" if p.storage == "registers" else "are read again in each phase"
+    stays, phases = _phases(plan, kernel, oriented)
+    registers = p.storage == "registers"
+    where = "stay in registers" if registers else "are read again in each phase"
+    words = held(oriented, p.vector_width)
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -89,25 +86,19 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
         rows_per_thread=p.rows_per_thread,
         rows=oriented.rows.columns.value,
         columns=dim_text(oriented.rows.rows).text,
-        registers=p.storage == "registers",
+        registers=registers,
         stays=stays,
         phases=phases,
-        least_blocks=least_blocks(p.threads_x * p.threads_y, words),
+        least_blocks=least_blocks(
+            p.threads_x * p.threads_y, words.of_rows(p), words.doubles, words.columns
+        ),
     )
-
-
-def least_blocks(threads: int, words: int) -> int:
-    """Return the blocks of an SM that leave a thread registers for so many words, or 0."""
-    needed = OTHER_REGISTERS + words
-    if needed <= UNASKED_REGISTERS:
-        return 0
-    return max(1, SM_REGISTERS // (threads * min(MOST_REGISTERS, -(-needed // 8) * 8)))
 
 
 def _phases(
     plan: KernelPlan, kernel: Kernel, oriented: Orientation
-) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...], int]:
-    """Return what stays in registers, the phases, and the words that a thread may hold at once."""
+) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...]]:
+    """Return what stays in registers, and the phases."""
     fusion, p = plan.fusion, kernel.parameters
     width: int = p.vector_width
     binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
@@ -147,10 +138,7 @@ def _phases(
         )
         for number, (column, fill, accumulators) in enumerate(emitted)
     )
-    loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
-    row_words = sum(max(1, i.dtype.size * width // 4) for i in loads)
-    unrolled = p.rows_per_thread if p.storage == "registers" else 4
-    return tuple(stay for stay, _ in stays), made, unrolled * row_words
+    return tuple(stay for stay, _ in stays), made
 
 
 Kept = tuple[Stay, Instance]

@@ -15,6 +15,7 @@ from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, ReductionParameters, bind_outer, orient
+from fusec.schedule.registers import double_words, least_blocks
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
         sweep=sweep,
         results=results,
         partials=partials,
+        least_blocks=least_blocks(
+            parameters.threads_x * parameters.threads_y,
+            0,
+            double_words(plan.fusion, oriented.domain, rows.reduced),
+        ),
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
 

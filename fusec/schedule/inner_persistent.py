@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Atom, Quotient, Remainder
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
@@ -20,8 +21,10 @@ from fusec.schedule.common import (
     unsupported_nodes,
     work,
 )
+from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
+from fusec.schedule.registers import fits, words
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
@@ -31,6 +34,10 @@ from fusec.target import Target
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
 MAX_THREADS = 1024
+ALONE_BLOCKS = 4 / 3
+"""Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
+ENOUGH_BLOCKS = 4
+"""Blocks on an SM from which on none is seen to wait."""
 KEPT_VALUES = 32
 """Values of special functions that a thread keeps in registers between phases."""
 
@@ -84,17 +91,21 @@ class InnerPersistent:
         again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
         how = access(parameters.vector_width)
+        efficiency = target.reach(self.name, how)
         if _strided(fusion, domain, rows):
-            how = "strided"
-        elif how == "vector" and _is_alone(parameters) and len(phases.reductions) > 2:
-            how = "alone"
+            efficiency = target.reach(self.name, "strided")
+        elif how == "vector":
+            alone = target.reach(self.name, "alone")
+            shared = _row_bytes(fusion, domain, rows, parameters.vector_width)
+            waits = _waits(parameters, phases.count, shared, target)
+            efficiency = alone / (waits + (1 - waits) * alone / efficiency)
         return Estimate(
             bytes=traffic(segment) + again * bytes_read(segment),
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, how),
+            efficiency=efficiency,
             ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
-            live_registers=32 + parameters.chunks * parameters.vector_width,
+            live_registers=_registers(parameters),
         )
 
     def redefinitions(
@@ -164,9 +175,51 @@ def _row_bytes(
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
 
 
-def _is_alone(parameters: InnerPersistentParameters) -> bool:
-    """Return whether a row takes a whole SM, which then waits for each of its reductions."""
-    return parameters.storage != "none" and parameters.threads_x >= MAX_THREADS // 2
+def _words_per_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
+    """Return the registers of each vector of a row that stays in them.
+
+    Beside what is loaded these are quotients and remainders of its place that several phases need:
+    the compiler keeps them rather than divide again.
+    """
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    _, chunk, lane = rows.variables(width)
+    phases = phases_of(fusion, lowering, (chunk, lane))
+    used: list[tuple[Atom, int]] = []
+    for number, loads in enumerate(phases.loads):
+        first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
+        used += [(atom, number) for i in first if i.address for atom, _ in i.address.terms]
+    for output in fusion.outputs:
+        address = lowering.address(output.value, output_strides_in(fusion, output))
+        number = lowering.at_home(output.value).depth
+        used += [(atom, number) for atom, _ in address.terms]
+    places: dict[Atom, set[int]] = {}
+    for atom, number in used:
+        if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
+            places.setdefault(atom, set()).add(number)
+    again = sum(len(numbers) > 1 for numbers in places.values())
+    return again + sum(words(i.dtype, width) for i in phases.cached)
+
+
+def _waits(
+    parameters: InnerPersistentParameters, phases: int, row_bytes: int, target: Target
+) -> float:
+    """Return how long an SM waits between the phases of its rows; 1 stands for the probe `alone`.
+
+    While a row is reduced, those of other blocks on the SM are read: the more phases there are and
+    the fewer blocks, the less of that. By the softmax, layer norm and RMS norm of the benchmarks.
+    """
+    if parameters.storage == "none":
+        return 0.0
+    threads = parameters.threads_x * parameters.threads_y
+    blocks = min(target.threads, target.registers / _registers(parameters)) / threads
+    if parameters.storage == "shared":
+        blocks = min(blocks, max(1, target.shared // max(1, row_bytes)))
+    return 0.0 if blocks >= ENOUGH_BLOCKS else ((phases - 1) / 2 * ALONE_BLOCKS / blocks) ** 2
+
+
+def _registers(parameters: InnerPersistentParameters) -> int:
+    """Return about how many registers a thread takes."""
+    return 32 + parameters.chunks * parameters.vector_width
 
 
 def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
@@ -205,11 +258,14 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
     threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
     storage = "registers"
-    if per_row > 2 * REGISTER_BYTES * threads or (
-        threads == MAX_THREADS and per_row > 96 * threads
+    kept = -(-vectors // threads) * _words_per_vector(fusion, domain, rows, width)
+    if (
+        per_row > 2 * REGISTER_BYTES * threads
+        or (threads == MAX_THREADS and per_row > 96 * threads)
+        or not fits(threads, kept)
     ):
-        fits = _row_bytes(fusion, domain, rows, width) <= target.shared
-        storage, threads = ("shared" if fits else "none"), MAX_THREADS // 2
+        small = _row_bytes(fusion, domain, rows, width) <= target.shared
+        storage, threads = ("shared" if small else "none"), MAX_THREADS // 2
     keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
     if keep:
         threads = min(

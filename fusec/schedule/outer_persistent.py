@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
+from fusec.index.domain import find_domain
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -22,7 +22,8 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, bind_outer, is_inner, width_of
+from fusec.schedule.reduction import Orientation, bind_outer, is_inner, partial_words, width_of
+from fusec.schedule.registers import double_words, fits, words
 from fusec.schedule.rows import in_place_hazard, phases_of, rows_of
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
@@ -31,6 +32,8 @@ from fusec.target import Target
 
 REGISTER_BYTES = 160
 """Bytes of its columns that a thread keeps in registers."""
+UNROLLED = 4
+"""Rows that a thread reads at a time where its columns do not stay in registers."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +81,9 @@ class OuterPersistent:
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
-        again = (
-            0 if parameters.storage == "registers" else sum(len(p) > 0 for p in phases.loads[1:])
-        )
+        again = 0
+        if parameters.storage != "registers" and phases.cached:
+            again = sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
@@ -137,30 +140,102 @@ def prepare(segment: Fusion) -> Orientation | Refusal:
     return Orientation(fusion, domain, rows, inner=False)
 
 
-def cached_bytes(fusion: Fusion, domain: Domain, oriented: Orientation, width: int) -> int:
-    """Return the bytes of registers, per row, of the vectors that more than one phase reads."""
-    binding, variables = bind_outer(oriented.rows, width)
+@dataclass(frozen=True)
+class Held:
+    """What a thread holds with vectors of one width, in words.
+
+    kept: per row that stays in registers; read: per row that is read; columns: partial results,
+    and what belongs to columns and rows read; doubles: for special functions of doubles.
+    """
+
+    kept: int
+    read: int
+    columns: int
+    doubles: int
+
+    def of_rows(self, parameters: OuterPersistentParameters) -> int:
+        """Return the words of the rows that a thread likes to have on their way at once."""
+        rows = parameters.rows_per_thread
+        return self.read * (rows if parameters.storage == "registers" else min(rows, UNROLLED))
+
+    def least(self, parameters: OuterPersistentParameters) -> int:
+        """Return the words without which a thread spills."""
+        kept = parameters.rows_per_thread * self.kept
+        rows = kept if parameters.storage == "registers" else self.of_rows(parameters)
+        return rows + self.columns + self.doubles
+
+
+def held(oriented: Orientation, width: int) -> Held:
+    """Return what a thread holds with vectors of a width."""
+    fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
+    binding, variables = bind_outer(rows, width)
     row: Var = variables[0]
-    phases = phases_of(fusion, Lowering(fusion, domain, binding), variables)
-    sizes = [i.dtype.size * width for i in phases.cached if row in i.variables]
-    return sum(max(4, size) for size in sizes)
+    lowering = Lowering(fusion, domain, binding)
+    phases = phases_of(fusion, lowering, variables)
+    loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
+    of_rows = [i for i in lowering.made.values() if row in i.variables]
+    of_columns = {o for i in of_rows for o in i.operands if o.variables and row not in o.variables}
+    parts = [sum(_state_words(n, width) for n in group) for group in phases.reductions]
+    return Held(
+        kept=sum(words(i.dtype, width) for i in phases.cached if i in loads),
+        read=sum(words(i.dtype, width) for i in loads),
+        columns=sum(words(i.dtype.compute, width) for i in of_columns) + max(parts, default=0),
+        doubles=double_words(fusion, domain, rows.reduced),
+    )
+
+
+def _state_words(node: Node, width: int) -> int:
+    """Return the words of the partial results of `width` columns."""
+    wider = max(node.inputs[0].dtype.compute, node.output.dtype.compute, key=lambda d: d.size)
+    return width * partial_words(node) * words(wider)
 
 
 def choose(oriented: Orientation) -> OuterPersistentParameters:
-    """Return the parameters: as many rows at a time as keep a thread's columns in registers."""
+    """Return the parameters: as many rows at a time as keep a thread's columns in registers.
+
+    Where a thread has too few registers for what it holds it gets narrower vectors, or a smaller
+    block; the wider the part of a row that a block reads, the better.
+    """
     fusion, rows = oriented.fusion, oriented.rows
-    width = width_of(oriented, Facts(fusion.hints))
-    wide, _ = needs_wide_index(fusion)
-    length = rows.columns.value
+    widest = width_of(oriented, Facts(fusion.hints))
     results = max(1, rows.rows.evaluate(fusion.hints))
-    threads_x = 8
-    while threads_x > 1 and threads_x * width > 2 * results:
-        threads_x //= 2
-    per_row = cached_bytes(fusion, oriented.domain, oriented, width)
-    wanted = max(4, -(-length * per_row // REGISTER_BYTES))
+    widths = [widest >> k for k in range(widest.bit_length())]
+    shapes = [(x, w) for w in widths for x in (8, 4, 2, 1) if x == 1 or x * w <= 2 * results]
+    shapes.sort(key=lambda shape: -shape[0] * shape[1])
+    by_width = {width: held(oriented, width) for width in widths}
+    found = last = _first(oriented, by_width[widest], *shapes[0])
+    for storage in ("registers", "none")[found.storage == "none" :]:
+        for threads_x, width in shapes:
+            each = by_width[width]
+            found = _first(oriented, each, threads_x, width, storage)
+            while found.storage == storage:
+                last = found
+                if fits(found.threads_x * found.threads_y, each.least(found)):
+                    return found
+                if found.threads_x * found.threads_y <= 32:
+                    break
+                found = _parameters(oriented, each, threads_x, width, found.threads_y // 2, storage)
+    return last
+
+
+def _first(
+    oriented: Orientation, each: Held, threads_x: int, width: int, storage: str = "registers"
+) -> OuterPersistentParameters:
+    """Return the parameters with as many rows at a time as there is work for."""
+    length = oriented.rows.columns.value
+    wanted = max(4, -(-length * 4 * (each.kept or each.read) // REGISTER_BYTES))
     threads_y = min(1024 // threads_x, max(32 // threads_x, 1 << max(0, wanted - 1).bit_length()))
-    per_thread = -(-length // threads_y)
-    storage = "registers" if per_thread * per_row <= REGISTER_BYTES else "none"
+    return _parameters(oriented, each, threads_x, width, threads_y, storage)
+
+
+def _parameters(
+    oriented: Orientation, each: Held, threads_x: int, width: int, threads_y: int, storage: str
+) -> OuterPersistentParameters:
+    """Return the parameters with a number of rows at a time; what is too much is not kept."""
+    wide, _ = needs_wide_index(oriented.fusion)
+    length = oriented.rows.columns.value
+    if not 0 < -(-length // threads_y) * 4 * each.kept <= REGISTER_BYTES:
+        storage = "none"
     if storage == "none":
         threads_y = min(threads_y, 512 // threads_x)
     return OuterPersistentParameters(

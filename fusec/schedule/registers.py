@@ -1,0 +1,61 @@
+"""Registers: the words that a thread holds at once, and whether its block leaves it so many."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from fusec.index.domain import Domain
+from fusec.index.expression import Var
+from fusec.ir.dtype import F64, DType
+from fusec.ir.graph import Fusion, Node
+
+SM_REGISTERS = 65536
+MOST_REGISTERS = 168
+UNASKED_WORDS = 40
+"""Words of rows for which the assembler gives a thread registers of its own accord."""
+UNASKED_IN_LARGE_BLOCKS = 32
+"""The same in blocks of which an SM holds two: rather than one, it has threads spill."""
+OTHER_REGISTERS = 40
+"""Registers for addresses, indices, results and rows on their way."""
+LEAST_REGISTERS = 8
+"""Those of them without which no loop goes."""
+DOUBLE_WORDS = 40
+"""Words in which a special function of doubles is computed, for two elements at a time."""
+
+
+def words(dtype: DType, count: int = 1) -> int:
+    """Return the registers of a vector of `count` elements."""
+    return -(-dtype.size * count // 4)
+
+
+def fits(threads: int, held: int) -> bool:
+    """Return whether a block of so many threads leaves each of them registers for `held` words."""
+    return LEAST_REGISTERS + held <= min(MOST_REGISTERS, SM_REGISTERS // threads)
+
+
+def least_blocks(threads: int, rows: int, doubles: int, others: int = 0) -> int:
+    """Return the blocks of an SM that leave a thread registers for what it holds, in words, or 0.
+
+    Of its own accord the assembler rather spills a few registers than fill an SM less.
+    """
+    unasked = UNASKED_IN_LARGE_BLOCKS if threads >= 512 else UNASKED_WORDS
+    if rows <= unasked and not doubles:
+        return 0
+    needed = -(-(OTHER_REGISTERS + rows + doubles + others) // 8) * 8
+    return max(1, SM_REGISTERS // (threads * min(MOST_REGISTERS, needed)))
+
+
+def double_words(fusion: Fusion, domain: Domain, axes: Iterable[Var]) -> int:
+    """Return the words for special functions of doubles that are computed along some axes."""
+    along = frozenset(axes)
+    for node in fusion.nodes:
+        home = domain.homes.get(node.output)
+        if home is not None and home.variables & along and _is_dear(node):
+            return DOUBLE_WORDS
+    return 0
+
+
+def _is_dear(node: Node) -> bool:
+    cost = node.op.cost
+    computed = node.op.family == "pointwise" and F64 in node.compute_dtypes
+    return computed and (cost.sfu > 0 or cost.flops >= 10)
