@@ -5,15 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from fusec.ir.evaluate import Sizes, evaluate
+from fusec.ir.graph import Output
 from fusec.segment.segmented import SegmentedFusion
 
 
 def run_segments(
     segmented: SegmentedFusion, inputs: Mapping[str, Any], sizes: Sizes
 ) -> dict[str, Any]:
-    """Return the outputs; an aliased output replaces its input for every later segment."""
+    """Return the outputs; an aliased output replaces its input for every later segment.
+
+    Complex tensors are given and returned whole; between segments they are two of reals.
+    """
     buffers: dict[str, Any] = dict(inputs)
+    for entry in segmented.fusion.inputs:
+        if entry.part is not None and entry.part.of in inputs:
+            whole = np.asarray(inputs[entry.part.of])
+            buffers[entry.value.name] = np.imag(whole) if entry.part.index else np.real(whole)
     place: dict[str, str] = {}
     for segment in segmented.segments:
         names = {i.value.name: place.get(i.value.name, i.value.name) for i in segment.fusion.inputs}
@@ -23,4 +33,19 @@ def run_segments(
             name = output.value.name
             place[name] = output.alias or name
             buffers[place[name]] = results[name]
-    return {o.value.name: buffers[place[o.value.name]] for o in segmented.fusion.outputs}
+    results = dict[str, Any]()
+    for output in segmented.fusion.outputs:
+        array, part = buffers[place[output.value.name]], output.part
+        name = result_name(output)
+        if part is not None and part.index:
+            # Not a sum with 1j, which an infinity would make nan.
+            array = np.stack([results[name], array], -1, dtype=np.float64).view(np.complex128)[
+                ..., 0
+            ]
+        results[name] = array
+    return results
+
+
+def result_name(output: Output) -> str:
+    """Return the name of an output, of a part that of the complex tensor."""
+    return output.value.name if output.part is None else output.part.of
