@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 
-from fusec.index.access import Facts, lane_zero
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Var, of_var
+from fusec.index.expression import Index, Var, index, of_var
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.dim import product
 from fusec.ir.graph import Fusion
+
+PLACES = 65
+"""Places along an axis that are looked at where no formula tells how an address grows."""
 
 
 @dataclass(frozen=True)
@@ -50,19 +54,19 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
         side_by_side = 1 if fusion.input_of[load.value].part is None else 2
         if last is None or (step is not None and step in (0, side_by_side)):
             continue
-        if step is None and _in_pieces(load.address, last, Facts(fusion.hints)):
+        if step is None and _in_pieces(load.address, last, fusion.hints):
             continue
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
         found.append(Strided(load, next(unit, None), size))
     return found, total
 
 
-def _in_pieces(address: Index, axis: Var, facts: Facts) -> bool:
-    """Return whether an address runs along an axis in aligned pieces, as parts put together do."""
-    for width in (8, 4, 2):
-        if facts.multiple(axis.extent, width):
-            lane = Var("v", dim(width))
-            piece = of_var(Var("chunk", ceildiv(axis.extent, width))) * width + of_var(lane)
-            if lane_zero(address.substitute({axis: piece}), lane, width, facts) is not None:
-                return True
-    return False
+def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
+    """Return whether most steps along an axis are steps in memory, as in parts put together."""
+    others = {v: index(v.extent.evaluate(sizes) // 2) for v in address.variables}
+    places = range(min(PLACES, axis.extent.evaluate(sizes)))
+    at = [address.substitute({**others, axis: index(k)}) for k in places]
+    if any(not a.is_const for a in at):
+        return False
+    steps = [(b - a).constant.evaluate(sizes) for a, b in pairwise(at)]
+    return 4 * steps.count(1) >= 3 * len(steps)

@@ -115,23 +115,56 @@ class Merges:
         saved = "nobody takes the parts alone" if unpriced else f"saves {gain * 1e6:.2f} us"
         because = f"{offer.scheduler}, {offer.seconds * 1e6:.2f} us: {saved}"
         self.decisions.append(Decision(action, names, because))
-        return self.structures.merge(chosen)
+        refined = any(p.again or len(p.owned) > len(p.nodes) for p in chosen)
+        merged = self.structures.merge(chosen)
+        if refined:
+            # What one part computes again another may make, or have read.
+            merged.owned = {n for p in chosen for n in p.owned}
+            merged.again = frozenset(n for p in chosen for n in p.again) - merged.owned
+            self.settle([merged])
+        return merged
+
+    def settle(
+        self, moved: Iterable[Piece], before: dict[Piece, Offer] | None = None
+    ) -> list[Piece]:
+        """Look again at groups that were changed, and return all that changes with them.
+
+        `before` takes the old offers, which are known: half changed, a group has no price.
+        """
+        changed = dict.fromkeys(moved)
+        touched: dict[Piece, None] = {}
+        while changed:
+            piece, _ = changed.popitem()
+            touched[piece] = None
+            if before is not None and piece not in before and piece in self.groups.pieces:
+                before[piece] = self.of_piece(piece)
+            for value in self.groups.refresh(piece):
+                maker = self.groups.maker(value)
+                if maker is not None:
+                    changed[maker] = None
+            self.forget(piece)
+        return list(touched)
 
     def take(self, regions: Iterable[Iterable[Piece]]) -> None:
         """Merge the given regions, the largest gain first, as far as they are still apart."""
         self._drain(regions, grow=False)
 
-    def run(self) -> None:
-        """Merge neighbours and siblings, the largest gain first, until no merge gains."""
-        self._drain(candidates(self.groups, self.groups), grow=True)
+    def run(self, around: Iterable[Piece] | None = None) -> list[Piece]:
+        """Merge neighbours and siblings, the largest gain first, until no merge gains.
 
-    def _drain(self, regions: Iterable[Iterable[Piece]], grow: bool) -> None:
+        `around`: only merges that hold one of these groups, or share a value with it. Return what
+        was merged.
+        """
+        return self._drain(candidates(self.groups, around or self.groups), grow=True)
+
+    def _drain(self, regions: Iterable[Iterable[Piece]], grow: bool) -> list[Piece]:
+        done: list[Piece] = []
         tried: set[Chosen] = set()
         queue = list(self._entries(regions, tried))
         heapify(queue)
         while queue:
-            negative, _, _, chosen = heappop(queue)
-            if not all(p.alive for p in chosen):
+            negative, order, number, chosen = heappop(queue)
+            if not all(p in self.groups.pieces for p in chosen):
                 continue
             # An earlier merge may have made a new path between these groups.
             closed = self.groups.closure(chosen)
@@ -140,10 +173,18 @@ class Merges:
                 if again is not None:
                     heappush(queue, again)
                 continue
-            merged = self.apply(chosen, "merge" if grow else "region", -negative)
+            gain = self.gain(chosen)
+            if gain is None or gain < -negative - MARGIN:
+                # A merge of groups that computed values again changed what these must make.
+                if gain is not None and gain >= -MARGIN:
+                    heappush(queue, (-gain, order, number, chosen))
+                continue
+            merged = self.apply(chosen, "merge" if grow else "region", gain)
+            done.append(merged)
             if grow:
                 for entry in self._entries(candidates(self.groups, [merged]), tried):
                     heappush(queue, entry)
+        return [p for p in done if p in self.groups.pieces]
 
     def _entries(self, regions: Iterable[Iterable[Piece]], tried: set[Chosen]) -> Iterable[Entry]:
         seen: set[Chosen] = set()
@@ -201,7 +242,10 @@ def _sharing(groups: Groups, piece: Piece, value: Value) -> Iterable[tuple[Piece
             at = readers.index(piece)
             yield from pairwise(readers[max(0, at - 1) : at + 2])
         return
-    yield from pairwise(readers)
+    if piece in readers:
+        yield from ((piece, other) for other in readers if other is not piece)
+    else:
+        yield from pairwise(readers)
     if len(readers) > 1:
         yield tuple(readers)
     maker = groups.maker(value)

@@ -38,15 +38,18 @@ Change = Callable[[], Iterable[Piece]]
 
 
 def refine(merges: Merges) -> None:
-    """Let segments compute again what they would read, as long as that moves fewer bytes."""
+    """Let segments compute again what they would read, as long as that moves fewer bytes.
+
+    Segments that are changed by it may merge then.
+    """
     work = _Refinement(merges)
-    for piece in merges.groups:
-        merges.of_piece(piece)  # a move must find the prices of what it changes
     for _ in range(ROUNDS):
-        moved = [work.alone(piece) for piece in merges.groups]
-        moved += [work.jointly(value) for value in work.shared()]
-        moved += [work.earlier(piece) for piece in merges.groups]
-        if not any(moved):
+        work.moved.clear()
+        work.run()
+        # Ranks do not tell which segments must run before those that write into their inputs.
+        if not work.moved or merges.groups.graph.writers:
+            return
+        if not merges.run([p for p in work.moved if p in merges.groups.pieces]):
             return
 
 
@@ -55,6 +58,18 @@ class _Refinement:
         self.merges = merges
         self.groups = merges.groups
         self.barren: set[object] = set()
+        self.moved: dict[Piece, None] = {}
+
+    def run(self) -> None:
+        """Try moves until none is kept."""
+        for piece in self.groups:
+            self.merges.of_piece(piece)  # a move must find the prices of what it changes
+        for _ in range(ROUNDS):
+            moved = [self.alone(piece) for piece in self.groups]
+            moved += [self.jointly(value) for value in self.shared()]
+            moved += [self.earlier(piece) for piece in self.groups]
+            if not any(moved):
+                return
 
     def alone(self, piece: Piece) -> bool:
         """Try what one segment had better compute again; return whether that was kept."""
@@ -182,11 +197,11 @@ class _Refinement:
         """Make a change, ask the schedulers, and undo it unless it saves bytes and time."""
         names = tuple(values)
         offers: dict[Piece, Offer] = {}
-        changed = self.apply(move(), offers)
+        changed = self.merges.settle(move(), offers)
         now = {p: self.merges.of_piece(p) for p in changed if p in self.groups.pieces}
         because = self.objection(offers, now)
         if because is not None:
-            for piece in self.apply(undo(), None):
+            for piece in self.merges.settle(undo()):
                 if piece in self.groups.pieces and piece in offers:
                     self.merges.remember(piece, offers[piece])
             if names and _bytes(now) < _bytes(offers):
@@ -195,6 +210,7 @@ class _Refinement:
         saved, old, new = _bytes(offers) - _bytes(now), _seconds(offers), _seconds(now)
         because = f"moves {saved:,} bytes less; {new * 1e6:.2f} us rather than {old * 1e6:.2f} us"
         self.merges.decisions.append(Decision(action, names, because))
+        self.moved |= dict.fromkeys(now)
         return True
 
     def spared(self, piece: Piece, again: frozenset[Node]) -> list[Value]:
@@ -222,25 +238,6 @@ class _Refinement:
             slower = (_seconds(new) - _seconds(old)) * 1e6
             return f"saves bytes, but takes {slower:.2f} us longer"
         return None
-
-    def apply(self, moved: Iterable[Piece], offers: dict[Piece, Offer] | None) -> list[Piece]:
-        """Look again at segments that were changed, and return all that changes with them.
-
-        `offers` takes the old offers, which are known: half changed, a piece has no price.
-        """
-        changed = dict.fromkeys(moved)
-        touched: dict[Piece, None] = {}
-        while changed:
-            piece, _ = changed.popitem()
-            touched[piece] = None
-            if offers is not None and piece not in offers and piece in self.groups.pieces:
-                offers[piece] = self.merges.of_piece(piece)
-            for value in self.groups.refresh(piece):
-                maker = self.groups.maker(value)
-                if maker is not None:
-                    changed[maker] = None
-            self.merges.forget(piece)
-        return list(touched)
 
 
 def _bytes(offers: Mapping[Piece, Offer]) -> int:
