@@ -147,12 +147,21 @@ def _timed(
     planned = driver.Planned(fusion, fusion, segmented, plans, sources, driver.Timings())
     compiled = driver.build(planned, options)
     timing = driver.measure(device, compiled, gpu.arch, repeats)
+    # An event between two kernels takes time of its own, which their sum has and the whole has not.
+    between = sum(k.seconds for k in timing.kernels) - timing.seconds
+    spent = max(0.0, between) / max(1, len(timing.kernels) - 1)
+    first = timing.kernels[0] if timing.kernels else None
     parts: list[tuple[str, float, float]] = []
-    for each in segmented.segments:
-        own = [k.seconds for k in timing.kernels if k.segment in (each.name, each.fusion.name)]
+    times = segmented.times(gpu)
+    for each, predicted in zip(segmented.segments, times, strict=True):
+        own = [
+            k.seconds - (0.0 if k is first else spent)
+            for k in timing.kernels
+            if k.segment in (each.name, each.fusion.name)
+        ]
         if each.estimate is not None and own:
-            parts.append((each.scheduler, each.estimate.seconds(gpu), sum(own)))
-    return Alternative(how, segmented, segmented.seconds(gpu), timing.seconds, tuple(parts))
+            parts.append((each.scheduler, predicted, sum(own)))
+    return Alternative(how, segmented, sum(times), timing.seconds, tuple(parts))
 
 
 def _part(scheduler: str, predicted: float, measured: float) -> dict[str, Any]:

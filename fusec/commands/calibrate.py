@@ -11,7 +11,7 @@ from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.run.device import Device
-from fusec.segment.protocol import Estimate
+from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target, find
 from fusec.target.table import FOLDER
 
@@ -68,16 +68,25 @@ def estimate_of(planned: driver.Planned, name: str) -> Estimate:
 def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
     """Return the target with the rates that the probes show; each formula inverts a price."""
     launch = probes["launch"].seconds
-    bandwidth = _moved(probes["bandwidth"]) / (probes["bandwidth"].seconds - launch)
-    issue, matrix = probes["issue"], probes["half_flops"]
-    clock = known.flops / 2
+    target = replace(known, launch=launch)
+
+    def rate(name: str, resource: str) -> float:
+        """Return a rate of `target`, by how much longer the resource took than it says."""
+        probe = probes[name]
+        said = probe.estimate.parts(target, target.write_back)
+        return said[resource] / _alone(resource, said, probe.seconds - launch)
+
+    target = replace(target, bandwidth=target.bandwidth * rate("bandwidth", "memory"))
+    target = replace(target, issue=min(1.0, target.issue * rate("issue", "arithmetic")))
+    matrix = probes["half_flops"]
     found: dict[str, dict[str, float]] = {f: dict(of) for f, of in known.rates.items()}
     # Along memory first: what is strided is measured against it.
     for name in sorted(probes.keys() - set(BASE), key=lambda n: (not n.endswith(".vector"), n)):
         probe = probes[name]
         family, access = name.split(".")
         seconds = max(probe.seconds - launch * probe.estimate.kernels, launch)
-        reached = min(1.0, _moved(probe) / seconds / bandwidth)
+        said = replace(probe.estimate, efficiency=1.0).parts(target, target.write_back)
+        reached = min(1.0, said["memory"] / _alone("memory", said, seconds))
         if (family, access) == ("pointwise", "strided"):
             # Half of its bytes are written along memory.
             along = 1 / found["pointwise"]["vector"]
@@ -86,15 +95,18 @@ def rates(known: Target, probes: Mapping[str, Probe]) -> Target:
     return replace(
         known,
         launch=_rounded(launch),
-        bandwidth=_rounded(bandwidth),
-        issue=round(min(1.0, issue.estimate.flops / (issue.seconds - launch) / clock), 3),
+        bandwidth=_rounded(target.bandwidth),
+        issue=round(target.issue, 3),
         half_flops=_rounded(2 * 8192**3 / (matrix.seconds - launch)),
         rates=found,
     )
 
 
-def _moved(probe: Probe) -> int:
-    return probe.estimate.bytes + probe.estimate.workspace_bytes
+def _alone(resource: str, parts: Mapping[str, float], seconds: float) -> float:
+    """Return the seconds that a resource took of a time that others took part in."""
+    others = {n: 0.0 if n in (resource, "L2") else s for n, s in parts.items()}
+    rest = together({"memory": 0.0, "L2": 0.0, **others})
+    return max(seconds**OVERLAP - rest**OVERLAP, (seconds / 2) ** OVERLAP) ** (1 / OVERLAP)
 
 
 def _rounded(rate: float) -> float:
@@ -107,7 +119,16 @@ def as_toml(target: Target, about: str) -> str:
     for name in ("arch", "device"):
         lines.append(f'{name} = "{getattr(target, name)}"')
     numbers = ("sms", "l2", "shared", "threads", "registers", "bandwidth", "l2_bandwidth")
-    for name in (*numbers, "flops", "special", "half_flops", "launch", "issue"):
+    for name in (
+        *numbers,
+        "flops",
+        "special",
+        "half_flops",
+        "launch",
+        "issue",
+        "write_cost",
+        "dirty",
+    ):
         lines.append(f"{name} = {getattr(target, name)!r}")
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]

@@ -96,7 +96,7 @@ def _found(fusion: Fusion, options: CompileOptions, name: str, size: int, gpu: o
     except FusecError as error:
         return _Found((), error.diagnostic.message, 0.0)
     parts = (Part(s.scheduler, _names(s.fusion)) for s in segmented.segments)
-    return _Found(tuple(parts), None, segmented.seconds(gpu))
+    return _Found(tuple(parts), None, sum(segmented.times(gpu)))
 
 
 def _names(segment: Fusion) -> tuple[str, ...]:

@@ -117,4 +117,4 @@ def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
     strided, total = strided_loads(fusion, domain)
     share = sum(s.bytes for s in strided) / max(1, total + bytes_written(fusion))
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    return 1 / ((1 - share) / along + share / across)
+    return along / (1 - share + share * along / across)

@@ -12,6 +12,7 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.canonical import canonical
+from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.segmented import crossing_strides
 from fusec.segment.views import view_of
@@ -141,9 +142,12 @@ def renamed(offer: Offer, names: Mapping[str, str]) -> Offer:
 def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal:
     """Return what a scheduler says; something unsupported that it met is a refusal."""
     try:
-        return scheduler.propose(segment, target)
+        proposal = scheduler.propose(segment, target)
     except Unsupported as error:
         return Refusal("unsupported", error.diagnostic.message)
+    if isinstance(proposal, Refusal) or proposal.written is not None:
+        return proposal
+    return replace(proposal, written=min(bytes_written(segment), proposal.bytes))
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:

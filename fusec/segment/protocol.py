@@ -13,13 +13,20 @@ from fusec.target import Target
 
 __all__ = ["Estimate", "Proposal", "Redefining", "Redefinition", "Refusal", "Scheduler"]
 
+OVERLAP = 4
+"""How well kernels overlap what they wait for: 1 not at all, the more, the nearer to the slowest.
+
+By 129 segments timed on an H200, from 2 to 540 us, of which this leaves a median error of 4 %.
+"""
+
 
 @dataclass(frozen=True)
 class Estimate:
     """The price of a segment at hint sizes.
 
-    bytes: global memory traffic of inputs and outputs; workspace_bytes: of scratch buffers;
-    l2_bytes: of what is read again and found in L2; flops, sfu: ordinary and special-function
+    bytes: global memory traffic of inputs and outputs; written: those of them that are written,
+    where it is known; workspace_bytes: of scratch buffers, of which half are written; l2_bytes: of
+    what is read again and found in L2; flops, sfu: ordinary and special-function
     operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
     family reaches (`Target.reach`); ctas: blocks in the largest launch; kernels: launches, 0 where
     the outputs are only views or empty.
@@ -35,21 +42,42 @@ class Estimate:
     ctas: int = 1
     live_registers: int = 32
     kernels: int = 1
+    written: int | None = None
 
-    def seconds(self, target: Target) -> float:
-        """Return the predicted time on `target`: the slowest resource, plus launches."""
-        return max(self.parts(target).values()) + self.kernels * target.launch
+    def seconds(self, target: Target, dirty: int | None = None) -> float:
+        """Return the predicted time on `target`: of its resources together, plus launches.
 
-    def parts(self, target: Target) -> Mapping[str, float]:
+        dirty: as for `parts`.
+        """
+        return together(self.parts(target, dirty)) + self.kernels * target.launch
+
+    @property
+    def moved(self) -> int:
+        """Return the bytes of global memory that are moved, scratch buffers among them."""
+        return self.bytes + self.workspace_bytes
+
+    @property
+    def stored(self) -> float:
+        """Return how many of the moved bytes are written."""
+        written = self.bytes / 2 if self.written is None else self.written
+        return written + self.workspace_bytes / 2
+
+    def parts(self, target: Target, dirty: int | None = None) -> Mapping[str, float]:
         """Return the seconds that each resource needs by itself.
 
         Blocks fill the GPU from one per SM on. An operation that is no multiply-add takes as long
-        as one, of which `flops` counts two.
+        as one, of which `flops` counts two. The bandwidth is of copies: reading is cheaper than
+        writing. What is written last stays in L2, and whoever needs its place writes it back: where
+        it is known how many bytes of others are `dirty`, these are charged, and what it leaves is
+        not; else all that it writes is.
         """
         fill = min(1.0, self.ctas / target.sms) if self.ctas else 1.0
-        moved = self.bytes + self.workspace_bytes
+        moved, stored = self.moved, self.stored
+        weighed = moved + (target.write_cost - 1) * (stored - moved / 2)
+        if dirty is not None:
+            weighed = max(0.0, weighed + min(moved, dirty) - min(stored, target.write_back))
         return {
-            "memory": moved / (target.bandwidth * self.efficiency * fill),
+            "memory": weighed / (target.bandwidth * self.efficiency * fill),
             "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * fill),
             "arithmetic": self.flops / (target.flops / 2 * target.issue * fill),
             "special functions": self.sfu / (target.special * fill),
@@ -61,6 +89,17 @@ class Estimate:
         parts = self.parts(target)
         slowest = max(parts, key=lambda name: parts[name])
         return "launch" if parts[slowest] < self.kernels * target.launch else slowest
+
+
+def together(parts: Mapping[str, float]) -> float:
+    """Return the seconds that resources take which are used at the same time.
+
+    The slowest decides, and the others hinder it: as the OVERLAP-th root of the sum of the powers.
+    Memory and L2 are one path, of which only the slower part counts.
+    """
+    path = max(parts["memory"], parts["L2"])
+    others = [s for name, s in parts.items() if name not in ("memory", "L2")]
+    return sum(s**OVERLAP for s in (path, *others)) ** (1 / OVERLAP)
 
 
 Proposal = Estimate | Refusal

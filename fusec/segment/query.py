@@ -194,7 +194,10 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         target={"arch": target.arch, "device": target.device},
         sizes=dict(fusion.hints),
         aliases={o.value.name: o.alias for o in fusion.outputs if o.alias is not None},
-        segments=tuple(_segment(s, target) for s in segmented.segments),
+        segments=tuple(
+            _segment(s, target, dirty)
+            for s, dirty in zip(segmented.segments, segmented.dirty(target), strict=True)
+        ),
         crossing=crossing(segmented),
         rematerialised=tuple(
             Recomputed(
@@ -208,12 +211,12 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         bytes=segmented.bytes,
         floor_bytes=min(floor_bytes(fusion), segmented.bytes),
         peak_bytes=peak_bytes,
-        seconds=segmented.seconds(target),
+        seconds=sum(segmented.times(target)),
         decisions=tuple(Taken(d.action, d.subject, d.because) for d in segmented.decisions),
     )  # fmt: skip
 
 
-def _segment(segment: Segment, target: Target) -> SegmentFacts:
+def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
     return SegmentFacts(
@@ -227,8 +230,8 @@ def _segment(segment: Segment, target: Target) -> SegmentFacts:
         bytes=estimate.bytes,
         floor_bytes=min(floor_bytes(segment.fusion), estimate.bytes),
         workspace_bytes=estimate.workspace_bytes,
-        seconds=estimate.seconds(target),
-        time=time_by_resource(estimate, target),
+        seconds=estimate.seconds(target, dirty),
+        time=time_by_resource(estimate, target, dirty),
         bound=_key(estimate.bound_by(target)) if estimate.kernels else "nothing",
         ctas=estimate.ctas,
         live_registers=estimate.live_registers,
@@ -239,9 +242,9 @@ def _segment(segment: Segment, target: Target) -> SegmentFacts:
     )
 
 
-def time_by_resource(estimate: Estimate, target: Target) -> dict[str, float]:
+def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:
     """Return the seconds that each resource needs by itself, and those of the launches."""
-    parts = {_key(name): seconds for name, seconds in estimate.parts(target).items()}
+    parts = {_key(name): seconds for name, seconds in estimate.parts(target, dirty).items()}
     return {**parts, "launch": estimate.kernels * target.launch}
 
 

@@ -102,8 +102,29 @@ class SegmentedFusion:
         return tuple(sorted(found, key=lambda e: (e.producer, e.consumer)))
 
     def seconds(self, target: Target) -> float:
-        """Return the predicted time of all segments, one after the other."""
+        """Return the predicted time of all segments, whatever runs before and after them."""
         return sum(s.estimate.seconds(target) for s in self.segments if s.estimate is not None)
+
+    def dirty(self, target: Target) -> tuple[int, ...]:
+        """Return the bytes that wait in L2 to be written back when each segment starts.
+
+        Before the first, those of somebody else's results.
+        """
+        found: list[int] = []
+        waiting = target.write_back
+        for segment in self.segments:
+            found.append(waiting)
+            if segment.estimate is not None:
+                rest = max(0, waiting - segment.estimate.moved)
+                waiting = min(target.write_back, rest + int(segment.estimate.stored))
+        return tuple(found)
+
+    def times(self, target: Target) -> tuple[float, ...]:
+        """Return the predicted time of each segment, run by themselves in this order."""
+        return tuple(
+            0.0 if s.estimate is None else s.estimate.seconds(target, dirty)
+            for s, dirty in zip(self.segments, self.dirty(target), strict=True)
+        )
 
     @property
     def bytes(self) -> int:

@@ -30,7 +30,9 @@ class Target:
     functions; half_flops, of fp16/bf16 tensor-core operations. launch: seconds that a kernel takes
     at least. registers: 32-bit registers per SM; threads: per SM; shared: bytes of shared memory
     per block; l2: bytes. issue: the part of `flops` that kernels reach among their loads. rates:
-    the part of `bandwidth` reached, by family and access.
+    the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
+    a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
+    results may wait to be written back.
     """
 
     arch: str
@@ -47,6 +49,8 @@ class Target:
     registers: int = 65536
     launch: float = 2.5e-6
     issue: float = 0.58
+    write_cost: float = 1.15
+    dirty: float = 0.5
     rates: Mapping[str, Mapping[str, float]] = field(
         default_factory=dict[str, Mapping[str, float]], hash=False
     )
@@ -65,6 +69,11 @@ class Target:
     def has_wgmma(self) -> bool:
         """Return whether warpgroup matrix instructions exist (sm_90a alone)."""
         return self.arch == "sm_90a"
+
+    @property
+    def write_back(self) -> int:
+        """Return the bytes of results that may lie in L2 when a kernel has ended."""
+        return int(self.l2 * self.dirty)
 
     def reach(self, family: str, access: str) -> float:
         """Return the part of the bandwidth that a family's kernels reach with such an access."""
@@ -97,7 +106,7 @@ def load(arch: str) -> Target:
         rates = {family: {**known, **measured.get(family, {})} for family, known in rates.items()}
     except (AttributeError, TypeError):
         raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
-    values = {"issue": shipped["issue"], **data}
+    values = {name: shipped[name] for name in ("issue", "write_cost", "dirty")} | data
     kinds = {f.name: str(f.type) for f in fields(Target) if f.name != "rates"}
     for name in (*values, *kinds):
         if name not in kinds or name not in values:
