@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
+from fusec.index.expression import Atom, Quotient, Remainder
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
@@ -20,8 +21,10 @@ from fusec.schedule.common import (
     unsupported_nodes,
     work,
 )
+from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
+from fusec.schedule.registers import fits, words
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
@@ -172,6 +175,31 @@ def _row_bytes(
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
 
 
+def _words_per_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
+    """Return the registers of each vector of a row that stays in them.
+
+    Beside what is loaded these are quotients and remainders of its place that several phases need:
+    the compiler keeps them rather than divide again.
+    """
+    lowering = Lowering(fusion, domain, rows.bind(width))
+    _, chunk, lane = rows.variables(width)
+    phases = phases_of(fusion, lowering, (chunk, lane))
+    used: list[tuple[Atom, int]] = []
+    for number, loads in enumerate(phases.loads):
+        first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
+        used += [(atom, number) for i in first if i.address for atom, _ in i.address.terms]
+    for output in fusion.outputs:
+        address = lowering.address(output.value, output_strides_in(fusion, output))
+        number = lowering.at_home(output.value).depth
+        used += [(atom, number) for atom, _ in address.terms]
+    places: dict[Atom, set[int]] = {}
+    for atom, number in used:
+        if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
+            places.setdefault(atom, set()).add(number)
+    again = sum(len(numbers) > 1 for numbers in places.values())
+    return again + sum(words(i.dtype, width) for i in phases.cached)
+
+
 def _waits(
     parameters: InnerPersistentParameters, phases: int, row_bytes: int, target: Target
 ) -> float:
@@ -230,11 +258,14 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
     threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
     storage = "registers"
-    if per_row > 2 * REGISTER_BYTES * threads or (
-        threads == MAX_THREADS and per_row > 96 * threads
+    kept = -(-vectors // threads) * _words_per_vector(fusion, domain, rows, width)
+    if (
+        per_row > 2 * REGISTER_BYTES * threads
+        or (threads == MAX_THREADS and per_row > 96 * threads)
+        or not fits(threads, kept)
     ):
-        fits = _row_bytes(fusion, domain, rows, width) <= target.shared
-        storage, threads = ("shared" if fits else "none"), MAX_THREADS // 2
+        small = _row_bytes(fusion, domain, rows, width) <= target.shared
+        storage, threads = ("shared" if small else "none"), MAX_THREADS // 2
     keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
     if keep:
         threads = min(
