@@ -82,3 +82,20 @@ def test_integers_at_their_ends_are_sure():
         False, False, False, True,
     )  # fmt: skip
     assert not any(doubts(lambda b, x: b.apply("cast", b.apply("exp", x), dtype=I8), x[:3]))
+
+
+def test_an_overflow_of_one_side_alone_is_excused():
+    """Halfway from the largest float to the next power of 2; elsewhere infinities must agree."""
+    largest, half = np.finfo(np.float32).max, np.float32(2.0**103)
+    builder = GraphBuilder("overflow")
+    x, y = (builder.input(name, F32, [4]) for name in "xy")
+    builder.output(builder.apply("add", x, y))
+    arrays = {
+        "x": np.array([largest] * 4),
+        "y": np.array([np.nextafter(half, 0), half, 2.0**80, largest], np.float32),
+    }
+    bound = evaluate_with_bounds(builder.finish(), arrays, {})["add_1"].bound
+    assert bound is not None
+    assert np.isinf(bound).tolist() == [True, True, True, False]
+    arrays["x"] /= 2
+    assert np.isinf(evaluate_with_bounds(builder.finish(), arrays, {})["add_1"].bound).sum() == 0

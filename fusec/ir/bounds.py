@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, convert_operand, round_to, settle
+from fusec.ir.evaluate import F32_OVERFLOW, Array, convert_operand, round_to, settle
 from fusec.ir.graph import Node, Operand, Value
 
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
@@ -142,6 +142,8 @@ def settle_bounded(
     """Return a raw result as it is held, with the bound of its rounding to a half type."""
     held = settle(node, value, raw)
     dtype = value.dtype
+    if bound is not None and dtype.name == "f32":
+        bound = _at_overflow(raw, bound)
     if bound is None or not dtype.is_half:
         return Bounded(held, bound, doubt)
     with np.errstate(all="ignore"):
@@ -153,3 +155,14 @@ def settle_bounded(
     if jump.size and np.isnan(np.max(jump)):
         jump = np.where(np.isnan(jump), np.inf, jump)
     return Bounded(held, jump, doubt)
+
+
+def _at_overflow(raw: Array, bound: Array) -> Array:
+    """Return a bound that is infinite where the kernel or the reference alone may overflow f32."""
+    far = F32_OVERFLOW / 4
+    if not raw.size or (np.max(raw) < far and np.min(raw) > -far and np.max(bound) < far):
+        return bound
+    size = np.abs(raw)
+    with np.errstate(all="ignore"):
+        either_side = (size + bound >= F32_OVERFLOW) & (size - bound < F32_OVERFLOW)
+    return np.where(either_side, np.inf, bound)

@@ -158,6 +158,9 @@ def pointwise_bounds(
         small = np.abs(raw)
         vanished = small < _VANISHED[node.output.dtype.compute.name]
         bound = add_bounds(bound, np.where(vanished, small, 0.0)) if vanished.any() else bound
+    if node.op.name == "nextafter" and bound is not None:
+        # From infinity a float steps to the largest float, far from the largest double.
+        bound = np.where(np.isinf(values[0]) & np.isfinite(raw), np.inf, bound)
     return (settle_bounded(node, node.output, raw, bound, either(*doubts)),)
 
 

@@ -61,8 +61,8 @@ class OutputVerdict:
 
     @property
     def too_many_excused(self) -> bool:
-        """Return whether more elements are excused than may be; a single one always may."""
-        return self.excused > max(1, int(self.checked * EXCUSED_SHARE))
+        """Return whether more elements are excused than may be; two, that change places, may."""
+        return self.excused > max(2, int(self.checked * EXCUSED_SHARE))
 
     @property
     def ok(self) -> bool:
