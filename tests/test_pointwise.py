@@ -58,6 +58,18 @@ def increment(size: int = 1000) -> Fusion:
     return builder.finish()
 
 
+def scale_per_channel() -> Fusion:
+    """Elements, and beside them a value for each channel."""
+    builder = GraphBuilder("channels")
+    n = builder.declare_dim("N", 4)
+    x, v = builder.input("x", BF16, [n, 6, 5, 16]), builder.input("v", F32, [6])
+    scale = builder.apply("rsqrt", v)
+    wide = builder.apply("broadcast", scale, is_broadcast_dim=[True, False, True, True])
+    builder.output(scale)
+    builder.output(builder.apply("cast", builder.apply("mul", x, wide), dtype=BF16))
+    return builder.finish()
+
+
 def names_of_the_template() -> Fusion:
     """Names that the template gives to variables of its own."""
     builder = GraphBuilder("column")
@@ -89,6 +101,7 @@ REPRESENTATIVE: dict[str, Callable[[], Fusion]] = {
     "increment": increment,
     "names": names_of_the_template,
     "strides": strides_as_names,
+    "channels": scale_per_channel,
 }
 
 
@@ -100,7 +113,7 @@ def test_kernels_build_without_spills(name: str) -> None:
 @pytest.mark.parametrize(
     "make",
     [lambda: bias(3, 16), lambda: bias(3, 15), lambda: flat(300, F32), rope, windows, increment,
-     names_of_the_template, strides_as_names],
+     names_of_the_template, strides_as_names, scale_per_channel],
 )  # fmt: skip
 def test_kernels_compute_the_fusion(make: Callable[[], Fusion], tmp_path: Path) -> None:
     run_on_host("pointwise", make(), tmp_path)
@@ -185,3 +198,12 @@ def domains(b: GraphBuilder) -> Any:
 )
 def test_refusals(make: Callable[[GraphBuilder], Any], rule: str) -> None:
     assert refused_rule("pointwise", refused(make)) == rule
+
+
+def test_what_is_the_same_along_axes_is_stored_once() -> None:
+    plan = plan_of("pointwise", scale_per_channel())
+    name = plan.fusion.outputs[0].value.name
+    (store,) = [
+        line for line in text_of(plan).splitlines() if f"{name}[" in line and "if (" in line
+    ]
+    assert store.count("< 1") >= 2

@@ -107,6 +107,14 @@ def test_few_results_are_shared_by_blocks(
     assert "atomicAdd(" not in text
 
 
+def test_a_vector_takes_one_division_of_a_welford_state() -> None:
+    text = text_of(plan_of("reduction", reduce("var", BF16, (64, 4096), (1,))))
+    (push,) = [line for line in text.splitlines() if ".push(" in line]
+    assert "_values)" in push
+    one_by_one = text_of(plan_of("reduction", reduce("var", BF16, (64, 4097), (1,))))
+    assert "_values" not in one_by_one
+
+
 @pytest.mark.parametrize(
     ("length", "dtype", "width"), [(4096, F32, 4), (4096, BF16, 8), (4098, F32, 2), (4097, F32, 1)]
 )

@@ -68,6 +68,13 @@ def accumulate(
             line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
         emitter.add(phase, scope, line)
         emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
+    elif node.op.name in VARIANCES and scope == "lane" and not array and emitter.lane is not None:
+        # The lanes of a vector are taken together: one division instead of one for each.
+        values = emitter.names.fresh(f"{node.output.name}_values", "values")
+        kind = compute_type(dtype)
+        emitter.add(phase, emitter.scopes[-2].name, f"{kind} {values}[{emitter.width_name}];")
+        emitter.add(phase, scope, f"{values}[{emitter.lane.name}] = {value};")
+        emitter.add(phase, "after", f"{part}.push({values});")
     else:
         emitter.add(phase, scope, update(node.op.name, part + lane, value, dtype))
     if node.op.name in VARIANCES:

@@ -10,10 +10,11 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
+from fusec.index.domain import Domain, find_domain, repeated
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
-from fusec.ir.dim import floordiv, product
+from fusec.index.movement import Condition
+from fusec.ir.dim import dim, floordiv, product
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind
@@ -115,7 +116,15 @@ def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
         wide=parameters.wide_index,
         parts=parts_of(fusion),
     )
-    plans = store_plans(lowering, fusion.outputs)
+    same = repeated(fusion, domain)
+    once = {
+        v: tuple(Condition(binding[a], dim(0), dim(1)) for w, a in same if w is v) for v, _ in same
+    }
+    # What is the same along an axis is stored at its beginning.
+    plans = tuple(
+        replace(p, conditions=(*p.conditions, *once.get(p.output.value, ())))
+        for p in store_plans(lowering, fusion.outputs)
+    )
     emitter.count(p.instance for p in plans)
     emit_stores(emitter, plans, 0)
     return Body(*(emitter.take(0, s) for s in ("kernel", "row", "vector", "lane", "after")))

@@ -17,7 +17,7 @@ from fusec.index.movement import (
     pull_elementwise,
     push,
 )
-from fusec.ir.dim import Dim, product
+from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
 
 
@@ -137,20 +137,20 @@ def _spread(fusion: Fusion, reference: Value, beside: Iterable[Value] = ()) -> D
                 spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
             )
     domain = Domain(reference, axes, spread.homes, spread.reduced)
-    for output, extent in repeated(fusion, domain):
-        if extent.evaluate(fusion.hints) == 0 != product(output.shape).evaluate(fusion.hints):
+    for output, axis in repeated(fusion, domain):
+        if axis.extent.evaluate(fusion.hints) == 0 != product(output.shape).evaluate(fusion.hints):
             return Refusal("store_map", f"`{output.name}` has elements, the domain has none")
     return domain
 
 
-def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Dim]]:
-    """Return the outputs that are the same along an axis that nothing reduces, and its extent.
+def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
+    """Return the outputs that are the same along an axis that nothing reduces, and that axis.
 
-    Where that is 0, nothing is iterated over and the output would not be written.
+    Where its extent is 0, nothing is iterated over and the output would not be written.
     """
     kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
-    return [(v, a.extent) for v in outputs for a in kept if a not in domain.homes[v].variables]
+    return [(v, a) for v in outputs for a in kept if a not in domain.homes[v].variables]
 
 
 class _Spread:

@@ -105,7 +105,7 @@ class Pointwise:
 
 def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
     """Return guards on the extents along which an output is stored once."""
-    found = {e: v for v, e in repeated(fusion, domain) if not e.is_const}
+    found = {a.extent: v for v, a in repeated(fusion, domain) if not a.extent.is_const}
     return tuple(
         Guard(e * -1, "<=", -1, f"`{v.name}` is written by the first of {e}")
         for e, v in found.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from fusec.index.access import Facts
@@ -33,6 +34,11 @@ MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 VARIANCES = ("var", "var_mean", "welford")
 """Reductions that a Welford state computes."""
+DIVISION = 12
+"""Operations of a division, which a Welford state takes for each element that is pushed by itself.
+
+By the layer norm and the batch norm of the benchmarks on an H200.
+"""
 
 
 @dataclass(frozen=True)
@@ -95,6 +101,8 @@ class Reduction:
         results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
         blocks = _blocks(oriented, parameters).evaluate(fusion.hints) * parameters.splits
         flops, sfu = work(fusion)
+        if not (parameters.inner and parameters.vector_width > 1):
+            flops += DIVISION * sum(_variance_elements(fusion))
         return Estimate(
             bytes=traffic(segment),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
@@ -128,6 +136,13 @@ class Reduction:
         return KernelPlan(
             self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
         )
+
+
+def _variance_elements(fusion: Fusion) -> Iterator[int]:
+    """Yield how many elements each variance of a fusion is of."""
+    for node in fusion.nodes:
+        if node.op.name in VARIANCES:
+            yield product(node.inputs[0].shape).evaluate(fusion.hints)
 
 
 def _home(lowering: Lowering, value: Value) -> frozenset[Var]:

@@ -31,6 +31,24 @@ struct Welford {
     m2 += delta * (value - mean);
   }
 
+  // Pushes some values at once: their own mean and squared distances, merged with the others'.
+  template <int kCount>
+  __device__ __forceinline__ void push(const T (&values)[kCount]) {
+    constexpr T kShare = T(1) / T(kCount);
+    T own = values[0] * kShare;
+#pragma unroll
+    for (int i = 1; i < kCount; ++i) own += values[i] * kShare;
+    T squares = T(0);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) squares += (values[i] - own) * (values[i] - own);
+    const T before = n;
+    n += T(kCount);
+    const T delta = own - mean;
+    const T share = T(kCount) / n;
+    mean += delta * share;
+    m2 += squares + delta * delta * before * share;
+  }
+
   // As in PyTorch, no degree of freedom gives 0 / 0 or a / 0, also where the correction is above n.
   __device__ __forceinline__ T variance(T correction) const {
     const T freedom = n - correction;
