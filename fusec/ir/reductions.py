@@ -14,7 +14,7 @@ result. With u the unit in the last place of the accumulator and n the number of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import log, sqrt
 from typing import Any
 
@@ -74,7 +74,7 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
         if name in SUMS:
             state |= _sums(x, bound, axes, node.output.dtype)
         elif name in SPREADS:
-            state |= _spread(x, bound, axes)
+            state |= _spread(x, bound, axes, node.outputs[0].dtype)
         elif name in ("max", "min"):
             # The reference also knows the extremum of nothing.
             pick = node.op.reference
@@ -82,7 +82,7 @@ def start(node: Node, operand: Bounded, axes: tuple[int, ...]) -> State:
             if bound is not None:
                 state |= {"up": pick(x + bound, dims=axes), "down": pick(x - bound, dims=axes)}
         elif name == "prod":
-            state["out"] = np.prod(x, axis=axes, dtype=_accumulator(node.output.dtype))
+            state["out"] = np.prod(x, axis=axes, dtype=storage(node.output.dtype))
             if node.output.dtype.is_float:
                 state |= _logarithms(x, axes)
             if bound is not None:
@@ -171,8 +171,9 @@ def _count(shape: Sequence[int], axes: tuple[int, ...]) -> int:
     return count
 
 
-def _accumulator(dtype: DType) -> Any:
-    return storage(dtype)
+def _addition(dtype: DType) -> Callable[..., Array]:
+    """Return the sum to take: doubles are enough for f32 in any order."""
+    return total if dtype.part.name == "f64" else np.sum
 
 
 def _logarithms(x: Array, axes: tuple[int, ...]) -> State:
@@ -231,7 +232,8 @@ def _furthest(step: Array, deviation: Array, number: Array) -> Array:
 
 
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
-    state: State = {"out": total(x.astype(_accumulator(dtype), copy=False), axes)}
+    add = _addition(dtype)
+    state: State = {"out": add(x.astype(storage(dtype), copy=False), axes)}
     if dtype.is_rounded:
         state["magnitude"] = np.asarray(np.sum(np.abs(x), axis=axes, dtype=np.float64))
     if bound is not None:
@@ -248,13 +250,14 @@ def _sum_bound(state: State, count: int, dtype: DType) -> Array | None:
     return add_bounds(state.get("bounds"), own)
 
 
-def _spread(x: Array, bound: Array | None, axes: tuple[int, ...]) -> State:
+def _spread(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
     count = max(_count(x.shape, axes), 1)
-    mean = total(x, axes, keepdims=True) / count
+    add = _addition(dtype)
+    mean = add(x, axes, keepdims=True) / count
     centred = x - mean
     state: State = {
         "mean": np.squeeze(mean, axis=axes),
-        "m2": total(squared(centred), axes),
+        "m2": add(squared(centred), axes),
         "magnitude": np.sum(np.abs(x), axis=axes),
     }
     if bound is not None:
