@@ -52,6 +52,14 @@ def outputs_beside_an_empty_one(fd: FusionDefinition) -> None:
 
 
 @case
+def nothing_reduced_beside_elements(fd: FusionDefinition) -> None:
+    """No turn of a loop over nothing writes the sum of the other, which is broadcast to it."""
+    x, y = tensor(fd, [3, 0]), tensor(fd, [3, 1])
+    fd.add_output(fd.ops.sum(fd.ops.sub(x, y), [0, 1]))
+    fd.add_output(fd.ops.add(y, 1.0))
+
+
+@case
 def shifts_by_the_width_and_more(fd: FusionDefinition) -> None:
     for dtype, width in ((INT, 64), (INT32, 32), (DataType.Char, 8)):
         x = tensor(fd, [16], dtype, range=(-90, 90))

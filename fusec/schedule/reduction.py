@@ -92,6 +92,9 @@ class Reduction:
             for o in fusion.outputs
         ):
             return Refusal("persistence", "an element is read or written after the reduction")
+        unwritten = _without_loop(fusion, lowering, rows)
+        if unwritten is not None:
+            return Refusal("empty", f"nothing is reduced beside elements of `{unwritten.name}`")
         if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
             return Refusal("conditions", "a reduction reads only a part of the domain")
         hazard = in_place_hazard(fusion, lowering, on_chip=False)
@@ -136,6 +139,18 @@ class Reduction:
         return KernelPlan(
             self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
         )
+
+
+def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
+    """Return an output whose elements a loop would write that has no turn, if there is one."""
+    hints = fusion.hints
+    if rows.rows.evaluate(hints) and rows.columns.evaluate(hints):
+        return None
+    for output in fusion.outputs:
+        turns = rows.rows if lowering.at_home(output.value).depth else rows.rows * rows.columns
+        if not turns.evaluate(hints) and product(output.value.shape).evaluate(hints):
+            return output.value
+    return None
 
 
 def _variance_elements(fusion: Fusion) -> Iterator[int]:
