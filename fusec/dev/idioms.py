@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from fusec.dev.movements import permute, reshape
 from fusec.dev.sketch import Sketch, Unfit
-from fusec.dev.values import axes, draw_product, fresh, reduced
+from fusec.dev.values import axes, converted, draw_product, fresh, reduced
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, F8E4M3, F16, F32, I32, I64
 from fusec.ir.graph import Value
@@ -64,7 +65,8 @@ def epilogue(sketch: Sketch) -> None:
             other = fresh(sketch, y.dtype, y.shape[-1:] if sketch.chance(0.6) else y.shape)
             y = sketch.apply(sketch.pick(JOINS), y, other)
     if sketch.chance(0.5):
-        y = sketch.apply("cast", y, dtype=sketch.main)
+        with suppress(Unfit):
+            y = converted(sketch, y, sketch.main)
     sketch.keep(y)
 
 

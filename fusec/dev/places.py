@@ -6,7 +6,7 @@ from typing import Any
 
 from fusec.dev.entries import draw_index
 from fusec.dev.sketch import Sketch, Unfit
-from fusec.dev.values import fresh, of_family
+from fusec.dev.values import LONGEST_PRODUCT, fresh, of_family
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F64, I64
 from fusec.ir.graph import Value
@@ -94,6 +94,9 @@ def draw_scan(sketch: Sketch) -> None:
     tensor = sketch.tensor(1)
     axis = sketch.count(0, tensor.rank - 1) if sketch.chance(0.5) else tensor.rank - 1
     name = sketch.pick(of_family("scan"))
+    length = sketch.size_of(tensor.shape[axis])
+    if name == "cumprod" and tensor.dtype.is_float and length > LONGEST_PRODUCT:
+        raise Unfit
     if name == "cumprod" and tensor.dtype.is_float and not tensor.name[1:].isdigit():
         tensor = sketch.apply("clamp", tensor, 0.5, 1.5)
     sketch.keep(sketch.apply(name, tensor, dim=axis))

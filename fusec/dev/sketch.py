@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I16, I32, I64, U8, DType
 from fusec.ir.graph import Value
+from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 
 T = TypeVar("T")
@@ -22,6 +23,26 @@ MAIN_DTYPES = {F32: 36, BF16: 22, F16: 14, F64: 9, I32: 6, I64: 7, BOOL: 2, U8: 
 OTHER_DTYPES = {
     F32: 30, BF16: 16, F16: 12, F64: 8, I32: 8, I64: 8, BOOL: 6, U8: 4, I16: 3, I8: 3, F8E4M3: 2
 }  # fmt: skip
+
+
+SMOOTH = frozenset(
+    {
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "abs",
+        "relu",
+        "minimum",
+        "maximum",
+        "where",
+        "clamp",
+        "sin",
+        "cos",
+    }
+    | {"cast", "set", "lerp", "addcmul", "threshold"}
+)
+EXACT_FAMILIES = frozenset({"movement", "indexing", "sort", "random", "factory", "scalar"})
 
 
 class Unfit(Exception):
@@ -42,6 +63,7 @@ class Sketch:
         self.scalars: list[Value] = []
         self.indices: set[str] = set()
         """Inputs that hold positions."""
+        self._rough: set[str] = set()
 
     # -- choices
 
@@ -144,11 +166,25 @@ class Sketch:
     def call(self, op: str, operands: Sequence[Any], **attributes: Any) -> tuple[Any, ...]:
         """Call an operation of the table; Unfit where it does not take this."""
         try:
-            return self.builder.call(op, list(operands), attributes)
+            results = self.builder.call(op, list(operands), attributes)
         except FusecError as error:
             if error.exit_code not in (2, 3):
                 raise
             raise Unfit(str(error)) from None
+        smooth = op in SMOOTH or (op in TABLE and TABLE[op].family in EXACT_FAMILIES)
+        if not smooth or any(self.is_rough(o) for o in operands):
+            kept = (r for r in results if isinstance(r, Value) and r.dtype.is_float)
+            self._rough.update(r.name for r in kept)
+        return results
+
+    def is_rough(self, value: Any) -> bool:
+        """Return whether many elements may lie beside a whole number, or anywhere: sums, powers.
+
+        What becomes of such an element where it is truncated says nothing of the kernel.
+        """
+        if isinstance(value, (list, tuple)):
+            return any(self.is_rough(v) for v in cast(Sequence[Any], value))
+        return isinstance(value, Value) and value.name in self._rough
 
     def apply(self, op: str, *operands: Any, **attributes: Any) -> Value:
         """Call an operation and return its first result, a tensor."""

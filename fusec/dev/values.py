@@ -16,6 +16,11 @@ CONSTANTS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 3.0, 0, 1, 2, 3, -2)
 DIVISIONS = frozenset({"div", "truediv", "fmod", "mod", "remainder", "ceilDiv"})
 SHIFTS = frozenset({"bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"})
 WHOLE = SHIFTS | {"gcd", "ceilDiv", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
+JUMPING = frozenset(
+    {"ceil", "floor", "round", "trunc", "frac", "mod", "fmod", "remainder", "ceilDiv"}
+)
+LONGEST_PRODUCT = 1024
+"""Factors of a product; one of more leaves the range of f32."""
 WIDE_DOMAIN = (-2.0, 2.0)
 
 
@@ -28,9 +33,11 @@ def draw_pointwise(sketch: Sketch) -> None:
     """Apply an elementwise operation to tensors that broadcast together, scalars and numbers."""
     op = TABLE[sketch.pick([n for n in of_family("pointwise") if n != "cast"])]
     first = sketch.tensor()
+    if op.name in JUMPING and sketch.is_rough(first) and sketch.chance(0.95):
+        raise Unfit
     if op.name in WHOLE and not first.dtype.is_integer and sketch.chance(0.8):
         # Most tensors are floats: wait for one that the operation takes.
-        first = sketch.apply("cast", first, dtype=sketch.pick([I32, I64]))
+        first = converted(sketch, first, sketch.pick([I32, I64]))
     if op.name == "where":
         sketch.keep(_where(sketch, first))
         return
@@ -98,7 +105,14 @@ def draw_cast(sketch: Sketch) -> None:
     """Convert a tensor."""
     value = sketch.tensor()
     target = sketch.main if sketch.chance(0.3) else sketch.weighed(OTHER_DTYPES)
-    sketch.keep(sketch.apply("cast", value, dtype=target))
+    sketch.keep(converted(sketch, value, target))
+
+
+def converted(sketch: Sketch, value: Value, target: DType) -> Value:
+    """Return a tensor in another type; mostly Unfit where truncation would say nothing."""
+    if target.is_integer and sketch.is_rough(value) and sketch.chance(0.95):
+        raise Unfit
+    return sketch.apply("cast", value, dtype=target)
 
 
 def draw_reduction(sketch: Sketch) -> None:
@@ -127,7 +141,11 @@ def reduced(
     sketch: Sketch, tensor: Value, op: str, dims: list[int] | None = None, keep: bool | None = None
 ) -> tuple[Any, ...]:
     """Return the results of a reduction."""
-    attributes: dict[str, Any] = {"dims": axes(sketch, tensor.rank) if dims is None else dims}
+    reduced_dims = axes(sketch, tensor.rank) if dims is None else dims
+    attributes: dict[str, Any] = {"dims": reduced_dims}
+    factors = sketch.elements([tensor.shape[axis] for axis in reduced_dims])
+    if op == "prod" and tensor.dtype.is_float and factors > LONGEST_PRODUCT:
+        raise Unfit
     names = {p.name for p in TABLE[op].params}
     if "keepdim" in names:
         attributes["keepdim"] = sketch.chance(0.5) if keep is None else keep
