@@ -50,6 +50,7 @@ def test_terms_of_expanded_dims_are_alike():
     x = np.broadcast_to(np.arange(5.0)[:, None], (5, 7))
     assert is_constant(x, 1)
     assert not is_constant(x, 0)
+    assert is_constant(np.asarray(1.0), 1)
     assert distinct_terms(x, [1]) == 1
     assert distinct_terms(x, [0, 1]) == 5
     assert distinct_terms(np.zeros((3, 0)), [1]) == 0

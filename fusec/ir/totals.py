@@ -25,7 +25,9 @@ def total(array: Any, axes: Sequence[int] | None, *, keepdims: bool = False) -> 
 
 def is_constant(array: Any, axis: int) -> bool:
     """Return whether an array is the same all along an axis, to judge by three places."""
-    extent = array.shape[axis] if array.ndim else 1
+    if not array.ndim:
+        return True
+    extent = array.shape[axis]
     ends = (array.take(k, axis) for k in (extent // 2, extent - 1))
     return extent > 0 and all(bool((array.take(0, axis) == end).all()) for end in ends)
 
