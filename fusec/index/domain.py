@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
 from fusec.index.expression import Var, index, of_var
 from fusec.index.movement import (
@@ -70,6 +71,11 @@ class Domain:
         return found
 
 
+MOST_STEPS = 4096
+"""Nodes that are looked at in search of a reference; of a large segment few values are tried."""
+LEAST_TRIES = 4
+
+
 def find_domain(
     fusion: Fusion, reference: Value | None = None, beside: Iterable[Value] = ()
 ) -> Domain | Refusal:
@@ -82,7 +88,8 @@ def find_domain(
     if reference is not None:
         return _spread(fusion, reference, beside)
     refusal = Refusal("domain", "the segment has no output")
-    for reference in _candidates(fusion):
+    tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))
+    for reference in islice(_candidates(fusion), tries):
         found = _spread(fusion, reference)
         if isinstance(found, Domain):
             return found
