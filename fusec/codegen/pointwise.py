@@ -10,11 +10,12 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain, repeated
+from fusec.index.domain import Domain, find_domain, one_of, repeated
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
-from fusec.index.movement import Condition
-from fusec.ir.dim import dim, floordiv, product
+from fusec.index.movement import Conditions
+from fusec.ir.dim import floordiv, product
+from fusec.ir.graph import Value
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind
@@ -116,11 +117,13 @@ def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
         wide=parameters.wide_index,
         parts=parts_of(fusion),
     )
-    same = repeated(fusion, domain)
-    once = {
-        v: tuple(Condition(binding[a], dim(0), dim(1)) for w, a in same if w is v) for v, _ in same
-    }
-    # What is the same along an axis is stored at its beginning.
+    once: dict[Value, Conditions] = {}
+    for value, axis in repeated(fusion, domain):
+        found = one_of(domain.homes[value], axis)
+        if found is not None:
+            found = replace(found, position=found.position.substitute(binding))
+            once[value] = (*once.get(value, ()), found)
+    # What is the same along an axis is stored at one point of it.
     plans = tuple(
         replace(p, conditions=(*p.conditions, *once.get(p.output.value, ())))
         for p in store_plans(lowering, fusion.outputs)

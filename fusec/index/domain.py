@@ -11,6 +11,7 @@ from fusec.index.expression import Var, index, of_var
 from fusec.index.movement import (
     INDEXING,
     PULL,
+    Condition,
     Conditions,
     Coordinates,
     needed,
@@ -18,7 +19,7 @@ from fusec.index.movement import (
     pull_elementwise,
     push,
 )
-from fusec.ir.dim import product
+from fusec.ir.dim import dim, maximum, product
 from fusec.ir.graph import Fusion, Node, Value
 
 
@@ -158,6 +159,22 @@ def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
     kept = [a for a in domain.axes if a.extent != 1 and a not in domain.reduced_axes]
     outputs = dict.fromkeys(o.value for o in fusion.outputs)
     return [(v, a) for v in outputs for a in kept if a not in domain.homes[v].variables]
+
+
+def one_of(home: Home, axis: Var) -> Condition | None:
+    """Return what holds at one point along an axis on which a value does not depend.
+
+    None where no such point is known.
+    """
+    bounds = [c for c in home.conditions if axis in c.position.variables]
+    if not bounds:
+        return Condition(of_var(axis), dim(0), dim(1))
+    (bound, *others) = bounds
+    beginning = bound.position - of_var(axis)
+    if others or not beginning.is_const:
+        return None
+    first = maximum(bound.low, beginning.constant)
+    return Condition(bound.position, first, first + 1)
 
 
 class _Spread:

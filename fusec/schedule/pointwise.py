@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.index.domain import Domain, find_domain, repeated
+from fusec.index.domain import Domain, find_domain, one_of, repeated
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -56,6 +56,12 @@ class Pointwise:
         domain = find_domain(segment)
         if isinstance(domain, Refusal):
             return domain
+        for output in segment.outputs:
+            home = domain.homes[output.value]
+            axes = (a for v, a in repeated(segment, domain) if v is output.value)
+            if output.alias is not None and any(one_of(home, a) is None for a in axes):
+                name = output.value.name
+                return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
         flops, sfu = work(segment)
         elements = product(domain.reference.shape).evaluate(segment.hints)
         return Estimate(
