@@ -29,7 +29,7 @@ WHOLE = 512
 MUCH = 1.1
 """What a whole fusion moves, by the least that it must, beyond which segments are tried, too."""
 LEAST_GAIN = 0.05
-"""The part of the time that segments must save then: predictions are no better than that."""
+"""The part of the time that another way must save: predictions are no better than that."""
 
 
 def segment(
