@@ -131,11 +131,6 @@ class InputBuilder:
         """Return the default size of every symbol declared so far."""
         return {fact.name: fact.default for fact in self._dims.values()}
 
-    @property
-    def value_names(self) -> frozenset[str]:
-        """Return the names of all values."""
-        return frozenset(self._names)
-
     def fresh_name(self, base: str) -> str:
         """Return `base` if it is free, else the first free of `base_2`, `base_3`, ..."""
         return base if self._is_free(base) else self._numbered(base, 2)

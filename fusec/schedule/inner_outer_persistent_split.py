@@ -111,10 +111,6 @@ class Split:
     row_sums: tuple[Node, ...]
     sets: tuple[ColumnSet, ...]
 
-    def set_of(self, node: Node) -> ColumnSet | None:
-        """Return the column set of a reduction; None for one along rows."""
-        return next((s for s in self.sets if node in s.nodes), None)
-
 
 def split_of(fusion: Fusion) -> Split | Refusal:
     """Return the rows and column sets of a segment, or why it has none."""

@@ -61,11 +61,6 @@ class Target:
         return int(self.arch.removeprefix("sm_").rstrip("abf"))
 
     @property
-    def has_bulk_copy(self) -> bool:
-        """Return whether bulk copies (TMA) and their reductions exist (sm_90 and later)."""
-        return self.capability >= 90
-
-    @property
     def has_wgmma(self) -> bool:
         """Return whether warpgroup matrix instructions exist (sm_90a alone)."""
         return self.arch == "sm_90a"
