@@ -53,6 +53,9 @@ class Nest:
     lines: dict[tuple[int, str], list[str]] = field(
         default_factory=dict[tuple[int, str], list[str]]
     )
+    _last: dict[tuple[int, str], list[str]] = field(
+        default_factory=dict[tuple[int, str], list[str]]
+    )
     _atoms: dict[tuple[int, Atom], Text] = field(default_factory=dict[tuple[int, Atom], Text])
 
     def loaded(self, atom: Loaded, phase: int) -> Text:
@@ -61,11 +64,13 @@ class Nest:
 
     def take(self, phase: int, scope: str) -> tuple[str, ...]:
         """Return the lines of a phase's scope."""
-        return tuple(self.lines.get((phase, scope), ()))
+        place = phase, scope
+        return (*self.lines.get(place, ()), *self._last.get(place, ()))
 
-    def add(self, phase: int, scope: str, line: str) -> None:
-        """Append a line."""
-        self.lines.setdefault((phase, scope), []).append(line)
+    def add(self, phase: int, scope: str, line: str, *, last: bool = False) -> None:
+        """Append a line; `last`: behind all that are not."""
+        lines = self._last if last else self.lines
+        lines.setdefault((phase, scope), []).append(line)
 
     def scope_of(self, variables: frozenset[Var]) -> int:
         """Return the number of the outermost scope in which all variables are bound."""

@@ -54,4 +54,4 @@ def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int
     number = f"fusec::Vec<{storage_type(dtype)}, 2>{{{values[0]}, {values[1]}}}"
     line = f"fusec::store({target}, {number});"
     line = guarded(emitter, first.conditions, line, phase, emitter.guard)
-    emitter.add(phase, emitter.scopes[-1].name, line)
+    emitter.add(phase, emitter.scopes[-1].name, line, last=first.overwrites or second.overwrites)

@@ -52,7 +52,7 @@ def emit_outputs(
         line = f"{identifier(plan.buffer)}[{address}] = {value};"
         if plan.conditions:
             line = f"if ({emitter.condition(plan.conditions, phase)}) {line}"
-        emitter.add(phase, "row_stores", line)
+        emitter.add(phase, "row_stores", line, last=plan.overwrites)
 
 
 def reduction_roots(lowering: Lowering, nodes: tuple[Node, ...]) -> list[Instance]:

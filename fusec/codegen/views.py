@@ -106,6 +106,11 @@ class StorePlan:
         """Return the name of the pointer that is written through."""
         return self.output.alias or self.output.value.name
 
+    @property
+    def overwrites(self) -> bool:
+        """Return whether an input is written into: all that is read of it comes before."""
+        return self.output.alias is not None
+
 
 def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePlan, ...]:
     """Return where each output's home lies in memory."""
@@ -136,12 +141,12 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
         pointer = emitter.pointer(plan.buffer, base, phase)
         line = f"fusec::store({pointer}, {name});"
         tested = emitter.at_lane_zero(plan.conditions)
-        emitter.add(phase, "after", guarded(emitter, tested, line, phase))
+        emitter.add(phase, "after", guarded(emitter, tested, line, phase), last=plan.overwrites)
         return
     address = emitter.index(plan.address, phase)
     line = f"{identifier(plan.buffer)}[{address}] = {value};"
     line = guarded(emitter, plan.conditions, line, phase, emitter.guard)
-    emitter.add(phase, emitter.scopes[-1].name, line)
+    emitter.add(phase, emitter.scopes[-1].name, line, last=plan.overwrites)
 
 
 def guarded(
