@@ -77,3 +77,21 @@ def test_the_slowest_resource_is_the_price() -> None:
     for name, estimate in cases.items():
         assert estimate.bound_by(target) == name
     assert replace(plain, ctas=target.sms // 2).seconds(target) > plain.seconds(target) * 1.9
+
+
+def test_what_waits_in_l2_is_paid_by_whoever_needs_its_place() -> None:
+    target = find("sm_90a")
+    reads = Estimate(bytes=1 << 28, written=0, ctas=10_000)
+    copies = Estimate(bytes=1 << 28, written=1 << 27, ctas=10_000)
+    waiting = target.write_back
+    late = reads.seconds(target, waiting) - reads.seconds(target, 0)
+    assert late == pytest.approx(waiting / (target.bandwidth * reads.efficiency), rel=0.01)
+    assert copies.seconds(target, waiting) == pytest.approx(copies.seconds(target), rel=1e-6)
+    assert reads.seconds(target) < copies.seconds(target), "writing is dearer than reading"
+
+
+def test_resources_used_together_hinder_each_other() -> None:
+    target = find("sm_90a")
+    memory = Estimate(bytes=1 << 30, ctas=10_000)
+    both = replace(memory, flops=memory.parts(target)["memory"] * target.flops / 2 * target.issue)
+    assert 1.1 < both.seconds(target) / memory.seconds(target) < 1.3
