@@ -60,6 +60,14 @@ def nothing_reduced_beside_elements(fd: FusionDefinition) -> None:
 
 
 @case
+def written_across_what_is_read(fd: FusionDefinition) -> None:
+    """What is written into x comes from y alone, and the other way round."""
+    x, y = tensor(fd, [24, 24]), tensor(fd, [24, 24])
+    fd.add_output(fd.ops.sub(y, x))
+    fd.add_output(fd.ops.permute(y, [1, 0]), x)
+
+
+@case
 def shifts_by_the_width_and_more(fd: FusionDefinition) -> None:
     for dtype, width in ((INT, 64), (INT32, 32), (DataType.Char, 8)):
         x = tensor(fd, [16], dtype, range=(-90, 90))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, one_of, repeated
+from fusec.index.expression import of_var
+from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -16,6 +18,7 @@ from fusec.schedule.common import (
     work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.strides import strided_loads
 from fusec.segment.price import bytes_written, traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -62,6 +65,14 @@ class Pointwise:
             if output.alias is not None and any(one_of(home, a) is None for a in axes):
                 name = output.value.name
                 return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
+        if any(o.alias is not None for o in segment.outputs):
+            # What is written need not come from what is overwritten: both have to meet by address.
+            lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
+            for output in segment.outputs:
+                lowering.at_home(output.value)
+            hazard = in_place_hazard(segment, lowering)
+            if hazard is not None:
+                return hazard
         flops, sfu = work(segment)
         elements = product(domain.reference.shape).evaluate(segment.hints)
         return Estimate(
