@@ -22,8 +22,7 @@ from fusec.dev.values import (
     draw_scalar,
 )
 from fusec.diagnostics import FusecError
-from fusec.ir.evaluate import needed_nodes
-from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value
+from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value, needed_nodes
 from fusec.ops import find
 from fusec.passes import PIPELINE
 from fusec.segment.cheap import is_tissue
@@ -126,7 +125,7 @@ def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
     if sketch.chance(0.1):
         # What no output needs is tried now and then.
         return found
-    needed = needed_nodes(found, [o.value for o in outputs])
+    needed = needed_nodes(found.nodes, [o.value for o in outputs])
     # Without the others first: what only they read would become a result.
     return extract(found.with_nodes(needed), needed, NAME)
 

@@ -118,10 +118,10 @@ def _layout_of(entry: Input, extent: Callable[[Dim], Any]) -> dict[str, Any]:
 
 def pruned(fusion: Fusion) -> Fusion:
     """Return the fusion without what no output needs."""
-    from fusec.ir.evaluate import needed_nodes
+    from fusec.ir.graph import needed_nodes
     from fusec.segment.segmented import extract
 
-    nodes = needed_nodes(fusion, [o.value for o in fusion.outputs])
+    nodes = needed_nodes(fusion.nodes, [o.value for o in fusion.outputs])
     return extract(fusion, nodes, fusion.name)
 
 

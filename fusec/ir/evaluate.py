@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim, shape_text
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Type, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Type, Value, needed_nodes
 from fusec.ir.op import OpDef
 
 Array = NDArray[Any]
@@ -221,17 +221,6 @@ def last_uses(nodes: Sequence[Node], kept: Iterable[Value]) -> list[list[Value]]
     return dead
 
 
-def needed_nodes(fusion: Fusion, wanted: Iterable[Value]) -> list[Node]:
-    """Return the nodes that `wanted` depends on, in order."""
-    live, kept = set(wanted), list[Node]()
-    for node in reversed(fusion.nodes):
-        if any(v in live for v in node.outputs):
-            live.update(node.inputs)
-            kept.append(node)
-    kept.reverse()
-    return kept
-
-
 def find_values(fusion: Fusion, wanted: Iterable[str] | None) -> list[Value]:
     """Return the values named `wanted`, the outputs for None."""
     if wanted is None:
@@ -250,7 +239,7 @@ def evaluate(
 ) -> dict[str, Array]:
     """Return the values named `wanted` (the outputs for None), as the reference computes them."""
     values = find_values(fusion, wanted)
-    nodes = needed_nodes(fusion, values)
+    nodes = needed_nodes(fusion.nodes, values)
     read = {v for n in nodes for v in n.inputs} | set(values)
     environment: dict[Value, Array] = {}
     for entry in fusion.inputs:

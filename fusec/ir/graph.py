@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -313,3 +313,16 @@ class Fusion:
 
     def __hash__(self) -> int:
         return hash(self.structure())
+
+
+def needed_nodes(
+    nodes: Sequence[Node], wanted: Iterable[Value], given: Collection[Value] = ()
+) -> list[Node]:
+    """Return those of some nodes, in order, that make `wanted` where the `given` values are."""
+    live, kept = {v for v in wanted if v not in given}, list[Node]()
+    for node in reversed(nodes):
+        if any(v in live for v in node.outputs):
+            live.update(v for v in node.inputs if v not in given)
+            kept.append(node)
+    kept.reverse()
+    return kept

@@ -30,10 +30,9 @@ from fusec.ir.evaluate import (
     input_array,
     known_scalar,
     last_uses,
-    needed_nodes,
     widen_input,
 )
-from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value, needed_nodes
 from fusec.ir.node_bounds import bounded_node, contraction_bound, products_alike
 from fusec.ir.op import Part
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
@@ -100,7 +99,7 @@ class Stream:
     ) -> None:
         """Plan the evaluation of `wanted`."""
         self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
-        self.nodes = needed_nodes(fusion, wanted)
+        self.nodes = needed_nodes(fusion.nodes, wanted)
         self.plan = choose_plan(fusion, self.nodes, sizes)
         self.whole: Environment = {}
         self.raw: dict[Value, Array] = {}
@@ -187,7 +186,7 @@ class Stream:
         if not sums and not outputs:
             return
         targets = {*outputs, *(v for n in sums for v in n.inputs if v in band.axes)}
-        nodes = [n for n in needed_nodes(self.fusion, targets) if streamed(self.plan, n)]
+        nodes = [n for n in needed_nodes(self.fusion.nodes, targets) if streamed(self.plan, n)]
         states: dict[Node, State] = {}
 
         def block(low: int, high: int) -> dict[Node, State]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fusec.index.domain import Refusal
 from fusec.ir.dim import product
 from fusec.ir.dtype import I32, U32, DType
-from fusec.ir.graph import Const, Fusion, Input, Node, Type, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Type, Value, needed_nodes
 from fusec.ops.build import make_node
 
 SUMS = "acc"
@@ -43,7 +43,8 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
         sums = Value(SUMS, Type(kind, node.output.shape))
         first = _finishing(node, sums, kind, has_bias)
     at = fusion.nodes.index(node)
-    nodes = _needed([*fusion.nodes[:at], *first, *fusion.nodes[at + 1 :]], fusion)
+    others = [*fusion.nodes[:at], *first, *fusion.nodes[at + 1 :]]
+    nodes = tuple(needed_nodes(others, (o.value for o in fusion.outputs)))
     made = {v for n in nodes for v in n.outputs}
     read = {v for n in nodes for v in n.inputs} | {o.value for o in fusion.outputs}
     if sums not in read:
@@ -77,14 +78,3 @@ def _finishing(node: Node, sums: Value, kind: DType, has_bias: bool) -> list[Nod
         nodes.append(make_node("cast", [total], {"dtype": result.dtype}, [result.name]))
     nodes[-1] = replace(nodes[-1], outputs=(result,))
     return nodes
-
-
-def _needed(nodes: list[Node], fusion: Fusion) -> tuple[Node, ...]:
-    """Return the nodes that some output depends on."""
-    wanted = {o.value for o in fusion.outputs}
-    kept: list[Node] = []
-    for node in reversed(nodes):
-        if wanted.intersection(node.outputs):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return tuple(reversed(kept))

@@ -10,7 +10,7 @@ from fusec.index.expression import Index, Var, contiguous_strides, delinearize, 
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Fusion, Input, Node, Output, Value
+from fusec.ir.graph import Fusion, Input, Node, Output, Value, needed_nodes
 from fusec.schedule.common import dynamic_symbols, is_empty, specialise
 from fusec.segment.protocol import Refusal
 
@@ -105,13 +105,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
 
 def needed(fusion: Fusion, outputs: tuple[Output, ...]) -> Fusion:
     """Return the fusion of the nodes that some outputs depend on."""
-    wanted: set[Value] = {o.value for o in outputs}
-    kept: list[Node] = []
-    for node in reversed(fusion.nodes):
-        if wanted.intersection(node.outputs):
-            kept.append(node)
-            wanted.update(node.inputs)
-    return fusion.with_nodes(reversed(kept), outputs)
+    return fusion.with_nodes(needed_nodes(fusion.nodes, (o.value for o in outputs)), outputs)
 
 
 def _trouble(parts: Parts) -> Refusal | None:

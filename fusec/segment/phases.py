@@ -7,12 +7,12 @@ they are in memory anyway. Reductions, products, scans and sorts are never compu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Node, Phase, Value
+from fusec.ir.graph import Fusion, Node, Phase, Value, needed_nodes
 from fusec.segment.cheap import is_tissue
 from fusec.segment.segmented import extract, tensor_bytes
 
@@ -49,7 +49,10 @@ def _cut(
     fusion: Fusion, phase: Phase, later: tuple[Phase, ...]
 ) -> tuple[Fusion, Fusion, tuple[Value, ...]]:
     """Return the part of a phase, the rest, and what the part saves for the rest."""
-    needed = _needed(fusion, phase.outputs)
+    own = tuple(o.value for o in fusion.outputs if o.value.name in phase.outputs)
+    needed = set(own)
+    for node in needed_nodes(fusion.nodes, own):
+        needed |= {*node.inputs, *node.outputs}
     late = _dependent(fusion, [n for p in later for n in p.inputs])
     for entry in fusion.inputs:
         if entry.value in needed and entry.value in late:
@@ -71,11 +74,10 @@ def _cut(
                     help=f"list it in `{phase.name}`",
                 )
     kept = _minimum_cut(fusion, phase, needed, late, [n for p in later for n in p.outputs])
-    own = tuple(o.value for o in fusion.outputs if o.value.name in phase.outputs)
     made = [v for v in kept if v in fusion.producer]
-    first = _part(fusion, _nodes(fusion, (*own, *made), ()), (*own, *made))
+    first = _part(fusion, needed_nodes(fusion.nodes, (*own, *made)), (*own, *made))
     results = tuple(o.value for o in fusion.outputs if o.value.name not in phase.outputs)
-    rest = _part(fusion, _nodes(fusion, results, kept), results)
+    rest = _part(fusion, needed_nodes(fusion.nodes, results, kept), results)
     held = {v.name for v in kept}
     before = {n for n in fusion.saved if n in {i.value.name for i in rest.inputs}}
     first = replace(
@@ -92,15 +94,6 @@ def _cut(
         saved=tuple(i.value.name for i in rest.inputs if i.value.name in held | before),
     )
     return first, rest, kept
-
-
-def _needed(fusion: Fusion, outputs: Collection[str]) -> set[Value]:
-    """Return the values that some outputs are made of."""
-    needed = {o.value for o in fusion.outputs if o.value.name in outputs}
-    for node in reversed(fusion.nodes):
-        if any(v in needed for v in node.outputs):
-            needed |= {*node.inputs, *node.outputs}
-    return needed
 
 
 def _dependent(fusion: Fusion, inputs: Collection[str]) -> set[Value]:
@@ -164,18 +157,6 @@ def _minimum_cut(
         for v in fusion.values
         if v not in late and (v, "made") in before and (v, "read") not in before
     )
-
-
-def _nodes(fusion: Fusion, results: Iterable[Value], given: Collection[Value]) -> set[Node]:
-    """Return the nodes that make some results, where the `given` values are there."""
-    found: set[Node] = set()
-    stack = [v for v in results if v not in given]
-    while stack:
-        node = fusion.producer.get(stack.pop())
-        if node is not None and node not in found:
-            found.add(node)
-            stack += [v for v in node.inputs if v not in given]
-    return found
 
 
 def _part(fusion: Fusion, nodes: Collection[Node], results: tuple[Value, ...]) -> Fusion:
