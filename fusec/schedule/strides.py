@@ -43,11 +43,15 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
     last = innermost(domain)
     found: list[Strided] = []
     total = 0
+    if any(a.extent.evaluate(fusion.hints) == 0 for a in domain.axes):
+        return found, total
     # A value and what it was moved from may be one load.
     for load in dict.fromkeys(axis_lowering(fusion, domain).made.values()):
         if load.kind != "load" or load.address is None or load.value is None:
             continue
         size = product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
+        if not size:
+            continue
         total += size
         step = None if last is None else load.address.coefficient(last)
         # The parts of complex numbers lie between each other.
