@@ -8,8 +8,9 @@ from fusec.dev.entries import draw_index
 from fusec.dev.sketch import Sketch, Unfit
 from fusec.dev.values import LONGEST_PRODUCT, fresh, of_family
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import F64, I64
+from fusec.ir.dtype import I64
 from fusec.ir.graph import Value
+from fusec.ops import TABLE
 
 
 def draw_indexing(sketch: Sketch) -> None:
@@ -86,7 +87,10 @@ def draw_scatter(sketch: Sketch) -> None:
         index = draw_index(sketch, shape, tensor.shape[axis])
         number = sketch.chance(0.2)
         source = sketch.pick([0, 1, 2]) if number else fresh(sketch, tensor.dtype, index.shape)
-    sketch.keep(sketch.apply(name, tensor, index, source, dim=axis))
+    attributes: dict[str, Any] = {"dim": axis}
+    if sketch.chance(0.2) and any(p.name == "deterministic" for p in TABLE[name].params):
+        attributes["deterministic"] = False
+    sketch.keep(sketch.apply(name, tensor, index, source, **attributes))
 
 
 def draw_scan(sketch: Sketch) -> None:
@@ -127,10 +131,3 @@ def draw_loss(sketch: Sketch) -> None:
     reduction = sketch.pick(["mean", "sum", "none"])
     name = sketch.pick(["cross_entropy", "nll_loss"])
     sketch.keep(sketch.apply(name, scores, target, reduction=reduction))
-
-
-def draw_accumulation(sketch: Sketch) -> None:
-    """Sum what a scan or a product over a long row makes, in double precision."""
-    tensor = sketch.tensor(1, where=lambda t: t.dtype.is_float)
-    wide = sketch.apply("cast", tensor, dtype=F64)
-    sketch.keep(sketch.apply("cumsum", wide, dim=tensor.rank - 1))

@@ -8,7 +8,22 @@ from typing import Any, TypeVar, cast
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
-from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I16, I32, I64, U8, DType
+from fusec.ir.dtype import (
+    BF16,
+    BOOL,
+    C64,
+    C128,
+    F8E4M3,
+    F16,
+    F32,
+    F64,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    DType,
+)
 from fusec.ir.graph import Value
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
@@ -19,9 +34,13 @@ SIZES = (
     0, 1, 1, 2, 2, 3, 4, 5, 7, 8, 8, 13, 16, 16, 17, 31, 32, 32, 33, 48, 63, 64, 64, 65, 96, 100,
     127, 128, 128, 129, 200, 255, 256, 256, 257, 384, 512, 513, 1000, 1024, 1025, 2048, 4096, 4097,
 )  # fmt: skip
-MAIN_DTYPES = {F32: 36, BF16: 22, F16: 14, F64: 9, I32: 6, I64: 7, BOOL: 2, U8: 2, I16: 1, I8: 1}
+MAIN_DTYPES = {
+    F32: 36, BF16: 22, F16: 14, F64: 9, I32: 6, I64: 7, BOOL: 2, U8: 2, I16: 1, I8: 1,
+    C64: 3, C128: 1,
+}  # fmt: skip
 OTHER_DTYPES = {
-    F32: 30, BF16: 16, F16: 12, F64: 8, I32: 8, I64: 8, BOOL: 6, U8: 4, I16: 3, I8: 3, F8E4M3: 2
+    F32: 30, BF16: 16, F16: 12, F64: 8, I32: 8, I64: 8, BOOL: 6, U8: 4, I16: 3, I8: 3, F8E4M3: 2,
+    C64: 1,
 }  # fmt: skip
 
 
