@@ -84,18 +84,19 @@ def find_domain(
 
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
-    or the given one, with values of its shape `beside` it that are made where it is.
+    or the given one, with values of its shape `beside` it that are made where it is. The refusal
+    is that of the likeliest reference.
     """
     if reference is not None:
         return _spread(fusion, reference, beside)
-    refusal = Refusal("domain", "the segment has no output")
+    refusal: Refusal | None = None
     tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))
     for reference in islice(_candidates(fusion), tries):
         found = _spread(fusion, reference)
         if isinstance(found, Domain):
             return found
-        refusal = found
-    return refusal
+        refusal = refusal or found
+    return refusal or Refusal("domain", "the segment has no output")
 
 
 def _candidates(fusion: Fusion) -> Iterable[Value]:
