@@ -254,6 +254,39 @@ def test_products_that_meet_no_infinite_one_are_judged():
     assert compare(fusion, {}, inputs, {"cumprod_1": found}).outputs[0].wrong == 1
 
 
+def product(factors: np.ndarray, axes: int = 1) -> tuple[Fusion, dict]:
+    builder = GraphBuilder("products")
+    x = builder.input("x", F32, factors.shape)
+    builder.output(builder.apply("prod", x, dims=list(range(axes))))
+    return builder.finish(), {"x": factors}
+
+
+def judged_product(factors: np.ndarray, found: float) -> tuple[int, int]:
+    """Return how many elements are wrong and excused."""
+    fusion, inputs = product(factors, factors.ndim)
+    result = {fusion.outputs[0].value.name: np.array(found, np.float32)}
+    verdict = compare(fusion, {}, inputs, result).outputs[0]
+    return verdict.wrong, verdict.excused
+
+
+def test_a_product_is_in_doubt_only_where_all_factors_above_1_overflow():
+    """Rows of equal factors: a thread that takes one of them meets no others."""
+    rows = np.broadcast_to(np.float32([[0.25], [4.0]]), (2, 2048))
+    assert judged_product(rows, np.nan) == (0, 1)
+    assert judged_product(np.repeat(rows[:, :1], 64, 1), np.nan) == (0, 1)
+    # At 63 fours the largest float is not reached in any order.
+    for found, wrong in ((1.0, 0), (np.nan, 1), (np.inf, 1), (1.0001, 1)):
+        assert judged_product(np.repeat(rows[:, :1], 63, 1), found) == (wrong, 0)
+
+
+def test_a_product_that_is_infinite_in_any_order_is_judged():
+    fours = np.full(100, 4.0, np.float32)
+    for found, wrong in ((np.inf, 0), (np.nan, 1), (1e30, 1)):
+        assert judged_product(fours, found)[0] == wrong
+    small = np.concatenate([fours, fours, np.full(80, 0.25, np.float32)])
+    assert judged_product(small, np.nan)[0] == 0
+
+
 EQUAL = {
     "sum": lambda b, x, y, i: b.apply("sum", x, dims=[0], keepdim=True),
     "matmul": lambda b, x, y, i: b.apply("matmul", x, y),

@@ -5,8 +5,9 @@ result. With u the unit in the last place of the accumulator and n the number of
 
 - sum, mean: sum of the bounds + u * growth(n) * sum|x|.
 - max, min: the extremes of x + bound and of x - bound.
-- prod: the terms' relative bounds and n roundings; partial products may leave the range of the
-  accumulator even where the result does not: see `product_range`.
+- prod: the terms' relative bounds and n roundings. Partial products of some order (by thread, by
+  vector lane, by block) may leave the range of the accumulator even where the result does not: at
+  most all factors above 1 meet, or all below 1. See `product_range`.
 - any, all: the results with doubtful elements taken either way.
 - var, welford: sum of 2 |x - mean| b + b**2, n * (bound of the mean)**2, and
   u * growth(n) * sqrt(m2 * (m2 + n mean**2)): a single pass loses digits when the mean is large.
@@ -131,11 +132,7 @@ def finish(node: Node, state: State, attributes: Mapping[str, Any]) -> tuple[Bou
             return _finish_spread(node, state, count, attributes)
         out, bound = state["out"], None
         if name == "prod":
-            relative = state.get("relative", np.zeros(out.shape)) + count * unit(dtype)
-            bound = np.abs(out) * relative if dtype.is_float else None
-            if bound is not None:
-                bound = np.where(np.isnan(bound), np.inf, bound)
-                bound = bound + product_range(*in_any_order(state), state["count"], dtype)
+            bound = _product_bound(state, count, dtype) if dtype.is_float else None
         elif "up" in state:
             up, down = (np.asarray(state[k], np.float64) for k in ("up", "down"))
             bound = np.maximum(np.abs(up - out), np.abs(out - down))
@@ -180,24 +177,21 @@ def _logarithms(x: Array, axes: tuple[int, ...]) -> State:
     """Return sums over the logarithms of factors; a zero makes no product larger or smaller."""
     logs = np.log(np.where(x == 0, 1.0, np.abs(x)))
     return {
-        "logs": np.sum(logs, axis=axes),
-        "squares": np.sum(logs * logs, axis=axes),
         "growing": np.sum(np.maximum(logs, 0.0), axis=axes),
         "shrinking": np.sum(np.maximum(-logs, 0.0), axis=axes),
     }
 
 
-def in_any_order(state: State) -> tuple[Array, Array]:
-    """Return the logarithms of the largest partial product and of the inverse of the smallest.
-
-    How large and how small they become depends on the order. At most all factors above 1 meet, or
-    all below; a random walk of the logarithms stays within four standard deviations.
-    """
-    number = np.maximum(state["count"], 1)
-    step = state["logs"] / number
-    deviation = np.sqrt(np.maximum(state["squares"] / number - step * step, 0.0))
-    largest = np.fmin(state["growing"], _furthest(step, deviation, number))
-    return largest, np.fmin(state["shrinking"], _furthest(-step, deviation, number))
+def _product_bound(state: State, count: int, dtype: DType) -> Array:
+    """Return the bound of products in any order: at most all factors above 1 meet, or all below."""
+    out, growing, shrinking = (state[k] for k in ("out", "growing", "shrinking"))
+    relative = state.get("relative", np.zeros(out.shape)) + count * unit(dtype)
+    reach = growing + relative, shrinking + relative
+    bound = np.abs(out) * relative
+    bound = np.where(np.isnan(bound), np.inf, bound) + product_range(*reach, count, dtype)
+    # One that is infinite in any order, and meets no 0, is sure.
+    infinite = growing - shrinking - relative > log(LARGEST[dtype.compute.name])
+    return np.where(infinite & (out != 0) & ~meets_no_number(*reach, dtype), 0.0, bound)
 
 
 def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array, Array]:
@@ -211,7 +205,7 @@ def of_neighbours(x: Array, axis: int, initial: Sequence[Array]) -> tuple[Array,
     return rise.take(own, axis), fall.take(own, axis)
 
 
-def product_range(largest: Array, smallest: Array, count: Array, dtype: DType) -> Array:
+def product_range(largest: Array, smallest: Array, count: Array | int, dtype: DType) -> Array:
     """Return what partial products add to the error when they overflow or become denormal."""
     name = dtype.compute.name
     lost = np.maximum(count, 1) * SMALLEST[name] * np.exp(largest)
@@ -223,12 +217,6 @@ def meets_no_number(largest: Array, smallest: Array, dtype: DType) -> Array:
     """Return where one partial product may be infinite and another 0: their product is NaN."""
     name = dtype.compute.name
     return (largest > log(LARGEST[name])) & (smallest > -log(NORMAL[name]))
-
-
-def _furthest(step: Array, deviation: Array, number: Array) -> Array:
-    """Return the largest of m * step + 4 * sqrt(m) * deviation for up to `number` steps m."""
-    steps = np.minimum(number, np.where(step < 0, (2 * deviation / step) ** 2, np.inf))
-    return steps * step + 4 * np.sqrt(steps) * deviation
 
 
 def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) -> State:
