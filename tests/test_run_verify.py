@@ -287,6 +287,34 @@ def test_a_product_that_is_infinite_in_any_order_is_judged():
     assert judged_product(small, np.nan)[0] == 0
 
 
+SUMMED = {
+    "sum": lambda b, x, y: b.apply("sum", x, dims=[0], keepdim=True),
+    "mean": lambda b, x, y: b.apply("mean", x, dims=[0], keepdim=True),
+    "var": lambda b, x, y: b.apply("var", x, dims=[0], correction=0, keepdim=True),
+    "cumsum": lambda b, x, y: b.apply("slice", b.apply("cumsum", x, dim=0), [3], [4], [1]),
+    "matmul": lambda b, x, y: b.apply("matmul", x, y),
+}
+
+
+@pytest.mark.parametrize("op", SUMMED)
+def test_sums_are_in_doubt_only_where_terms_of_one_sign_overflow(op: str):
+    builder = GraphBuilder("sums")
+    x, y = builder.input("x", F32, [4]), builder.input("y", F32, [4, 1])
+    builder.output(SUMMED[op](builder, x, y))
+    fusion = builder.finish()
+
+    def judged(largest: float) -> int:
+        x = np.float32(largest * np.array([0.5, -0.5, 0.5, -0.5]))
+        inputs = {"x": x, "y": np.ones((4, 1), np.float32)}
+        found = {o.value.name: np.full(1, np.nan, np.float32) for o in fusion.outputs}
+        used = {i.value.name: inputs[i.value.name] for i in fusion.inputs}
+        return compare(fusion, {}, used, found).outputs[0].wrong
+
+    top = 2.0**64 if op == "var" else 2.0**128
+    assert judged(1.001 * top) == 0
+    assert judged(0.49 * top) == 1
+
+
 EQUAL = {
     "sum": lambda b, x, y, i: b.apply("sum", x, dims=[0], keepdim=True),
     "matmul": lambda b, x, y, i: b.apply("matmul", x, y),

@@ -18,6 +18,7 @@ from fusec.ir.evaluate import F32_OVERFLOW, Array, convert_operand, round_to, se
 from fusec.ir.graph import Node, Operand, Value
 
 SMALLEST = {"f32": 2.0**-149, "f64": 2.0**-1074}
+LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 HALF_MARGIN = 2.0
 """Bounds are widened by this factor where they decide between two roundings of a half value."""
 
@@ -78,6 +79,23 @@ def rounding(value: Array, dtype: DType, ulps: float) -> Array | None:
     if term.size and not np.isfinite(np.max(term)):
         term = np.where(np.isfinite(value), term, 0.0)
     return term
+
+
+def overflowing(total: Array, magnitude: Array, dtype: DType, *, whole: bool = True) -> Array:
+    """Return where sums of some order overflow that are numbers, given sum(x) and sum(|x|).
+
+    At most all terms of one sign meet. `whole` says that the sum itself is the result: it is sure
+    where it overflows in any order and meets no infinity of the other sign.
+    """
+    largest = LARGEST[dtype.compute.part.name]
+    if not np.max(magnitude, initial=0.0) >= largest:
+        return np.zeros(np.shape(magnitude), np.bool_)
+    size = np.abs(total)
+    with np.errstate(all="ignore"):
+        more, less = (magnitude + size) / 2, (magnitude - size) / 2
+    sure = (size >= largest) & (less < largest) if whole else np.False_
+    # Infinite terms are so in any order.
+    return np.isfinite(total) & (more >= largest) & ~sure
 
 
 def distance(moved: Array, value: Array) -> Array:

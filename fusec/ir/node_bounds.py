@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, settle_bounded, unit
+from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, overflowing, settle_bounded, unit
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
@@ -121,6 +121,9 @@ def contraction_bound(
     elif own and dtype.is_float:
         random, steady = contraction_growth(count, alike)
         terms.append(unit(dtype) * (random * magnitude + steady * np.abs(product)))
+    if own and dtype.is_rounded:
+        lost = overflowing(product, magnitude, dtype)
+        terms.append(np.where(lost, np.inf, 0.0) if lost.any() else None)
     return add_bounds(*terms)
 
 

@@ -3,7 +3,7 @@
 A state is a dict of arrays; `start` makes it of a block, `merge` joins two, `finish` gives the
 result. With u the unit in the last place of the accumulator and n the number of terms:
 
-- sum, mean: sum of the bounds + u * growth(n) * sum|x|.
+- sum, mean: sum of the bounds + u * growth(n) * sum|x|; see `overflowing`.
 - max, min: the extremes of x + bound and of x - bound.
 - prod: the terms' relative bounds and n roundings. Partial products of some order (by thread, by
   vector lane, by block) may leave the range of the accumulator even where the result does not: at
@@ -23,10 +23,12 @@ import numpy as np
 
 from fusec.diagnostics import Unsupported
 from fusec.ir.bounds import (
+    LARGEST,
     SMALLEST,
     Bounded,
     add_bounds,
     convert_bounded,
+    overflowing,
     rounding,
     settle_bounded,
     unit,
@@ -42,7 +44,6 @@ State = dict[str, Array]
 SUMS = frozenset({"sum", "mean"})
 SPREADS = frozenset({"var", "var_mean", "welford"})
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
-LARGEST = {"f32": 2.0**128, "f64": float(np.finfo(np.float64).max)}
 MERGEABLE = SUMS | SPREADS | {"max", "min", "prod", "any", "all"}
 
 
@@ -121,7 +122,7 @@ def finish(node: Node, state: State, attributes: Mapping[str, Any]) -> tuple[Bou
     dtype = node.output.dtype
     with np.errstate(all="ignore"):
         if name in SUMS:
-            total, bound = state["out"], _sum_bound(state, count, dtype)
+            total, bound = state["out"], _sum_bound(node, state, count)
             if name == "mean":
                 total = total / count if count else total * np.nan
                 bound = add_bounds(
@@ -229,12 +230,14 @@ def _sums(x: Array, bound: Array | None, axes: tuple[int, ...], dtype: DType) ->
     return state
 
 
-def _sum_bound(state: State, count: int, dtype: DType) -> Array | None:
-    magnitude = state.get("magnitude")
+def _sum_bound(node: Node, state: State, count: int) -> Array | None:
+    dtype, magnitude = node.output.dtype, state.get("magnitude")
     own: Array | None = None
     if magnitude is not None and count > 1:
         own = magnitude * (unit(dtype) * growth(count, int(state["distinct"])))
         own = np.where(np.isfinite(own), own, 0.0)
+        lost = overflowing(state["out"], magnitude, dtype, whole=node.op.name == "sum")
+        own = np.where(lost, np.inf, own)
     return add_bounds(state.get("bounds"), own)
 
 
@@ -279,6 +282,11 @@ def _finish_spread(
         state.get("cross", 0.0) + count * mean_bound**2
         + u * grow * np.sqrt(m2 * (m2 + count * squared(mean))) + own * u * m2
     )  # fmt: skip
+    # The sum of the terms, or of the squares, overflows where mean or variance does not.
+    lost = overflowing(mean * count, state["magnitude"], dtype, whole=False)
+    mean_bound = np.where(lost, np.inf, mean_bound)
+    lost |= np.isfinite(m2) & (2 * m2 >= LARGEST[dtype.compute.part.name])
+    error = np.where(lost, np.inf, error)
     correction = attributes.get("correction", 0)
     free = max(count - correction, 0)
     results: dict[str, tuple[Array, Array]] = {

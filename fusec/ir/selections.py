@@ -22,6 +22,7 @@ from fusec.ir.bounds import (
     add_bounds,
     convert_bounded,
     either,
+    overflowing,
     rounding,
     settle_bounded,
     unit,
@@ -130,7 +131,9 @@ def _scatter(
         growth = np.maximum(count - 1, 0)
         if attributes["deterministic"]:
             growth = _growth(count, alike=alike)
-        bound = add_bounds(bound, terms * unit(node.output.dtype) * growth)
+        own = terms * unit(node.output.dtype) * growth
+        own = np.where(overflowing(raw, terms, node.output.dtype), np.inf, own)
+        bound = add_bounds(bound, own)
     return (settle_bounded(node, node.output, raw, bound, doubt),)
 
 
@@ -160,7 +163,9 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
         bound = None if wide is None else np.cumsum(wide, axis=dim)
         if dtype.is_rounded:
             terms = scan(np.abs(x.value), *(np.abs(i) for i in initial))
-            bound = add_bounds(bound, terms * unit(dtype) * _growth(count))
+            own = terms * unit(dtype) * _growth(count)
+            own = np.where(overflowing(raw, terms, dtype), np.inf, own)
+            bound = add_bounds(bound, own)
     elif name == "cumprod":
         relative = 0.0 if wide is None else np.cumsum(wide / np.abs(x.value), axis=dim)
         if dtype.is_float:
