@@ -31,6 +31,14 @@ def flat(size: int, *dtypes: DType) -> Fusion:
     return builder.finish()
 
 
+def tangent(size: int) -> Fusion:
+    builder = GraphBuilder("tangent")
+    x = builder.input("x", F64, [builder.declare_dim("N", size)])
+    builder.output(builder.apply("atan", x))
+    builder.output(builder.apply("cast", x, dtype=BOOL))
+    return builder.finish()
+
+
 def rope(rows: int = 4, half: int = 32) -> Fusion:
     builder = GraphBuilder("rope")
     x = builder.input("x", BF16, [rows, 2 * half])
@@ -130,6 +138,8 @@ def test_kernels_compute_the_fusion(make: Callable[[], Fusion], tmp_path: Path) 
         (flat(4096, I8), 16, 0),
         (flat(4096, BOOL), 16, 0),
         (flat(4096, F64), 2, 0),
+        (flat(4096, F64, I8), 8, 0),
+        (tangent(4096), 4, 0),
     ],
 )
 def test_sixteen_bytes_where_rows_allow(fusion: Fusion, width: int, break_point: int) -> None:

@@ -19,6 +19,7 @@ from fusec.ir.graph import Value
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind
+from fusec.schedule.registers import blocks_beside_doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +71,9 @@ def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
         columns=dim_text(columns).text,
         body=body,
         tail=tail,
+        least_blocks=blocks_beside_doubles(
+            fusion, domain, domain.axes, width, parameters.threads_x * parameters.threads_y
+        ),
     )
 
 

@@ -15,7 +15,7 @@ from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, ReductionParameters, bind_outer, orient
-from fusec.schedule.registers import double_words, least_blocks, words
+from fusec.schedule.registers import blocks_beside_doubles
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,15 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
         sweep=sweep,
         results=results,
         partials=partials,
-        least_blocks=_least_blocks(oriented, parameters),
+        least_blocks=blocks_beside_doubles(
+            oriented.fusion,
+            oriented.domain,
+            rows.reduced,
+            parameters.vector_width,
+            parameters.threads_x * parameters.threads_y,
+        ),
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
-
-
-def _least_blocks(oriented: Orientation, p: ReductionParameters) -> int:
-    """Return the blocks of an SM that leave a thread registers for doubles and vectors, or 0."""
-    fusion = oriented.fusion
-    values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
-    vectors = sum(words(v.dtype, p.vector_width) for v in values)
-    doubles = double_words(fusion, oriented.domain, oriented.rows.reduced)
-    return least_blocks(p.threads_x * p.threads_y, 0, doubles, vectors)
 
 
 def _sentence(p: ReductionParameters) -> str:

@@ -22,6 +22,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
+from fusec.schedule.registers import most_elements
 
 THREADS = 256
 MAX_GRID_Y = 65535
@@ -75,7 +76,8 @@ def choose(
 ) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
     """Return the parameters of least cost, and the divisibility facts that they rely on."""
     smallest = min(v.dtype.size for v in _tensors(fusion))
-    most = min(16 // smallest, max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion)))))
+    quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
+    most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
     best: tuple[float, int, int, Facts] | None = None
     for break_point in range(max(1, len(domain.axes))):

@@ -21,6 +21,12 @@ LEAST_REGISTERS = 8
 """Those of them without which no loop goes."""
 DOUBLE_WORDS = 40
 """Words in which a special function of doubles is computed, for two elements at a time."""
+MOST_ELEMENTS = 16
+"""Elements of a vector of bytes in the widest access."""
+MOST_DOUBLES = 8
+"""The same beside doubles, of which a vector takes two registers an element."""
+MOST_DEAR_DOUBLES = 4
+"""The same where special functions of doubles are computed: the compiler does it side by side."""
 
 
 def words(dtype: DType, count: int = 1) -> int:
@@ -53,6 +59,26 @@ def double_words(fusion: Fusion, domain: Domain, axes: Iterable[Var]) -> int:
         if home is not None and home.variables & along and _is_dear(node):
             return DOUBLE_WORDS
     return 0
+
+
+def blocks_beside_doubles(
+    fusion: Fusion, domain: Domain, axes: Iterable[Var], width: int, threads: int
+) -> int:
+    """Return the blocks of an SM that leave a thread registers for doubles and vectors, or 0.
+
+    width: the elements of a vector, of which a thread holds one per tensor.
+    """
+    values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
+    vectors = sum(words(v.dtype, width) for v in values)
+    return least_blocks(threads, 0, double_words(fusion, domain, axes), vectors)
+
+
+def most_elements(fusion: Fusion) -> int:
+    """Return the elements of the widest vectors for which a thread has room, one per tensor."""
+    if any(_is_dear(n) and not n.output.is_scalar for n in fusion.nodes):
+        return MOST_DEAR_DOUBLES
+    doubles = any(v.dtype == F64 and not v.is_scalar for v in fusion.values)
+    return MOST_DOUBLES if doubles else MOST_ELEMENTS
 
 
 def _is_dear(node: Node) -> bool:

@@ -12,6 +12,7 @@ from fusec.index.instances import Instance, Lowering, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.layout import output_strides_in
+from fusec.schedule.registers import most_elements
 from fusec.segment.protocol import Refusal
 
 
@@ -158,8 +159,9 @@ def vector_width(
     """
     tensors = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
     smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
+    most = min(16 // smallest, most_elements(fusion))
     for width in (16, 8, 4, 2):
-        if width * smallest > 16 or not facts.multiple(rows.columns, width):
+        if width > most or not facts.multiple(rows.columns, width):
             continue
         if _all_vector(fusion, domain, rows, width, facts, stores):
             return width

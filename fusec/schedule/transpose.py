@@ -23,6 +23,7 @@ from fusec.schedule.common import (
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.pointwise import FAMILIES
+from fusec.schedule.registers import most_elements
 from fusec.schedule.strides import innermost, strided_loads
 from fusec.segment.price import traffic
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -222,7 +223,8 @@ def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
     fusion = crossing.fusion
     sizes = [i.value.dtype.size for i in fusion.inputs if i.value.shape]
     sizes += [o.value.dtype.size for o in fusion.outputs]
-    widths = [w for w in (8, 4, 2) if w * min(sizes) <= 16]
+    most = min(16 // min(sizes), most_elements(fusion))
+    widths = [w for w in (8, 4, 2) if w <= most]
     read = next((w for w in widths if _reads(crossing, w, facts)), 1)
     write = next((w for w in widths if _writes(crossing, w, facts)), 1)
     return read, write
