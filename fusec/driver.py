@@ -238,18 +238,22 @@ def plan(fusion: Fusion, options: CompileOptions) -> Planned:
 def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
     """Return a planned fusion with its kernels built for every target."""
     from fusec.hostir.lower import lower
-    from fusec.run.build import Source
     from fusec.run.build import build as build_kernels
     from fusec.run.cache import Cache
+    from fusec.run.spills import build_plans
 
-    sources = [Source(s.name, s.text) for s in planned.kernel_sources]
     cache = None if options.use_cache else Cache(None)
-    artifacts = planned.timings.measure(
+    plans, sources, artifacts = planned.timings.measure(
         "build",
-        lambda: build_kernels(
-            sources, options.targets, options.jobs, cache=cache, progress=progress
+        lambda: build_plans(
+            planned.plans,
+            planned.sources,
+            lambda kernels: build_kernels(
+                kernels, options.targets, options.jobs, cache=cache, progress=progress
+            ),
         ),
     )
+    planned = replace(planned, plans=plans, sources=sources)
     program = lower(planned.segmented, planned.plans)
     return Compiled(planned, program, artifacts, options.targets)
 

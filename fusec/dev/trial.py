@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,11 +25,11 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.nvrtc import CompileError
 
 if TYPE_CHECKING:
+    from fusec.run.build import Source
     from fusec.run.device import Device
 
 T = TypeVar("T")
 
-SPILL_LIMIT = 256
 SLOW_SECONDS = 30.0
 
 
@@ -118,17 +118,20 @@ class Trials:
         self._loaded += 1
         return self._device
 
-    def artifact(self, name: str, text: str) -> Any:
-        """Return a built kernel; neighbouring runs share most of theirs."""
-        from fusec.run.build import Source, build
+    def artifacts(self, sources: Sequence[Source]) -> dict[tuple[str, str], Any]:
+        """Return built kernels; neighbouring runs share most of theirs."""
+        return {(s.name, self.depth.target): self._artifact(s) for s in sources}
+
+    def _artifact(self, source: Source) -> Any:
+        from fusec.run.build import build
         from fusec.run.cache import Cache
 
-        key = (name, text)
+        key = (source.name, source.text)
         if key not in self._built:
             if len(self._built) >= 64:
                 self._built.clear()
-            built = build([Source(name, text)], [self.depth.target], 1, cache=Cache(None))
-            self._built[key] = built[name, self.depth.target]
+            built = build([source], [self.depth.target], 1, cache=Cache(None))
+            self._built[key] = built[source.name, self.depth.target]
         return self._built[key]
 
 
@@ -163,10 +166,10 @@ class _Trial:
             self.at("segments", lambda: compare_segments(fusion, segmented))
         plans = self.at("schedule", lambda: driver.plan_segments(segmented, options))
         sources = self.at("codegen", lambda: _sources(plans))
-        self.kernels = len(sources)
+        self.kernels = sum(len(each) for each in sources)
         program = self.at("lower", lambda: _lowered(fusion, segmented, plans))
         if self.depth.builds:
-            cubins = self.at("build", lambda: self._build(sources))
+            cubins = self.at("build", lambda: self._build(plans, sources))
             if self.depth.on_gpu:
                 self._run(fusion, program, cubins)
         slow = sum(self.seconds.values())
@@ -174,8 +177,11 @@ class _Trial:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
-    def _build(self, sources: list[Any]) -> dict[str, bytes]:
-        built = {s.name: self.trials.artifact(s.name, s.text) for s in sources}
+    def _build(self, plans: Any, sources: Any) -> dict[str, bytes]:
+        from fusec.run.spills import SPILL_LIMIT, build_plans
+
+        _, _, artifacts = build_plans(plans, sources, self.trials.artifacts)
+        built = {name: artifact for (name, _), artifact in artifacts.items()}
         self.spills = max((a.spill_bytes for a in built.values()), default=0)
         for name, artifact in built.items():
             if artifact.spill_bytes > SPILL_LIMIT:
@@ -273,10 +279,10 @@ def compare_segments(fusion: Fusion, segmented: Any) -> None:
     _verify(fusion, inputs, outputs, sizes, 0)
 
 
-def _sources(plans: Any) -> list[Any]:
+def _sources(plans: Any) -> Any:
     from fusec.codegen.dispatch import plan_sources
 
-    return [source for plan in plans for source in plan_sources(plan)]
+    return tuple(plan_sources(plan) for plan in plans)
 
 
 def _lowered(fusion: Fusion, segmented: Any, plans: Any) -> Any:

@@ -116,7 +116,8 @@ class Kernel:
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
     shared_bytes: dynamic shared memory; cluster: blocks per cluster. of: the plan that a kernel
-    was made for, where another plan has taken it over.
+    was made for, where another plan has taken it over. roomy: whether a thread gets all registers
+    that one block on an SM leaves it, since the compiler spills with what it gives by itself.
     """
 
     name: str
@@ -128,6 +129,7 @@ class Kernel:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     of: KernelPlan | None = None
+    roomy: bool = False
 
 
 @dataclass(frozen=True)
