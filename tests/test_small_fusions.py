@@ -67,6 +67,32 @@ def written_across_what_is_read(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.permute(y, [1, 0]), x)
 
 
+def written_between_reductions(fd: FusionDefinition, dim: int, across: bool) -> None:
+    """What comes between two reductions is written over what is first read after both."""
+    x, z = tensor(fd, [24, 24]), tensor(fd, [24, 24])
+    most = fd.ops.max(z, [dim], True)
+    power = fd.ops.exp(fd.ops.sub(z, most))
+    fd.add_output(fd.ops.mul(x, fd.ops.sum(power, [dim], True)))
+    if across:
+        fd.add_output(fd.ops.sum(power, [1 - dim]))
+    fd.add_output(fd.ops.add(z, most), x)
+
+
+@case
+def written_between_reductions_of_rows(fd: FusionDefinition) -> None:
+    written_between_reductions(fd, 1, False)
+
+
+@case
+def written_between_reductions_of_columns(fd: FusionDefinition) -> None:
+    written_between_reductions(fd, 0, False)
+
+
+@case
+def written_between_reductions_of_both(fd: FusionDefinition) -> None:
+    written_between_reductions(fd, 1, True)
+
+
 @case
 def shifts_by_the_width_and_more(fd: FusionDefinition) -> None:
     for dtype, width in ((INT, 64), (INT32, 32), (DataType.Char, 8)):

@@ -17,7 +17,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
-from fusec.schedule.rows import Rows, in_place_hazard
+from fusec.schedule.rows import Rows, in_place_hazard, phases_of
 from fusec.segment.protocol import Refusal
 
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -271,7 +271,8 @@ def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
         if not rows <= found or (found & set(columns) and not found >= set(columns)):
             return Refusal("domain", f"`{output.value.name}` does not span rows or rows of columns")
         lowering.at_home(output.value)
-    return in_place_hazard(main, lowering)
+    phases = phases_of(main, lowering, split.bands.variables(1)[1:])
+    return in_place_hazard(main, lowering, phases=phases)
 
 
 def _finish_trouble(split: Split) -> Refusal | None:

@@ -81,7 +81,7 @@ class InnerPersistent:
         phases = phases_of(fusion, lowering, rows.variables(1)[1:])
         parameters = choose(fusion, domain, rows, target)
         kept = parameters.storage != "none"
-        hazard = in_place_hazard(fusion, lowering, on_chip=kept)
+        hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
             return hazard
         if not any(phases.loads[1:]):

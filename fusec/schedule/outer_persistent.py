@@ -74,7 +74,7 @@ class OuterPersistent:
         phases = phases_of(fusion, lowering, (row, chunk, lane))
         parameters = choose(oriented)
         kept = parameters.storage != "none"
-        hazard = in_place_hazard(fusion, lowering, on_chip=kept)
+        hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
             return hazard
         if not any(row in i.variables for phase in phases.loads[1:] for i in phase):

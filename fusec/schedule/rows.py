@@ -195,11 +195,13 @@ def _size(fusion: Fusion, load: Instance) -> int:
     return product(load.value.shape).evaluate(fusion.hints) * load.dtype.size
 
 
-def in_place_hazard(fusion: Fusion, lowering: Lowering, *, on_chip: bool = True) -> Refusal | None:
+def in_place_hazard(
+    fusion: Fusion, lowering: Lowering, *, phases: Phases | None = None, on_chip: bool = True
+) -> Refusal | None:
     """Return a refusal if a buffer written in place is read at another map than the store's.
 
-    `on_chip`: whether what several phases read stays on chip after the first; if not, a buffer must
-    not be read in a phase after that in which it is written either.
+    Nor may it be read in a phase after that in which it is written. `phases`, if there are more
+    than one: what one of them loads, `on_chip` says, the later ones need not load again.
     """
     for output in fusion.outputs:
         if output.alias is None:
@@ -217,10 +219,19 @@ def in_place_hazard(fusion: Fusion, lowering: Lowering, *, on_chip: bool = True)
                     f"`{output.alias}` is written in place but also read at another index",
                 )
         written = lowering.at_home(output.value).depth
-        if not on_chip and output.alias in _read_after(fusion, lowering, written):
+        late = _read_after(fusion, lowering, written) if not on_chip else set[str]()
+        if on_chip and phases is not None:
+            late = _loaded_after(phases, written)
+        if output.alias in late:
             because = f"`{output.alias}` is written in place and read again after a reduction"
             return Refusal("in_place", because)
     return None
+
+
+def _loaded_after(phases: Phases, phase: int) -> set[str]:
+    """Return the names of the buffers that are loaded for the first time after a given phase."""
+    known = frozenset[Instance]().union(*phases.loads[: phase + 1])
+    return {i.name for loads in phases.loads[phase + 1 :] for i in loads - known}
 
 
 def _read_after(fusion: Fusion, lowering: Lowering, phase: int) -> set[str]:
