@@ -52,6 +52,16 @@ def outputs_beside_an_empty_one(fd: FusionDefinition) -> None:
 
 
 @case
+def a_number_beside_an_empty_cut(fd: FusionDefinition) -> None:
+    """The number is broadcast to what is cut from x: nothing, while x has elements."""
+    x, y = tensor(fd, [24, 24]), tensor(fd, [])
+    number = fd.ops.neg(y)
+    cut = fd.ops.slice(x, [0, 0], [24, 0], [1, 1])
+    fd.add_output(fd.ops.add(cut, fd.ops.broadcast_in_dim(number, [24, 0], [])))
+    fd.add_output(number)
+
+
+@case
 def nothing_reduced_beside_elements(fd: FusionDefinition) -> None:
     """No turn of a loop over nothing writes the sum of the other, which is broadcast to it."""
     x, y = tensor(fd, [3, 0]), tensor(fd, [3, 1])

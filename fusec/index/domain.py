@@ -146,8 +146,12 @@ def _spread(fusion: Fusion, reference: Value, beside: Iterable[Value] = ()) -> D
                 spread.trouble.get(node, f"`{node.output.name}` reduces another domain"),
             )
     domain = Domain(reference, axes, spread.homes, spread.reduced)
-    for output, axis in repeated(fusion, domain):
-        if axis.extent.evaluate(fusion.hints) == 0 != product(output.shape).evaluate(fusion.hints):
+    places = [(v, a.extent) for v, a in repeated(fusion, domain)]
+    for value in dict.fromkeys(o.value for o in fusion.outputs):
+        # A value that is also broadcast to an empty one has its home in what that one is cut from.
+        places += [(value, c.end - c.low) for c in domain.homes[value].conditions]
+    for output, extent in places:
+        if extent.evaluate(fusion.hints) <= 0 != product(output.shape).evaluate(fusion.hints):
             return Refusal("store_map", f"`{output.name}` has elements, the domain has none")
     return domain
 
