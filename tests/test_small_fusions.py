@@ -77,6 +77,17 @@ def written_across_what_is_read(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.permute(y, [1, 0]), x)
 
 
+@case
+def written_at_another_row_than_read(fd: FusionDefinition) -> None:
+    """Rows of the one half read x once, for `g`; rows of the other overwrite it, once."""
+    x, y, w = (tensor(fd, [24]) for _ in range(3))
+    upper = fd.ops.add(tensor(fd, [32, 24]), fd.ops.broadcast_in_dim(y, [32, 24], [1]))
+    lower = fd.ops.broadcast_in_dim(w, [8, 24], [1])
+    fd.add_output(fd.ops.add(w, fd.ops.add(x, 1.0)))
+    fd.add_output(fd.ops.cat([upper, lower], 0))
+    fd.add_output(fd.ops.mul(y, 2.0), x)
+
+
 def written_between_reductions(fd: FusionDefinition, dim: int, across: bool) -> None:
     """What comes between two reductions is written over what is first read after both."""
     x, z = tensor(fd, [24, 24]), tensor(fd, [24, 24])

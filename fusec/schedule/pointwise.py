@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, one_of, repeated
-from fusec.index.expression import of_var
-from fusec.index.instances import Lowering
+from fusec.index.expression import Var, of_var
+from fusec.index.instances import Instance, Lowering
+from fusec.index.movement import Condition
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Value
 from fusec.schedule.common import (
     dynamic_symbols,
     needs_wide_index,
@@ -59,20 +60,9 @@ class Pointwise:
         domain = find_domain(segment)
         if isinstance(domain, Refusal):
             return domain
-        for output in segment.outputs:
-            home = domain.homes[output.value]
-            axes = (a for v, a in repeated(segment, domain) if v is output.value)
-            if output.alias is not None and any(one_of(home, a) is None for a in axes):
-                name = output.value.name
-                return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
-        if any(o.alias is not None for o in segment.outputs):
-            # What is written need not come from what is overwritten: both have to meet by address.
-            lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
-            for output in segment.outputs:
-                lowering.at_home(output.value)
-            hazard = in_place_hazard(segment, lowering)
-            if hazard is not None:
-                return hazard
+        hazard = _in_place_trouble(segment, domain)
+        if hazard is not None:
+            return hazard
         flops, sfu = work(segment)
         elements = product(domain.reference.shape).evaluate(segment.hints)
         return Estimate(
@@ -118,6 +108,45 @@ class Pointwise:
         return KernelPlan(
             self.name, fusion, (kernel,), parameters, guards=(*guards, *facts), specialised=sizes
         )
+
+
+def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
+    """Return why an output must not be written into its input, or None.
+
+    What is written need not come from what is overwritten: reads and the store meet by address. An
+    address that is the same along an axis is stored to at one point there: that where it is read.
+    """
+    if all(o.alias is None for o in segment.outputs):
+        return None
+    lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
+    made = {o.value: lowering.at_home(o.value) for o in segment.outputs}
+    points: dict[Value, dict[Var, Condition | None]] = {v: {} for v in made}
+    for value, axis in repeated(segment, domain):
+        points[value][axis] = one_of(domain.homes[value], axis)
+    for output in segment.outputs:
+        own, name = points[output.value], output.value.name
+        if output.alias is None:
+            continue
+        if None in own.values():
+            return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
+        for other, instance in made.items():
+            elsewhere = any(points[other].get(a) != point for a, point in own.items())
+            if elsewhere and _reads(instance, output.alias):
+                because = f"`{output.alias}` is written in place where `{other.name}` is not"
+                return Refusal("in_place", because)
+    return in_place_hazard(segment, lowering)
+
+
+def _reads(root: Instance, name: str) -> bool:
+    seen, stack = {root}, [root]
+    while stack:
+        instance = stack.pop()
+        if instance.kind == "load" and instance.name == name:
+            return True
+        fresh = [i for i in instance.operands if i not in seen]
+        seen.update(fresh)
+        stack.extend(fresh)
+    return False
 
 
 def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
