@@ -88,6 +88,48 @@ def written_at_another_row_than_read(fd: FusionDefinition) -> None:
     fd.add_output(fd.ops.mul(y, 2.0), x)
 
 
+def written_in_every_row(fd: FusionDefinition, dim: int) -> None:
+    """Rows that a reduction keeps apart write the same over what others of them read."""
+    x, y, w = (tensor(fd, [1, 24]) for _ in range(3))
+    z = tensor(fd, [128, 24])
+    product = fd.ops.mul(fd.ops.exp(z), y)
+    fd.add_output(fd.ops.sum(fd.ops.mul(product, w), [dim]))
+    fd.add_output(product)
+    fd.add_output(fd.ops.add(x, w))
+    fd.add_output(fd.ops.mul(y, 2.0), x)
+
+
+@case
+def written_in_every_row_of_sums(fd: FusionDefinition) -> None:
+    written_in_every_row(fd, 1)
+
+
+@case
+def written_in_every_column_of_sums(fd: FusionDefinition) -> None:
+    written_in_every_row(fd, 0)
+
+
+@case
+def written_in_every_row_of_norms(fd: FusionDefinition) -> None:
+    x, y, w = (tensor(fd, [1, 24]) for _ in range(3))
+    z = tensor(fd, [128, 24])
+    power = fd.ops.exp(fd.ops.sub(z, fd.ops.max(z, [1], True)))
+    fd.add_output(fd.ops.mul(power, y))
+    fd.add_output(fd.ops.mul(power, w))
+    fd.add_output(fd.ops.add(x, w))
+    fd.add_output(fd.ops.mul(y, 2.0), x)
+
+
+@case
+def written_in_every_row_of_products(fd: FusionDefinition) -> None:
+    x, y, w = (tensor(fd, [1, 64]) for _ in range(3))
+    product = fd.ops.matmul(tensor(fd, [64, 32]), tensor(fd, [32, 64]))
+    fd.add_output(fd.ops.mul(product, y))
+    fd.add_output(fd.ops.mul(product, w))
+    fd.add_output(fd.ops.add(x, w))
+    fd.add_output(fd.ops.mul(y, 2.0), x)
+
+
 def written_between_reductions(fd: FusionDefinition, dim: int, across: bool) -> None:
     """What comes between two reductions is written over what is first read after both."""
     x, z = tensor(fd, [24, 24]), tensor(fd, [24, 24])

@@ -296,7 +296,8 @@ def _finish_trouble(split: Split) -> Refusal | None:
                     )
                 if instance.value in place and place[instance.value] != instance.address:
                     return Refusal("index_map", f"`{name}` reads a column sum at another index")
-        hazard = in_place_hazard(each.finish, lowering)
+        # Each column is finished once.
+        hazard = in_place_hazard(each.finish, lowering, once=True)
         if hazard is not None:
             return hazard
     return None

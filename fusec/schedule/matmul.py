@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
+from fusec.index.domain import repeated
 from fusec.index.expression import Index
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
@@ -211,6 +212,10 @@ def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
             return Refusal(
                 "alias", f"`{output.value.name}` is written into `{output.alias}`, an operand"
             )
+    alike = {value for value, _ in repeated(epilogue.fusion, problem.domain)}
+    for output in epilogue.fusion.outputs:
+        if output.alias is not None and output.value in alike:
+            return Refusal("alias", f"`{output.value.name}` would be written repeatedly in place")
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
     own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
     stores: dict[str, Index] = {}

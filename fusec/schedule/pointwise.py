@@ -134,7 +134,7 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
             if elsewhere and _reads(instance, output.alias):
                 because = f"`{output.alias}` is written in place where `{other.name}` is not"
                 return Refusal("in_place", because)
-    return in_place_hazard(segment, lowering)
+    return in_place_hazard(segment, lowering, once=True)
 
 
 def _reads(root: Instance, name: str) -> bool:

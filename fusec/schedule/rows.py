@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from fusec.index.access import Facts, access_class
-from fusec.index.domain import Domain
+from fusec.index.domain import Domain, repeated
 from fusec.index.expression import Index, Var, delinearize, linearize, of_var
 from fusec.index.instances import Instance, Lowering, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
@@ -196,28 +196,39 @@ def _size(fusion: Fusion, load: Instance) -> int:
 
 
 def in_place_hazard(
-    fusion: Fusion, lowering: Lowering, *, phases: Phases | None = None, on_chip: bool = True
+    fusion: Fusion,
+    lowering: Lowering,
+    *,
+    phases: Phases | None = None,
+    on_chip: bool = True,
+    once: bool = False,
 ) -> Refusal | None:
     """Return a refusal if a buffer written in place is read at another map than the store's.
 
-    Nor may it be read in a phase after that in which it is written. `phases`, if there are more
-    than one: what one of them loads, `on_chip` says, the later ones need not load again.
+    Nor may it be read where threads write the same to an address, others than read there, unless
+    the caller has seen to it that they write it `once`. Nor in a phase after that in which it is
+    written: `phases`, if there are more than one; what one of them loads, `on_chip` says, the later
+    ones need not load again.
     """
+    alike = {value for value, _ in repeated(fusion, lowering.domain)}
+    axes = {a for a in lowering.domain.reduced_axes if a.extent != 1}
     for output in fusion.outputs:
         if output.alias is None:
             continue
+        across = axes - lowering.domain.homes[output.value].variables
+        if across and not lowering.at_home(output.value).depth:
+            # In the loop over what is reduced it is written each time.
+            alike.add(output.value)
         coordinates, _ = lowering.home(output.value)
         store = linearize(coordinates, output_strides_in(fusion, output))
-        for instance in lowering.made.values():
-            if (
-                instance.kind == "load"
-                and instance.name == output.alias
-                and instance.address != store
-            ):
-                return Refusal(
-                    "in_place",
-                    f"`{output.alias}` is written in place but also read at another index",
-                )
+        made = lowering.made.values()
+        reads = [i.address for i in made if i.kind == "load" and i.name == output.alias]
+        if any(address != store for address in reads):
+            because = f"`{output.alias}` is written in place but also read at another index"
+            return Refusal("in_place", because)
+        if reads and not once and output.value in alike:
+            because = f"`{output.alias}` is read while others write the same into it"
+            return Refusal("in_place", because)
         written = lowering.at_home(output.value).depth
         late = _read_after(fusion, lowering, written) if not on_chip else set[str]()
         if on_chip and phases is not None:
