@@ -112,7 +112,7 @@ def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
     outputs: list[Output] = []
     for value in dict.fromkeys(chosen):
         fit = [i for i in free if i.value.type == value.type]
-        target = sketch.pick(fit) if fit and sketch.chance(0.25) else None
+        target = sketch.pick(fit) if fit and sketch.chance(0.4) else None
         if target is not None:
             free.remove(target)
             outputs.append(Output(value, target.value.name))
