@@ -219,6 +219,11 @@ def in_place_hazard(
         if across and not lowering.at_home(output.value).depth:
             # In the loop over what is reduced it is written each time.
             alike.add(output.value)
+        home = lowering.domain.homes[output.value]
+        points = product(a.extent for a in home.variables).evaluate(fusion.hints)
+        if not home.conditions and points > product(output.value.shape).evaluate(fusion.hints):
+            because = f"`{output.value.name}` would be written in place more than once"
+            return Refusal("in_place", because)
         coordinates, _ = lowering.home(output.value)
         store = linearize(coordinates, output_strides_in(fusion, output))
         made = lowering.made.values()
