@@ -7,8 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from fusec.ir.bounds import Bounded
 from fusec.ir.dtype import BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
+from fusec.ir.pointwise_bounds import pointwise_bounds
 from fusec.ir.stream import evaluate_with_bounds
 from fusec.ops.build import GraphBuilder
 
@@ -99,3 +101,42 @@ def test_an_overflow_of_one_side_alone_is_excused():
     assert np.isinf(bound).tolist() == [True, True, True, False]
     arrays["x"] /= 2
     assert np.isinf(evaluate_with_bounds(builder.finish(), arrays, {})["add_1"].bound).sum() == 0
+
+
+def bounds_of(op: str, value: float, off: float, *others: float) -> float:
+    """Return the bound of an operation on f64 that may be off by so much, by its last operand."""
+    builder = GraphBuilder("jumps")
+    x = builder.input("x", F32, [1])
+    near = builder.apply("add", builder.apply("mul", x, 0.0), value)
+    builder.output(builder.apply(op, *others, near))
+    fusion = builder.finish()
+    node = fusion.nodes[-1]
+    known = [Bounded(np.full(1, o), None) for o in others]
+    (found,) = pointwise_bounds(node, [*known, Bounded(np.array([value]), np.array([off]))], {})
+    assert found.bound is not None
+    return float(found.bound[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "value", "others", "reach", "change"),
+    [
+        ("fmod", -0.3157894453915304, (2490.0,), 2.9e-8, 0.3),  # 7885 and a bit turns
+        ("remainder", 0.5, (100.2,), 1.1e-3, 0.4),
+        ("frac", 7.75, (), 0.26, 1.0),
+        ("tan", 1.5, (), 0.08, np.inf),
+        ("reciprocal", 1e-3, (), 1.1e-3, np.inf),
+        ("div", -1e-3, (3.0,), 1.1e-3, np.inf),
+        ("lgamma", -1e-49, (), 1.5e-49, np.inf),
+        ("lgamma", -2.9, (), 0.11, np.inf),
+    ],
+)
+def test_what_lies_between_both_ends_counts(
+    op: str, value: float, others: tuple[float, ...], reach: float, change: float
+):
+    assert bounds_of(op, value, reach, *others) >= change
+    assert bounds_of(op, value, reach / 4, *others) < change
+
+
+def test_there_is_no_jump_at_0_where_the_sign_is_kept():
+    assert bounds_of("frac", 1e-3, 0.01) < 0.02
+    assert bounds_of("fmod", 5.0, 0.1, 0.01) < 0.02

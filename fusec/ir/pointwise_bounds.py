@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.ir.between import between
 from fusec.ir.bounds import (
     Bounded,
     add_bounds,
@@ -27,7 +28,6 @@ from fusec.ir.bounds import (
 from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
-from fusec.ir.periods import wrapping
 
 
 def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:
@@ -73,9 +73,9 @@ def _variation(
         # A smooth stretch changes alike on both sides but for the reference's own rounding.
         alike = np.fmin(moved[0], moved[1]) + np.abs(value) * RESOLUTION
         doubt = either(doubt, change > 8 * alike)
-    wraps, most = wrapping(node, [o.value for o in operands], operand.bound, index)
-    if wraps is not None and wraps.any():
-        change = np.where(wraps, np.fmax(change, most), change)
+    inside, most = between(node, [o.value for o in operands], operand.bound, index)
+    if inside is not None and inside.any():
+        change = np.where(inside, np.fmax(change, most), change)
     return change, doubt if doubt is not None and doubt.any() else None
 
 
