@@ -109,9 +109,8 @@ def _reader(
         lane=lane if p.read_width > 1 else None, width=p.read_width,
         aliases={chunk: Alias("line", p.read_width)}, wide=p.wide_index, width_name="kReadVec",
     )  # fmt: skip
-    step = lane if p.read_width > 1 else chunk
     tiles: list[Tile] = []
-    for load in tiled_loads(lowering, step, column):
+    for load in tiled_loads(lowering, {chunk: p.read_width, lane: 1}, column):
         text = emitter.load_vector(load, 0)
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
         tiles.append(Tile(name, storage_type(load.dtype), text))
@@ -134,7 +133,7 @@ def _writer(
         aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
-    for tile, load in zip(tiles, tiled_loads(lowering, line, chunk, lane), strict=True):
+    for tile, load in zip(tiles, tiled_loads(lowering, {line: 1}, chunk, lane), strict=True):
         emitter.cached[load] = f"{tile.name}[tile_line][tile_column + {element}]"
     emitter.count(s.instance for s in plans)
     for store in plans:

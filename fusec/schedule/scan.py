@@ -35,6 +35,8 @@ FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", 
 VALUES = 16
 """Values of a tile that a thread holds, in 32-bit registers."""
 MAX_THREADS = 512
+MAX_SUM_BYTES = 64
+"""Bytes of a vector of sums."""
 MIN_TILES = 4
 """Tiles of a row that are worth a block each, where there are few rows."""
 GROUP = 32
@@ -213,7 +215,9 @@ def width_of(scan: Scan, facts: Facts) -> int:
     rows = scan.rows
     if not scan.inner:
         rows = Rows(kept=rows.reduced, reduced=rows.kept)
-    return vector_width(scan.fusion, scan.domain, rows, facts)
+    width = vector_width(scan.fusion, scan.domain, rows, facts)
+    # A thread holds several vectors of sums at once: its span, what comes before it, the carry.
+    return min(width, MAX_SUM_BYTES // scan.node.output.dtype.compute.size)
 
 
 def choose(scan: Scan, target: Target) -> ScanParameters:

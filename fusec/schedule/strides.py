@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.expression import Index, Var, index, of_var
 from fusec.index.instances import Instance, Lowering
@@ -72,5 +73,8 @@ def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
     at = [address.substitute({**others, axis: index(k)}) for k in places]
     if any(not a.is_const for a in at):
         return False
-    steps = [(b - a).constant.evaluate(sizes) for a, b in pairwise(at)]
+    try:
+        steps = [(b - a).constant.evaluate(sizes) for a, b in pairwise(at)]
+    except FusecError:
+        return False  # places in an empty part are divided by its extents
     return 4 * steps.count(1) >= 3 * len(steps)

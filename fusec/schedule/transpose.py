@@ -176,18 +176,19 @@ def tile_side(fusion: Fusion) -> int:
     return 64 if smallest <= 2 else 32
 
 
-def tiled_loads(lowering: Lowering, step: Var, *across: Var) -> list[Instance]:
+def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> list[Instance]:
     """Return the loads of a lowering that go through the tile.
 
-    They have unit stride in `step`, the line's variable, and are not the same for all columns, over
-    which `across` run.
+    They have unit stride along the line, of whose variables `line` has the multiples, and are not
+    the same for all columns, over which `across` run.
     """
+    steps = {v: by for v, by in line.items() if v.extent != 1}
     found = {
         i
         for i in lowering.made.values()
         if i.kind == "load"
         and i.address is not None
-        and i.address.coefficient(step) == 1
+        and all(i.address.coefficient(v) == by for v, by in steps.items())
         and any(i.address.coefficient(a) != 0 for a in across)
     }
     return sorted(found, key=lambda i: (i.name, str(i.address)))
@@ -231,12 +232,12 @@ def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
 
 
 def _reads(crossing: Crossing, width: int, facts: Facts) -> bool:
-    lowering, (column, _, lane) = read_lowering(crossing, width)
+    lowering, (column, chunk, lane) = read_lowering(crossing, width)
     if not facts.multiple(crossing.line.extent, width):
         return False
     for output in crossing.fusion.outputs:
         lowering.at_home(output.value)
-    loads = tiled_loads(lowering, lane, column)
+    loads = tiled_loads(lowering, {chunk: width, lane: 1}, column)
     return bool(loads) and all(
         access_class(i.address, (), lane, width, facts) == "vector" for i in loads if i.address
     )
