@@ -267,3 +267,12 @@ def test_text_is_the_same_every_time() -> None:
     texts = [[s.text for s in plan_sources(plan_of(seed(3, 23, 64)))] for _ in range(2)]
     assert texts[0] == texts[1]
     assert np.unique([len(t) for t in texts]).tolist() == [2]
+
+
+def test_what_the_ring_brings_is_no_place() -> None:
+    """Threads whose row is past the end read from the ring what no copy brought."""
+    path = Path(__file__).parent / "regressions" / "places_of_rows_past_the_end.yaml"
+    plan = InnerOuterPersistent().build(read_file(path), H200)
+    (main, _) = plan_sources(plan)
+    assert "x7_ring" in main.text
+    assert "i0_ring" not in main.text

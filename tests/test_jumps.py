@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fusec.ir.bounds import Bounded
-from fusec.ir.dtype import BOOL, F32, F64, I8, I32
+from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
 from fusec.ir.pointwise_bounds import pointwise_bounds
 from fusec.ir.stream import evaluate_with_bounds
@@ -140,3 +140,14 @@ def test_what_lies_between_both_ends_counts(
 def test_there_is_no_jump_at_0_where_the_sign_is_kept():
     assert bounds_of("frac", 1e-3, 0.01) < 0.02
     assert bounds_of("fmod", 5.0, 0.1, 0.01) < 0.02
+
+
+def test_an_infinite_mean_in_half_precision_may_be_no_number():
+    """One pass subtracts infinities, another adds them up."""
+    builder = GraphBuilder("mean")
+    x = builder.input("x", BF16, [2, 4])
+    builder.output(builder.call("welford", [x], {"dims": [1]})[0])
+    given = {"x": np.array([[1, np.inf, 2, 3], [1, 2, 3, 4]], BF16.numpy)}
+    (bound,) = (b.bound for b in evaluate_with_bounds(builder.finish(), given, {}).values())
+    assert bound is not None
+    assert np.isinf(bound).tolist() == [True, False]

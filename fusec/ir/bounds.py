@@ -170,8 +170,9 @@ def settle_bounded(
         upper = distance(round_to(raw + reach, dtype), held)
         lower = distance(round_to(raw - reach, dtype), held)
     jump = np.fmax(upper, lower)
-    if jump.size and np.isnan(np.max(jump)):
-        jump = np.where(np.isnan(jump), np.inf, jump)
+    if jump.size and not np.isfinite(np.max(reach + jump)):
+        # An infinity less an infinite bound is no number.
+        jump = np.where(np.isnan(jump) | np.isinf(reach), np.inf, jump)
     return Bounded(held, jump, doubt)
 
 

@@ -42,12 +42,15 @@ def work_of(split: Split, lowering: Lowering, width: int) -> Work:
     roots = _roots_of(split, lowering)
     ring: list[Instance] = []
     kept: list[Instance] = []
-    for instance in instances_under(roots):
+    found = list(instances_under(roots))
+    # The ring brings no rows past the end; what is left in it there must not become an address.
+    places = set(instances_under([place for i in found for _, place in i.gathered]))
+    for instance in found:
         if instance.kind != "load" or not instance.variables & columns:
             continue
         if row not in instance.variables or not _is_whole(split, instance, lane, width):
             continue
-        plain = not instance.conditions and not instance.gathered
+        plain = not instance.conditions and not instance.gathered and instance not in places
         copies = plain and width * instance.dtype.size in COPY_SIZES
         (ring if copies else kept).append(instance)
     constants = _constants(roots, row, columns)
