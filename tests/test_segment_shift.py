@@ -14,6 +14,7 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.segment.search import segment
+from fusec.segment.segmented import SegmentedFusion
 
 # A product, then elementwise work of which a third of the columns is left, then a row reduction
 # that is read again: the product's epilogue had better end where the least is left.
@@ -40,9 +41,14 @@ def narrow() -> Fusion:
     return read_text(TEXT)
 
 
+def segmented(fusion: Fusion, redefine: str = "after") -> SegmentedFusion:
+    """Return a fusion's segments on the H200, with the schedulers that there are."""
+    options = CompileOptions(targets=("sm_90a",), redefine=redefine)
+    return driver.segment(driver.optimise(fusion, options), options)
+
+
 def test_what_crosses_is_the_smallest_value_of_the_chain() -> None:
-    options = CompileOptions(targets=("sm_90a",), redefine="never")
-    found = driver.segment(driver.optimise(narrow(), options), options)
+    found = segmented(narrow(), redefine="never")
     (edge,) = found.edges
     assert edge.value.dtype.name == "bf16"
 
@@ -103,16 +109,14 @@ outputs: [y]
 
 
 def test_a_whole_that_reads_again_is_weighed_against_segments() -> None:
-    options = CompileOptions(targets=("sm_90a",))
-    fusion = driver.optimise(read_text(BATCH_NORM), options)
-    found = driver.segment(fusion, options)
+    found = segmented(read_text(BATCH_NORM))
     assert [s.scheduler for s in found.segments] == ["reduction", "pointwise"]
     because = next(d.because for d in found.decisions if d.action == "split")
     assert "MB again, apart" in because
     boundary = next(d.because for d in found.decisions if d.action == "boundary")
     assert "one kernel reads" in boundary
     small = read_text(BATCH_NORM.replace("P: 3136", "P: 8"))
-    assert len(driver.segment(driver.optimise(small, options), options).segments) == 1
+    assert len(segmented(small).segments) == 1
 
 
 def test_segments_that_move_more_than_the_whole_are_not_taken() -> None:
@@ -131,9 +135,7 @@ ops:
   - db = sum(dy, dims=[0])
 outputs: [dx, dw, db]
 """
-    options = CompileOptions(targets=("sm_90a",))
-    fusion = driver.optimise(read_text(text), options)
-    found = driver.segment(fusion, options)
+    found = segmented(read_text(text))
     assert [s.scheduler for s in found.segments] == ["inner_outer_persistent"]
 
 
@@ -155,8 +157,7 @@ outputs: [y]
 
 
 def test_only_the_slice_of_a_product_that_is_read_crosses() -> None:
-    options = CompileOptions(targets=("sm_90a",))
-    found = driver.segment(driver.optimise(read_text(HEADS), options), options)
+    found = segmented(read_text(HEADS))
     assert [s.scheduler for s in found.segments] == ["matmul", "pointwise"]
     (edge,) = found.edges
     assert edge.value.name == "part"
