@@ -10,12 +10,10 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain, one_of, repeated
+from fusec.index.domain import Domain, find_domain, stored_once
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
-from fusec.index.movement import Conditions
 from fusec.ir.dim import floordiv, product
-from fusec.ir.graph import Value
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind
@@ -121,15 +119,12 @@ def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
         wide=parameters.wide_index,
         parts=parts_of(fusion),
     )
-    once: dict[Value, Conditions] = {}
-    for value, axis in repeated(fusion, domain):
-        found = one_of(domain.homes[value], axis)
-        if found is not None:
-            found = replace(found, position=found.position.substitute(binding))
-            once[value] = (*once.get(value, ()), found)
-    # What is the same along an axis is stored at one point of it.
+    once = {
+        value: [replace(c, position=c.position.substitute(binding)) for c in points.values() if c]
+        for value, points in stored_once(fusion, domain).items()
+    }
     plans = tuple(
-        replace(p, conditions=(*p.conditions, *once.get(p.output.value, ())))
+        replace(p, conditions=(*p.conditions, *once[p.output.value]))
         for p in store_plans(lowering, fusion.outputs)
     )
     emitter.count(p.instance for p in plans)

@@ -166,11 +166,18 @@ def repeated(fusion: Fusion, domain: Domain) -> list[tuple[Value, Var]]:
     return [(v, a) for v in outputs for a in kept if a not in domain.homes[v].variables]
 
 
-def one_of(home: Home, axis: Var) -> Condition | None:
-    """Return what holds at one point along an axis on which a value does not depend.
+def stored_once(fusion: Fusion, domain: Domain) -> dict[Value, dict[Var, Condition | None]]:
+    """Return what holds at one point along each axis along which an output is the same.
 
-    None where no such point is known.
+    It is stored at that point alone; None where no such point is known.
     """
+    found: dict[Value, dict[Var, Condition | None]] = {o.value: {} for o in fusion.outputs}
+    for value, axis in repeated(fusion, domain):
+        found[value][axis] = _one_of(domain.homes[value], axis)
+    return found
+
+
+def _one_of(home: Home, axis: Var) -> Condition | None:
     bounds = [c for c in home.conditions if axis in c.position.variables]
     if not bounds:
         return Condition(of_var(axis), dim(0), dim(1))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.index.domain import Domain, find_domain, one_of, repeated
-from fusec.index.expression import Var, of_var
+from fusec.index.domain import Domain, find_domain, repeated, stored_once
+from fusec.index.expression import of_var
 from fusec.index.instances import Instance, Lowering
-from fusec.index.movement import Condition
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.graph import Fusion, Value
+from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
     needs_wide_index,
@@ -120,9 +119,7 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
         return None
     lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
     made = {o.value: lowering.at_home(o.value) for o in segment.outputs}
-    points: dict[Value, dict[Var, Condition | None]] = {v: {} for v in made}
-    for value, axis in repeated(segment, domain):
-        points[value][axis] = one_of(domain.homes[value], axis)
+    points = stored_once(segment, domain)
     for output in segment.outputs:
         own, name = points[output.value], output.value.name
         if output.alias is None:
