@@ -18,7 +18,7 @@ from fusec.codegen.views import (
     store_plans,
 )
 from fusec.index.access import Facts
-from fusec.index.instances import Instance
+from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.inner_outer_persistent import partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
@@ -26,7 +26,7 @@ from fusec.schedule.inner_outer_persistent_choice import (
     FinishShape,
     InnerOuterParameters,
 )
-from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split, instances_under
+from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split
 from fusec.schedule.plan import Kernel, KernelPlan
 
 

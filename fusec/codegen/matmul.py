@@ -24,7 +24,7 @@ from fusec.codegen.render import parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.expression import Atom, Quotient, Remainder, Var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul_choice import MatmulParameters, is_chunked
@@ -242,22 +242,11 @@ def _epilogue(context: _Context) -> EpilogueView:
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
     plans = store_plans(lowering, fusion.outputs)
-    for instance in _loads_of([p.instance for p in plans], sums.name):
-        emitter.cached[instance] = "acc[i]" if width > 1 else "acc[0]"
+    for instance in instances_under(p.instance for p in plans):
+        if instance.kind == "load" and instance.name == sums.name:
+            emitter.cached[instance] = "acc[i]" if width > 1 else "acc[0]"
     emitter.count(p.instance for p in plans)
     for plan in plans:
         emit_store(emitter, plan, 0)
     loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
     return EpilogueView(width, tuple(loads), emitter.take(0, "lane"), emitter.take(0, "after"))
-
-
-def _loads_of(roots: list[Instance], name: str) -> set[Instance]:
-    """Return the instances that stand for the sums."""
-    seen: set[Instance] = set()
-    stack = list(roots)
-    while stack:
-        instance = stack.pop()
-        if instance not in seen:
-            seen.add(instance)
-            stack.extend(instance.operands)
-    return {i for i in seen if i.kind == "load" and i.name == name}

@@ -70,6 +70,20 @@ class Instance:
     depth: int = 0
 
 
+def instances_under(roots: Iterable[Instance]) -> list[Instance]:
+    """Return what roots are made of, not looking behind reductions, in a fixed order."""
+    found: dict[Instance, None] = {}
+    stack = list(roots)
+    while stack:
+        instance = stack.pop()
+        if instance in found:
+            continue
+        found[instance] = None
+        if instance.kind != "reduced":
+            stack.extend(instance.operands)
+    return list(found)
+
+
 def reading_order(load: Instance) -> tuple[int, str, str]:
     """Return a key that sorts loads by name, those behind what is gathered with them first."""
     return _gathers(load), load.name, str(load.address)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
@@ -314,17 +314,3 @@ def _alias_trouble(split: Split) -> Refusal | None:
                     name = given.value.name
                     return Refusal("in_place", f"`{name}` is written before its last reading")
     return None
-
-
-def instances_under(roots: Iterable[Instance]) -> list[Instance]:
-    """Return what roots are made of, not looking behind reductions, in a fixed order."""
-    found: dict[Instance, None] = {}
-    stack = list(roots)
-    while stack:
-        instance = stack.pop()
-        if instance in found:
-            continue
-        found[instance] = None
-        if instance.kind != "reduced":
-            stack.extend(instance.operands)
-    return list(found)

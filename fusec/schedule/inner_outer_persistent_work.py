@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts, vector_base
 from fusec.index.expression import Var
-from fusec.index.instances import Instance, Lowering, reading_order
-from fusec.schedule.inner_outer_persistent_split import Split, instances_under
+from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.schedule.inner_outer_persistent_split import Split
 
 COPY_SIZES = (4, 8, 16, 32, 64)
 """Bytes of a vector that asynchronous copies can bring."""
@@ -42,7 +42,7 @@ def work_of(split: Split, lowering: Lowering, width: int) -> Work:
     roots = _roots_of(split, lowering)
     ring: list[Instance] = []
     kept: list[Instance] = []
-    found = list(instances_under(roots))
+    found = instances_under(roots)
     # The ring brings no rows past the end; what is left in it there must not become an address.
     places = set(instances_under([place for i in found for _, place in i.gathered]))
     for instance in found:

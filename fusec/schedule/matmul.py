@@ -9,7 +9,7 @@ from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import repeated
 from fusec.index.expression import Index
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
 from fusec.ir.graph import Fusion
@@ -229,13 +229,7 @@ def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
             roots.append(lowering.at(output.value, coordinates, conditions))
     except Unsupported as error:
         return Refusal("operation", error.diagnostic.message)
-    seen: set[Instance] = set()
-    while roots:
-        instance = roots.pop()
-        if instance in seen:
-            continue
-        seen.add(instance)
-        roots.extend(instance.operands)
+    for instance in instances_under(roots):
         if instance.kind != "load" or instance.value is None:
             continue
         if instance.value is epilogue.sums and instance.address != own:

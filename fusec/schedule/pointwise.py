@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.expression import of_var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -118,7 +118,10 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
     if all(o.alias is None for o in segment.outputs):
         return None
     lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
-    made = {o.value: lowering.at_home(o.value) for o in segment.outputs}
+    read = {
+        o.value: {i.name for i in instances_under([lowering.at_home(o.value)]) if i.kind == "load"}
+        for o in segment.outputs
+    }
     points = stored_once(segment, domain)
     for output in segment.outputs:
         own, name = points[output.value], output.value.name
@@ -126,24 +129,12 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
             continue
         if None in own.values():
             return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
-        for other, instance in made.items():
+        for other, names in read.items():
             elsewhere = any(points[other].get(a) != point for a, point in own.items())
-            if elsewhere and _reads(instance, output.alias):
+            if elsewhere and output.alias in names:
                 because = f"`{output.alias}` is written in place where `{other.name}` is not"
                 return Refusal("in_place", because)
     return in_place_hazard(segment, lowering, once=True)
-
-
-def _reads(root: Instance, name: str) -> bool:
-    seen, stack = {root}, [root]
-    while stack:
-        instance = stack.pop()
-        if instance.kind == "load" and instance.name == name:
-            return True
-        fresh = [i for i in instance.operands if i not in seen]
-        seen.update(fresh)
-        stack.extend(fresh)
-    return False
 
 
 def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:

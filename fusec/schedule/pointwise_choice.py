@@ -15,7 +15,7 @@ from fusec.index.expression import (
     of_var,
     variables_of,
 )
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.index.movement import Conditions
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion, Value
@@ -59,13 +59,7 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
         address = linearize(coordinates, output_strides_in(fusion, output))
         found.append((address, conditions, output.value.dtype.size))
         roots.append(lowering.at(output.value, coordinates, conditions))
-    seen: set[Instance] = set()
-    while roots:
-        instance = roots.pop()
-        if instance in seen:
-            continue
-        seen.add(instance)
-        roots.extend(instance.operands)
+    for instance in instances_under(roots):
         if instance.kind == "load" and instance.address is not None:
             found.append((instance.address, instance.conditions, instance.dtype.size))
     return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
 from fusec.index.expression import Index, Var, delinearize, linearize, of_var
-from fusec.index.instances import Instance, Lowering, reading_order
+from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.layout import output_strides_in
@@ -254,14 +254,8 @@ def _read_after(fusion: Fusion, lowering: Lowering, phase: int) -> set[str]:
     """Return the names of the buffers that phases after a given one load from."""
     values = [o.value for o in fusion.outputs]
     values += [n.inputs[0] for n in fusion.nodes if n.op.family == "reduction"]
-    stack = [i for v in values if (i := lowering.at_home(v)).depth > phase]
-    seen: set[Instance] = set()
-    while stack:
-        instance = stack.pop()
-        if instance not in seen and instance.kind != "reduced":
-            seen.add(instance)
-            stack.extend(instance.operands)
-    return {i.name for i in seen if i.kind == "load"}
+    roots = [i for v in values if (i := lowering.at_home(v)).depth > phase]
+    return {i.name for i in instances_under(roots) if i.kind == "load"}
 
 
 def _is_dear(instance: Instance) -> bool:
