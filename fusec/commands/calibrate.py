@@ -13,7 +13,7 @@ from fusec.options import CompileOptions
 from fusec.run.device import Device
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target, find
-from fusec.target.table import FOLDER
+from fusec.target.table import FIELDS, FOLDER
 
 PROBES = FOLDER / "probes"
 BASE = ("launch", "bandwidth", "issue", "half_flops")
@@ -116,20 +116,9 @@ def _rounded(rate: float) -> float:
 def as_toml(target: Target, about: str) -> str:
     """Return a target as the text of its file."""
     lines = [f"# Measured by `fusec doctor --measure`: {about}."]
-    for name in ("arch", "device"):
-        lines.append(f'{name} = "{getattr(target, name)}"')
-    numbers = ("sms", "l2", "shared", "threads", "registers", "bandwidth", "l2_bandwidth")
-    for name in (
-        *numbers,
-        "flops",
-        "special",
-        "half_flops",
-        "launch",
-        "issue",
-        "write_cost",
-        "dirty",
-    ):
-        lines.append(f"{name} = {getattr(target, name)!r}")
+    for name in (f.name for f in FIELDS):
+        value = getattr(target, name)
+        lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

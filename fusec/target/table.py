@@ -38,22 +38,20 @@ class Target:
     arch: str
     device: str
     sms: int
-    bandwidth: float
-    flops: float
-    half_flops: float
     l2: int
     shared: int
     threads: int
+    registers: int
+    bandwidth: float
     l2_bandwidth: float
+    flops: float
     special: float
-    registers: int = 65536
-    launch: float = 2.5e-6
-    issue: float = 0.58
-    write_cost: float = 1.15
-    dirty: float = 0.5
-    rates: Mapping[str, Mapping[str, float]] = field(
-        default_factory=dict[str, Mapping[str, float]], hash=False
-    )
+    half_flops: float
+    launch: float
+    issue: float
+    write_cost: float
+    dirty: float
+    rates: Mapping[str, Mapping[str, float]] = field(hash=False)
 
     @property
     def capability(self) -> int:
@@ -73,6 +71,10 @@ class Target:
     def reach(self, family: str, access: str) -> float:
         """Return the part of the bandwidth that a family's kernels reach with such an access."""
         return self.rates[family][access]
+
+
+FIELDS = tuple(f for f in fields(Target) if f.name != "rates")
+"""What is one string or number each, in the order in which target files have them."""
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -102,7 +104,7 @@ def load(arch: str) -> Target:
     except (AttributeError, TypeError):
         raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
     values = {name: shipped[name] for name in ("issue", "write_cost", "dirty")} | data
-    kinds = {f.name: str(f.type) for f in fields(Target) if f.name != "rates"}
+    kinds = {f.name: str(f.type) for f in FIELDS}
     for name in (*values, *kinds):
         if name not in kinds or name not in values:
             problem = "unknown" if name not in kinds else "missing"
