@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import graphs
 import ml_dtypes
 import numpy as np
@@ -131,6 +133,18 @@ def test_roundings_of_terms_that_cancel_count():
     result = bounded(b.finish(), x=np.array([1.0, 0.5], np.float32))
     assert result.value.tolist() == [0.0, 0.25]
     assert np.all(result.bound > 1e-7)
+
+
+@pytest.mark.parametrize("op", ["addcmul", "lerp"])
+def test_terms_without_a_sum_are_not_warned_of(op: str):
+    b = GraphBuilder()
+    n = b.declare_dim("N", 2)
+    x, y = b.input("x", F32, [n]), b.input("y", F32, [n])
+    b.output(b.apply(op, x, x, y, *([-1.0] if op == "addcmul" else [])))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = bounded(b.finish(), x=np.float32([np.inf, 1]), y=np.float32([0, 1]))
+    assert np.isnan(result.value).tolist() == [True, False]
 
 
 def test_a_compare_is_in_doubt_only_within_the_bound():

@@ -92,11 +92,13 @@ def _shift(value: Array, bound: Array, sign: complex) -> Array:
 
 
 def _addcmul_terms(a: Array, b: Array, c: Array, alpha: Array) -> Array:
-    return np.abs(a) + np.abs(alpha * b * c)
+    with np.errstate(all="ignore"):
+        return np.abs(a) + np.abs(alpha * b * c)
 
 
 def _lerp_terms(start: Array, end: Array, weight: Array) -> Array:
-    return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
+    with np.errstate(all="ignore"):
+        return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
 
 
 _CANCELLING: Mapping[str, Callable[..., Array]] = {
