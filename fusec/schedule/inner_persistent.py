@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Atom, Quotient, Remainder
-from fusec.index.instances import Lowering
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -24,8 +24,8 @@ from fusec.schedule.common import (
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
-from fusec.schedule.registers import fits, words
-from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
+from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, words
+from fusec.schedule.rows import Phases, Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -34,6 +34,10 @@ from fusec.target import Target
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
 MAX_THREADS = 1024
+MOST_IN_LARGE_BLOCKS = 24
+"""Words of a row that a thread keeps in blocks of MAX_THREADS, of the 64 registers it has there."""
+LEAST_ACCESS = 8
+"""Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
 ALONE_BLOCKS = 4 / 3
 """Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
 ENOUGH_BLOCKS = 4
@@ -175,15 +179,43 @@ def _row_bytes(
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
 
 
-def _words_per_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
-    """Return the registers of each vector of a row that stays in them.
+@dataclass(frozen=True)
+class _Held:
+    """What a thread holds with vectors of a width, in words.
 
-    Beside what is loaded these are quotients and remainders of its place that several phases need:
+    row: per vector of the row that stays between phases; again: the same where values of special
+    functions stay, too, 0 where there are none; passing: other vectors that one phase reads or
+    writes; doubles: for special functions of doubles.
+    """
+
+    width: int
+    row: int
+    again: int
+    passing: int
+    doubles: int
+
+    def fits(self, threads: int, columns: int, *, values: bool = False) -> bool:
+        """Return whether a row stays in registers, with or without values computed from it."""
+        vectors = -(-columns // (self.width * threads))
+        kept = vectors * (self.again if values else self.row)
+        if values:
+            most = vectors * self.width <= KEPT_VALUES
+        else:
+            most = threads < MAX_THREADS or kept <= MOST_IN_LARGE_BLOCKS
+        return most and fits(threads, kept + self.passing + self.doubles)
+
+
+def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
+    """Return what a thread holds with vectors of a width.
+
+    What stays are loads, and quotients and remainders of their places that several phases need:
     the compiler keeps them rather than divide again.
     """
     lowering = Lowering(fusion, domain, rows.bind(width))
     _, chunk, lane = rows.variables(width)
     phases = phases_of(fusion, lowering, (chunk, lane))
+    keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
+    passing = [sum(words(i.dtype, width) for i in p - {*phases.cached}) for p in phases.loads]
     used: list[tuple[Atom, int]] = []
     for number, loads in enumerate(phases.loads):
         first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
@@ -192,12 +224,32 @@ def _words_per_vector(fusion: Fusion, domain: Domain, rows: Rows, width: int) ->
         address = lowering.address(output.value, output_strides_in(fusion, output))
         number = lowering.at_home(output.value).depth
         used += [(atom, number) for atom, _ in address.terms]
+        if {chunk, lane} & address.variables:
+            passing[number] += words(output.value.dtype, width)
     places: dict[Atom, set[int]] = {}
     for atom, number in used:
         if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
             places.setdefault(atom, set()).add(number)
     again = sum(len(numbers) > 1 for numbers in places.values())
-    return again + sum(words(i.dtype, width) for i in phases.cached)
+    return _Held(
+        width,
+        row=again + _most_kept(phases, width),
+        again=again + _most_kept(keeping, width) if keeping.kept else 0,
+        passing=max(passing),
+        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_DEAR_DOUBLES,
+    )
+
+
+def _most_kept(phases: Phases, width: int) -> int:
+    """Return the words per vector that stay from any phase to the next."""
+    most = 0
+    for after in range(1, phases.count):
+        before = frozenset[Instance]().union(*phases.loads[:after])
+        later = frozenset[Instance]().union(*phases.loads[after:])
+        values = (i for i, first in phases.kept if first < after)
+        kept = sum(words(i.dtype, width) for i in before & later)
+        most = max(most, kept + sum(words(i.dtype.compute, width) for i in values))
+    return most
 
 
 def _waits(
@@ -246,38 +298,40 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
 def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target.
 
-    Threads per row grow with the row so that each keeps at most REGISTER_BYTES of it.
+    Threads per row grow with the row so that each keeps at most REGISTER_BYTES of it. Where a
+    thread has too few registers for that it gets narrower vectors, or the row goes elsewhere.
     """
-    facts = Facts(fusion.hints)
-    width = vector_width(fusion, domain, rows, facts)
+    columns = rows.columns.value
+    width = widest = vector_width(fusion, domain, rows, Facts(fusion.hints))
+    largest = max(v.dtype.size for v in fusion.values if v.shape)
+    held = _held(fusion, domain, rows, width)
+    threads = _threads(fusion, domain, rows, width)
+    while not (fit := held.fits(threads, columns)) and width * largest > LEAST_ACCESS:
+        width //= 2
+        held = _held(fusion, domain, rows, width)
+        threads = _threads(fusion, domain, rows, width)
+    storage, keep = "registers", fit and held.again > 0
+    if not fit:
+        width, threads = widest, MAX_THREADS // 2
+        small = _row_bytes(fusion, domain, rows, width) <= target.shared
+        storage = "shared" if small else "none"
+    if keep:
+        least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
+        roomier = min(MAX_THREADS, max(threads, least))
+        keep = held.fits(roomier, columns, values=True)
+        threads = roomier if keep else threads
+    chunks = -(-columns // (width * threads))
+    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
+    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
     wide, _ = needs_wide_index(fusion)
+    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide, keep)
+
+
+def _threads(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
+    """Return the threads per row that keep it in registers in vectors of a width."""
     columns = rows.columns.value
     per_row = _row_bytes(fusion, domain, rows, width, registers=True)
     vectors = -(-columns // width)
     wanted = max(-(-per_row // REGISTER_BYTES), -(-vectors // 8))
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
-    threads = min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
-    storage = "registers"
-    kept = -(-vectors // threads) * _words_per_vector(fusion, domain, rows, width)
-    if (
-        per_row > 2 * REGISTER_BYTES * threads
-        or (threads == MAX_THREADS and per_row > 96 * threads)
-        or not fits(threads, kept)
-    ):
-        small = _row_bytes(fusion, domain, rows, width) <= target.shared
-        storage, threads = ("shared" if small else "none"), MAX_THREADS // 2
-    keep = storage == "registers" and _has_dear_values(fusion, domain, rows, width)
-    if keep:
-        threads = min(
-            MAX_THREADS, max(threads, 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length())
-        )
-        keep = -(-vectors // threads) * width <= KEPT_VALUES
-    chunks = -(-vectors // threads)
-    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
-    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
-    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide, keep)
-
-
-def _has_dear_values(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> bool:
-    lowering = Lowering(fusion, domain, rows.bind(width))
-    return bool(phases_of(fusion, lowering, rows.variables(width)[1:], keep=True).kept)
+    return min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
