@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fusec.ir.evaluate import Sizes, evaluate
-from fusec.ir.graph import Output
+from fusec.ir.graph import whole_name
 from fusec.segment.segmented import SegmentedFusion
 
 
@@ -36,7 +36,7 @@ def run_segments(
     results = dict[str, Any]()
     for output in segmented.fusion.outputs:
         array, part = buffers[place[output.value.name]], output.part
-        name = result_name(output)
+        name = whole_name(output)
         if part is not None and part.index:
             # Not a sum with 1j, which an infinity would make nan.
             array = np.stack([results[name], array], -1, dtype=np.float64).view(np.complex128)[
@@ -44,8 +44,3 @@ def run_segments(
             ]
         results[name] = array
     return results
-
-
-def result_name(output: Output) -> str:
-    """Return the name of an output, of a part that of the complex tensor."""
-    return output.value.name if output.part is None else output.part.of

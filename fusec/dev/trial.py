@@ -14,10 +14,10 @@ import numpy as np
 from fusec import driver
 from fusec.dev.draw import Run
 from fusec.dev.resize import other_sizes
-from fusec.dev.segments import result_name, run_segments
+from fusec.dev.segments import run_segments
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.ir.evaluate import evaluate
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, whole_name
 from fusec.ir.text import to_text
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.parse import read_text
@@ -268,7 +268,7 @@ def compare_segments(fusion: Fusion, segmented: Any) -> None:
     found = run_segments(segmented, inputs, sizes)
     after = [o for o in segmented.fusion.outputs if o.part is None or o.part.index == 0]
     pairs = [
-        (before.value, result_name(output))
+        (before.value, whole_name(output))
         for before, output in zip(fusion.outputs, after, strict=True)
     ]
     if all(np.array_equal(expected[o.name], found[s], equal_nan=True) for o, s in pairs):

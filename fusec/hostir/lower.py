@@ -26,7 +26,7 @@ from fusec.hostir.program import (
 )
 from fusec.ir.dim import Dim, dim, shape_text, symbol
 from fusec.ir.dtype import U64
-from fusec.ir.graph import Fusion, Input, Output, Part, Value
+from fusec.ir.graph import Fusion, Input, Output, Part, Value, whole_name
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import (
@@ -124,11 +124,6 @@ def _scalar(entry: Input) -> Scalar:
     if part is None:
         return Scalar(value.name, value.dtype, entry.default)
     return Scalar(value.name, value.dtype, entry.default, part.of, ("real", "imag")[part.index])
-
-
-def whole_name(entry: Input | Output) -> str:
-    """Return the name by which the caller knows an input or output."""
-    return entry.value.name if entry.part is None else entry.part.of
 
 
 def _input_named(fusion: Fusion, name: str) -> Input:

@@ -189,6 +189,11 @@ class Output:
         return 1 if self.part is None else 2
 
 
+def whole_name(entry: Input | Output) -> str:
+    """Return the name by which the caller knows an input or output."""
+    return entry.value.name if entry.part is None else entry.part.of
+
+
 @dataclass(frozen=True)
 class DimFact:
     """A symbol with its default size and what is known of it."""
