@@ -6,6 +6,7 @@ from typing import Any
 
 from fusec.dev.entries import draw_input
 from fusec.dev.sketch import OTHER_DTYPES, Sketch, Unfit
+from fusec.ir.between import MODULO
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Value
@@ -13,12 +14,10 @@ from fusec.ir.op import OpDef
 from fusec.ops import TABLE
 
 CONSTANTS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 3.0, 0, 1, 2, 3, -2)
-DIVISIONS = frozenset({"div", "truediv", "fmod", "mod", "remainder", "ceilDiv"})
+DIVISIONS = MODULO | {"div", "truediv", "ceilDiv"}
 SHIFTS = frozenset({"bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"})
 WHOLE = SHIFTS | {"gcd", "ceilDiv", "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not"}
-JUMPING = frozenset(
-    {"ceil", "floor", "round", "trunc", "frac", "mod", "fmod", "remainder", "ceilDiv"}
-)
+JUMPING = MODULO | {"ceil", "floor", "round", "trunc", "frac", "ceilDiv"}
 LONGEST_PRODUCT = 1024
 """Factors of a product; one of more leaves the range of f32."""
 WIDE_DOMAIN = (-2.0, 2.0)
