@@ -7,6 +7,7 @@ price or more bytes undoes it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from fusec.ir.graph import Node, Value
 from fusec.segment.groups import Groups
@@ -136,26 +137,23 @@ class _Refinement:
         """Try to let the segments that this one reads from do the beginning of its work."""
         if piece.fixed or piece not in self.groups.pieces:
             return False
-        moved = False
-        for source in self.groups.sources(piece):
-            if source.fixed or source.host != piece.host or not source.alive:
-                continue
-            for nodes, value in beginnings(self.groups, source, piece):
-                if piece not in self.groups.pieces:
-                    return moved
+        moved = [
+            self.begun(source, piece)
+            for source in self.groups.sources(piece)
+            if not source.fixed and source.host == piece.host and source.alive
+        ]
+        return any(moved)
 
-                def hand(to: Piece, from_: Piece, nodes: frozenset[Node] = nodes) -> list[Piece]:
-                    return self.groups.hand_on(nodes, from_, to)
-
-                if self.judge(
-                    "shift",
-                    [value.name],
-                    lambda source=source, hand=hand: hand(source, piece),
-                    lambda source=source, hand=hand: hand(piece, source),
-                ):
-                    moved = True
-                    break
-        return moved
+    def begun(self, source: Piece, piece: Piece) -> bool:
+        """Try to let a segment do the beginning of the work of one that reads from it."""
+        for nodes, value in beginnings(self.groups, source, piece):
+            if piece not in self.groups.pieces:
+                return False
+            hand_on = partial(self.groups.hand_on, nodes, piece, source)
+            hand_back = partial(self.groups.hand_on, nodes, source, piece)
+            if self.judge("shift", [value.name], hand_on, hand_back):
+                return True
+        return False
 
     def before(self, piece: Piece) -> Before | None:
         """Return what lies before a segment, if it could compute any of it again."""
