@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -17,7 +17,6 @@ from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.text import to_text
 from fusec.parse import read_text
 
-Tell = Callable[[str], None]
 WITHOUT = re.compile(r"--without (\w+)")
 
 
