@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fusec.run.build import Artifact, Progress
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
-    from fusec.schedule.plan import Guard, KernelPlan
+    from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
 
@@ -205,22 +205,20 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
 def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[KernelPlan, ...]:
     """Return each segment's kernel plan."""
     from fusec import target
-    from fusec.schedule.registry import find
+    from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target)
-    plans = (find(s.scheduler).build(s.fusion, gpu) for s in segmented.segments)
-    return tuple(replace(p, guards=(*_size_guards(p), *p.guards)) for p in plans)
+    return tuple(plan_segment(s, gpu) for s in segmented.segments)
 
 
-def _size_guards(plan: KernelPlan) -> tuple[Guard, ...]:
-    """Return the guards that keep a build to the sizes that were put into it."""
-    from fusec.ir.dim import symbol
-    from fusec.schedule.plan import Guard
+def other_plans(
+    segmented: SegmentedFusion, options: CompileOptions, number: int
+) -> Iterator[KernelPlan]:
+    """Return further plans of a segment, for when the compiler spills registers of the first."""
+    from fusec import target
+    from fusec.schedule.segments import plans_for_fewer
 
-    return tuple(
-        Guard(symbol(name), "==", size, "the kernel is specialised to this size")
-        for name, size in plan.specialised.items()
-    )
+    return plans_for_fewer(segmented.segments[number], target.find(options.target))
 
 
 def plan(fusion: Fusion, options: CompileOptions) -> Planned:
@@ -251,6 +249,7 @@ def build(planned: Planned, options: CompileOptions, progress: Progress | None =
             lambda kernels: build_kernels(
                 kernels, options.targets, options.jobs, cache=cache, progress=progress
             ),
+            lambda number: other_plans(planned.segmented, options, number),
         ),
     )
     planned = replace(planned, plans=plans, sources=sources)

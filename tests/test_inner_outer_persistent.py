@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from cuda_on_cpu import run_plan
 
 from fusec import target
-from fusec.codegen.dispatch import plan_sources
+from fusec.codegen.dispatch import kernel_source, plan_sources
 from fusec.ir.graph import Fusion
 from fusec.parse import read_file, read_text
 from fusec.run.build import Source, build
@@ -267,6 +268,13 @@ def test_text_is_the_same_every_time() -> None:
     texts = [[s.text for s in plan_sources(plan_of(seed(3, 23, 64)))] for _ in range(2)]
     assert texts[0] == texts[1]
     assert np.unique([len(t) for t in texts]).tolist() == [2]
+
+
+def test_a_kernel_with_all_registers_asks_for_one_block() -> None:
+    plan = plan_of(seed(3, 23, 64))
+    assert plan.parameters.blocks > 1
+    text = kernel_source(plan, replace(plan.kernels[0], roomy=True)).text
+    assert "kBlocks = 1;" in text
 
 
 def test_what_the_ring_brings_is_no_place() -> None:

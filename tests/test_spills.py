@@ -1,16 +1,19 @@
-"""Kernels that spill are built again with more registers, and the better one is kept."""
+"""Kernels that spill are built again, with more registers or for fewer; the best one is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from families import plan_of
 
+from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import ROOMY
 from fusec.ir.dtype import F32
 from fusec.ops.build import GraphBuilder
+from fusec.options import CompileOptions
 from fusec.run.build import Artifact, Source
 from fusec.run.spills import SPILL_LIMIT, build_plans
 from fusec.schedule.plan import KernelPlan
@@ -18,9 +21,9 @@ from fusec.schedule.plan import KernelPlan
 ONE_BLOCK = "__launch_bounds__(kThreads, 1)"
 
 
-def doubled() -> KernelPlan:
+def doubled(size: int = 64) -> KernelPlan:
     builder = GraphBuilder("doubled")
-    x = builder.input("x", F32, [64])
+    x = builder.input("x", F32, [size])
     builder.output(builder.apply("add", x, x))
     return plan_of("pointwise", builder.finish())
 
@@ -69,3 +72,63 @@ def test_the_build_that_spills_less_is_kept(
     assert [a.spill_bytes for a in artifacts.values()] == (roomy if kept else planned)
     assert {a.cubin for a in artifacts.values()} == {source.text.encode()}
     assert plan_sources(found) == (source,)
+
+
+class ManyPlans:
+    """Reports spills by the size that a plan is for, whichever way it is built."""
+
+    def __init__(self, *spills: int) -> None:
+        self.spills = {64 << k: each for k, each in enumerate(spills)}
+        self.tried: list[int] = []
+
+    def build(self, sources: Sequence[Source]) -> dict[tuple[str, str], Artifact]:
+        return {(s.name, "sm_0"): artifact(s, "sm_0", self._spills(s.text)) for s in sources}
+
+    def _spills(self, text: str) -> int:
+        return next(each for size, each in self.spills.items() if doubled_text(size) in text)
+
+    def others(self, number: int) -> Iterator[KernelPlan]:
+        assert number == 0
+        for size in list(self.spills)[1:]:
+            self.tried.append(size)
+            yield doubled(size)
+
+
+def doubled_text(size: int) -> str:
+    return f"chunks = {size // 4};"
+
+
+@pytest.mark.parametrize(
+    ("spills", "tried", "kept"),
+    [
+        ([SPILL_LIMIT, 0], [], 64),
+        ([SPILL_LIMIT + 1, SPILL_LIMIT, 0], [128], 128),
+        ([2000, 3000, 1000, 4000], [128, 256, 512], 256),
+        ([2000, 2000], [128], 64),
+        ([2000], [], 64),
+    ],
+)
+def test_other_plans_are_tried_until_one_is_within_the_limit(
+    spills: list[int], tried: list[int], kept: int
+) -> None:
+    plan, compiler = doubled(), ManyPlans(*spills)
+    plans, ((source,),), artifacts = build_plans(
+        (plan,), (plan_sources(plan),), compiler.build, compiler.others
+    )
+    assert compiler.tried == tried
+    assert doubled_text(kept) in source.text
+    assert plan_sources(plans[0]) == (source,)
+    assert {a.cubin for a in artifacts.values()} == {source.text.encode()}
+
+
+def test_what_is_launched_is_the_plan_that_spills_less() -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    path = Path(__file__).parent / "regressions" / "error_functions_beside_kept_columns.yaml"
+    options = CompileOptions(targets=("sm_90a",), targets_given=True)
+    planned = driver.plan(driver.load(str(path)), options)
+    compiled = driver.build(planned, options)
+    (before, *_), (after, *_) = planned.plans, compiled.planned.plans
+    assert before.parameters != after.parameters
+    launched = compiled.program.launches[0]
+    assert launched.block == after.kernels[0].block != before.kernels[0].block
+    assert all(a.spill_bytes <= SPILL_LIMIT for a in compiled.artifacts.values())

@@ -57,7 +57,6 @@ class InnerOuterView(KernelView):
     threads_y: int
     chunks: int
     tiles: int
-    blocks: int
     stages: int
     columns: int
     height: int
@@ -175,7 +174,7 @@ class _Making:
             threads_y=p.threads_y,
             chunks=p.chunks,
             tiles=p.tiles,
-            blocks=p.blocks,
+            least_blocks=p.blocks,
             stages=p.stages,
             columns=bands.columns.value,
             height=bands.height.value,

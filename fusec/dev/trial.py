@@ -7,6 +7,7 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -169,7 +170,10 @@ class _Trial:
         self.kernels = sum(len(each) for each in sources)
         program = self.at("lower", lambda: _lowered(fusion, segmented, plans))
         if self.depth.builds:
-            cubins = self.at("build", lambda: self._build(plans, sources))
+            others = partial(driver.other_plans, segmented, options)
+            built, cubins = self.at("build", lambda: self._build(plans, sources, others))
+            if built != plans:
+                program = self.at("lower", lambda: _lowered(fusion, segmented, built))
             if self.depth.on_gpu:
                 self._run(fusion, program, cubins)
         slow = sum(self.seconds.values())
@@ -177,16 +181,16 @@ class _Trial:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
-    def _build(self, plans: Any, sources: Any) -> dict[str, bytes]:
+    def _build(self, plans: Any, sources: Any, others: Any) -> tuple[Any, dict[str, bytes]]:
         from fusec.run.spills import SPILL_LIMIT, build_plans
 
-        _, _, artifacts = build_plans(plans, sources, self.trials.artifacts)
+        plans, _, artifacts = build_plans(plans, sources, self.trials.artifacts, others)
         built = {name: artifact for (name, _), artifact in artifacts.items()}
         self.spills = max((a.spill_bytes for a in built.values()), default=0)
         for name, artifact in built.items():
             if artifact.spill_bytes > SPILL_LIMIT:
                 raise Rejected("spills", f"{name} spills {artifact.spill_bytes} bytes")
-        return {name: artifact.cubin for name, artifact in built.items()}
+        return plans, {name: artifact.cubin for name, artifact in built.items()}
 
     def _run(self, fusion: Fusion, program: Any, cubins: Mapping[str, bytes]) -> None:
         from fusec.run.execute import Executable

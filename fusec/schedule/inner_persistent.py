@@ -34,8 +34,8 @@ from fusec.target import Target
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
 MAX_THREADS = 1024
-MOST_IN_LARGE_BLOCKS = 24
-"""Words of a row that a thread keeps in blocks of MAX_THREADS, of the 64 registers it has there."""
+MOST_IN_LARGE_BLOCKS = 3 / 8
+"""The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
 LEAST_ACCESS = 8
 """Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
 ALONE_BLOCKS = 4 / 3
@@ -194,15 +194,18 @@ class _Held:
     passing: int
     doubles: int
 
-    def fits(self, threads: int, columns: int, *, values: bool = False) -> bool:
-        """Return whether a row stays in registers, with or without values computed from it."""
+    def fits(self, threads: int, columns: int, registers: int, *, values: bool = False) -> bool:
+        """Return whether a row stays in registers, with or without values computed from it.
+
+        registers: those of an SM.
+        """
         vectors = -(-columns // (self.width * threads))
         kept = vectors * (self.again if values else self.row)
         if values:
             most = vectors * self.width <= KEPT_VALUES
         else:
-            most = threads < MAX_THREADS or kept <= MOST_IN_LARGE_BLOCKS
-        return most and fits(threads, kept + self.passing + self.doubles)
+            most = threads < MAX_THREADS or kept <= MOST_IN_LARGE_BLOCKS * registers / threads
+        return most and fits(threads, kept + self.passing + self.doubles, registers)
 
 
 def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
@@ -306,7 +309,10 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     largest = max(v.dtype.size for v in fusion.values if v.shape)
     held = _held(fusion, domain, rows, width)
     threads = _threads(fusion, domain, rows, width)
-    while not (fit := held.fits(threads, columns)) and width * largest > LEAST_ACCESS:
+    while (
+        not (fit := held.fits(threads, columns, target.registers))
+        and width * largest > LEAST_ACCESS
+    ):
         width //= 2
         held = _held(fusion, domain, rows, width)
         threads = _threads(fusion, domain, rows, width)
@@ -318,7 +324,7 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     if keep:
         least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
         roomier = min(MAX_THREADS, max(threads, least))
-        keep = held.fits(roomier, columns, values=True)
+        keep = held.fits(roomier, columns, target.registers, values=True)
         threads = roomier if keep else threads
     chunks = -(-columns // (width * threads))
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))

@@ -72,7 +72,7 @@ class OuterPersistent:
         binding, (row, chunk, lane) = bind_outer(rows, 1)
         lowering = Lowering(fusion, domain, binding)
         phases = phases_of(fusion, lowering, (row, chunk, lane))
-        parameters = choose(oriented)
+        parameters = choose(oriented, target)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
@@ -99,7 +99,7 @@ class OuterPersistent:
         """Return a plan of one kernel."""
         oriented = prepare(segment)
         assert isinstance(oriented, Orientation)
-        fusion, rows, parameters = oriented.fusion, oriented.rows, choose(oriented)
+        fusion, rows, parameters = oriented.fusion, oriented.rows, choose(oriented, target)
         facts = Facts(fusion.hints)
         width_of(oriented, facts)
         _, guards = needs_wide_index(fusion)
@@ -190,7 +190,7 @@ def _state_words(node: Node, width: int) -> int:
     return width * partial_words(node) * words(wider)
 
 
-def choose(oriented: Orientation) -> OuterPersistentParameters:
+def choose(oriented: Orientation, target: Target) -> OuterPersistentParameters:
     """Return the parameters: as many rows at a time as keep a thread's columns in registers.
 
     Where a thread has too few registers for what it holds it gets narrower vectors, or a smaller
@@ -210,7 +210,7 @@ def choose(oriented: Orientation) -> OuterPersistentParameters:
             found = _first(oriented, each, threads_x, width, storage)
             while found.storage == storage:
                 last = found
-                if fits(found.threads_x * found.threads_y, each.least(found)):
+                if fits(found.threads_x * found.threads_y, each.least(found), target.registers):
                     return found
                 if found.threads_x * found.threads_y <= 32:
                     break

@@ -34,9 +34,12 @@ def words(dtype: DType, count: int = 1) -> int:
     return -(-dtype.size * count // 4)
 
 
-def fits(threads: int, held: int) -> bool:
-    """Return whether a block of so many threads leaves each of them registers for `held` words."""
-    return LEAST_REGISTERS + held <= min(MOST_REGISTERS, SM_REGISTERS // threads)
+def fits(threads: int, held: int, registers: int) -> bool:
+    """Return whether a block of so many threads leaves each of them registers for `held` words.
+
+    registers: those of an SM that schedules may count on.
+    """
+    return LEAST_REGISTERS + held <= min(MOST_REGISTERS, registers // threads)
 
 
 def least_blocks(threads: int, rows: int, doubles: int, others: int = 0) -> int:

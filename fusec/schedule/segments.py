@@ -1,0 +1,39 @@
+"""Kernel plans of segments, and further ones for when the compiler spills."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from fusec.ir.dim import symbol
+from fusec.schedule.plan import Guard, KernelPlan
+from fusec.schedule.registry import find
+from fusec.segment.protocol import Refusal
+from fusec.segment.segmented import Segment
+from fusec.target import Target
+
+FEWER_REGISTERS = (3 / 4, 1 / 2)
+"""Parts of an SM's registers for which a segment is planned again whose kernel spills with all."""
+
+
+def plan_segment(part: Segment, target: Target) -> KernelPlan:
+    """Return a segment's kernel plan, with the guards that keep it to the sizes put into it."""
+    plan = find(part.scheduler).build(part.fusion, target)
+    sizes = (
+        Guard(symbol(name), "==", size, "the kernel is specialised to this size")
+        for name, size in plan.specialised.items()
+    )
+    return replace(plan, guards=(*sizes, *plan.guards))
+
+
+def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
+    """Yield plans of a segment as for SMs with fewer registers, in which a thread holds less."""
+    tried = [plan_segment(part, target).parameters]
+    for share in FEWER_REGISTERS:
+        smaller = replace(target, registers=int(target.registers * share))
+        if isinstance(find(part.scheduler).propose(part.fusion, smaller), Refusal):
+            continue
+        plan = plan_segment(part, smaller)
+        if plan.parameters not in tried:
+            tried.append(plan.parameters)
+            yield plan
