@@ -307,15 +307,13 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     columns = rows.columns.value
     width = widest = vector_width(fusion, domain, rows, Facts(fusion.hints))
     largest = max(v.dtype.size for v in fusion.values if v.shape)
-    held = _held(fusion, domain, rows, width)
-    threads = _threads(fusion, domain, rows, width)
-    while (
-        not (fit := held.fits(threads, columns, target.registers))
-        and width * largest > LEAST_ACCESS
-    ):
-        width //= 2
+    while True:
         held = _held(fusion, domain, rows, width)
         threads = _threads(fusion, domain, rows, width)
+        fit = held.fits(threads, columns, target.registers)
+        if fit or width == 1 or width * largest <= LEAST_ACCESS:
+            break
+        width //= 2
     storage, keep = "registers", fit and held.again > 0
     if not fit:
         width, threads = widest, MAX_THREADS // 2
