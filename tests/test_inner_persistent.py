@@ -71,6 +71,16 @@ def in_place() -> Fusion:
     return builder.finish()
 
 
+def padded() -> Fusion:
+    """A long row whose bounds are tested, by quotients and remainders, in each phase."""
+    builder = GraphBuilder("padded")
+    x = builder.input("x", F32, [4, 128, 128])
+    y = builder.apply("pad", x, pad_widths=[0, 5, -1, 1, 0, 0], value=0)
+    mean = builder.apply("mean", y, dims=[1, 2], keepdim=True)
+    builder.output(builder.apply("tril", builder.apply("sub", y, mean), 2))
+    return builder.finish()
+
+
 @pytest.mark.parametrize("columns", [64, 1001, 4096, 8192, 32768, 65536])
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 def test_softmax_builds_without_spills(columns: int, dtype: DType) -> None:
@@ -82,7 +92,7 @@ def test_layer_norm_builds_without_spills(columns: int) -> None:
     assert_builds(plan_of("inner_persistent", layer_norm(BF16, 256, columns)))
 
 
-@pytest.mark.parametrize("make", [masked, channels, in_place])
+@pytest.mark.parametrize("make", [masked, channels, in_place, padded])
 def test_others_build_without_spills(make: Callable[[], Fusion]) -> None:
     assert_builds(plan_of("inner_persistent", make()))
 

@@ -211,8 +211,8 @@ class _Held:
 def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
     """Return what a thread holds with vectors of a width.
 
-    What stays are loads, and quotients and remainders of their places that several phases need:
-    the compiler keeps them rather than divide again.
+    What stays are loads, and quotients and remainders of places and conditions that several phases
+    need: the compiler keeps them rather than divide again.
     """
     lowering = Lowering(fusion, domain, rows.bind(width))
     _, chunk, lane = rows.variables(width)
@@ -223,6 +223,8 @@ def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
     for number, loads in enumerate(phases.loads):
         first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
         used += [(atom, number) for i in first if i.address for atom, _ in i.address.terms]
+        tested = (c.position for i in loads for c in i.conditions)
+        used += [(atom, number) for position in tested for atom, _ in position.terms]
     for output in fusion.outputs:
         address = lowering.address(output.value, output_strides_in(fusion, output))
         number = lowering.at_home(output.value).depth
