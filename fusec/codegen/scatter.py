@@ -56,6 +56,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
     source_text = making.source()
     in_order = kernel.template == "scatter_sorted"
     making.write("sum" if in_order else source_text)
+    order = making.order() if in_order else ""
     take = making.emitter.take
     source_lines = take(WRITE, "element")
     written = take(WRITE + 1, "element")
@@ -73,7 +74,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
         target_text=target_text,
         source_lines=source_lines,
         source_text=source_text,
-        order=making.order() if in_order else "",
+        order=order,
         write=written if in_order or p.step == "claim" else (*source_lines, *written),
     )
 

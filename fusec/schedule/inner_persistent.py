@@ -308,7 +308,7 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     """
     columns = rows.columns.value
     width = widest = vector_width(fusion, domain, rows, Facts(fusion.hints))
-    largest = max(v.dtype.size for v in fusion.values if v.shape)
+    largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
     while True:
         held = _held(fusion, domain, rows, width)
         threads = _threads(fusion, domain, rows, width)
