@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, literal, storage_type
@@ -159,7 +160,8 @@ def _variances(node: Node, state: str, dtype: DType) -> list[str]:
         texts = [f"{state}.variance({correction})", f"{state}.mean"]
     dims: tuple[int, ...] = node.attributes["dims"]
     if product(node.inputs[0].shape[d] for d in dims) == 0:
-        texts[0 if node.op.name == "welford" else 1] = "NAN"  # the mean of nothing
+        # The mean of nothing.
+        texts[0 if node.op.name == "welford" else 1] = literal(math.nan, dtype).text
     results: list[str] = []
     for text, output in zip(texts, node.outputs, strict=False):
         if output.dtype.is_half:

@@ -65,10 +65,11 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
             return Text("(-9223372036854775807ll - 1)")
         return Text(f"{int(value)}{suffix}", UNARY if int(value) < 0 else PRIMARY)
     number = float(value) if kind.name != "f32" else _to_f32(float(value))
-    if math.isnan(number):
-        return Text("NAN")
-    if math.isinf(number):
-        return Text("-INFINITY", UNARY) if number < 0 else Text("INFINITY")
+    if not math.isfinite(number):
+        text = "NAN" if math.isnan(number) else "-INFINITY" if number < 0 else "INFINITY"
+        if kind.name == "f64":  # those of C are floats, which templates tell from doubles
+            return Text(f"double({text})")
+        return Text(text, UNARY if text.startswith("-") else PRIMARY)
     text = _shortest(number, kind)
     if "e" not in text and "." not in text:
         text += ".0"

@@ -28,6 +28,7 @@ from fusec.ir.bounds import (
 from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
+from fusec.ops import special
 
 
 def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:
@@ -101,9 +102,24 @@ def _lerp_terms(start: Array, end: Array, weight: Array) -> Array:
         return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
 
 
+def _lgamma_terms(x: Array) -> Array:
+    """Return what lgamma rounds: below zero it is log(pi / |x sin(pi x)|) - lgamma(-x).
+
+    CUDA bounds the error in units of the result only outside the interval in which these cancel
+    (CUDA C++ Programming Guide, Mathematical Functions). A relative error of the logarithm's
+    operand is an absolute one of its result, hence the 1.
+    """
+    with np.errstate(all="ignore"):
+        positive = special.lgamma(np.abs(x))
+        logarithm = np.log(np.pi / np.abs(x * np.sin(np.pi * x)))
+        terms = np.where(x < 0, 1 + np.abs(logarithm), 0) + np.abs(positive)
+    return np.where(np.isinf(x), np.inf, terms)
+
+
 _CANCELLING: Mapping[str, Callable[..., Array]] = {
     "addcmul": _addcmul_terms,
     "lerp": _lerp_terms,
+    "lgamma": _lgamma_terms,
 }
 """Operations whose roundings are relative to terms that may cancel in the result."""
 _LINEAR = frozenset({"add", "sub", "neg", "real", "imag", "complex"})
