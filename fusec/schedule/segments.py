@@ -12,7 +12,7 @@ from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Segment
 from fusec.target import Target
 
-FEWER_REGISTERS = (3 / 4, 1 / 2)
+FEWER_REGISTERS = (3 / 4, 1 / 2, 1 / 4)
 """Parts of an SM's registers for which a segment is planned again whose kernel spills with all."""
 
 
