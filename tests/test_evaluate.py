@@ -135,6 +135,35 @@ def test_roundings_of_terms_that_cancel_count():
     assert np.all(result.bound > 1e-7)
 
 
+def products(a: np.ndarray, b: np.ndarray) -> Bounded:
+    builder = GraphBuilder()
+    m, k = builder.declare_dim("N", len(a)), builder.declare_dim("K", a.shape[1])
+    x, y = builder.input("x", F32, [m, k]), builder.input("y", F32, [3, k])
+    builder.output(builder.apply("linear", x, y))
+    sizes = {"N": len(a), "K": a.shape[1]}
+    (result,) = evaluate_with_bounds(builder.finish(), {"x": a, "y": b}, sizes).values()
+    return result
+
+
+def test_products_that_repeat_are_rounded_alike():
+    mask = np.random.default_rng(0).integers(0, 2, (4, 1030)).astype(np.float32)
+    factors = np.full((3, 1030), np.float32(0.8))
+    result = products(1 + mask, factors)
+    # One after the other, in f32: two values, each rounded the same way in a binade.
+    serial = np.cumsum((1 + mask) * factors[0], axis=1, dtype=np.float32)[:, -1:]
+    worst = 1030 / 4 * 2**-23 * np.abs(result.value)
+    assert np.all(np.abs(serial - result.value) < result.bound)
+    assert np.all(result.bound > worst * 0.99)
+    walking = products(np.random.default_rng(1).random((4, 1030), np.float32), factors)
+    assert np.all(walking.bound < 100 * 2**-23 * np.abs(walking.value))
+
+
+def test_products_below_all_floats_may_vanish():
+    result = products(np.full((2, 5), np.float32(1e-30)), np.full((3, 5), np.float32(1e-30)))
+    assert np.all(result.bound >= np.abs(result.value))
+    assert np.all(result.bound < 1e-43)
+
+
 def test_lgamma_below_zero_is_a_difference():
     b = GraphBuilder()
     b.output(b.apply("lgamma", b.input("x", F32, [b.declare_dim("N", 2)])))

@@ -50,7 +50,18 @@ def test_terms_of_expanded_dims_are_alike():
     x = np.broadcast_to(np.arange(5.0)[:, None], (5, 7))
     assert is_constant(x, 1)
     assert not is_constant(x, 0)
-    assert is_constant(np.asarray(1.0), 1)
     assert distinct_terms(x, [1]) == 1
+    assert distinct_terms(x, [-1]) == 1
+    assert distinct_terms(x, [0]) == 5
     assert distinct_terms(x, [0, 1]) == 5
     assert distinct_terms(np.zeros((3, 0)), [1]) == 0
+    assert distinct_terms(np.asarray(1.0), []) == 1
+
+
+def test_terms_from_few_values_repeat():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((40, 100_000))
+    assert distinct_terms(x, [1]) == 100_000
+    assert distinct_terms(x > 0, [1]) == 2
+    assert distinct_terms(np.where(np.arange(40)[:, None] == 6, 1.0, x), [1]) == 1
+    assert distinct_terms(rng.integers(0, 30, (40, 100_000)), [1]) == 30

@@ -13,12 +13,20 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.bounds import Bounded, add_bounds, convert_bounded, overflowing, settle_bounded, unit
+from fusec.ir.bounds import (
+    SMALLEST,
+    Bounded,
+    add_bounds,
+    convert_bounded,
+    overflowing,
+    settle_bounded,
+    unit,
+)
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
 from fusec.ir.pointwise_bounds import cast_bounds, pointwise_bounds
-from fusec.ir.totals import is_constant
+from fusec.ir.totals import distinct_terms
 
 
 def bounded_node(
@@ -77,30 +85,51 @@ def _exact(
     return tuple(Bounded(settle(node, v, r)) for v, r in zip(node.outputs, results, strict=True))
 
 
-def contraction_growth(count: int, alike: bool = False) -> tuple[float, float]:
+def contraction_growth(count: int, distinct: int | None = None) -> tuple[float, float]:
     """Return the error of a contraction over `count` products in ulps of |a| @ |b| and of |a @ b|.
 
     Roundings of partial sums walk at random, sqrt(count) in total with a margin; tensor cores cut
     off instead of rounding, once per 16 products, which shifts a sum that grows steadily. Products
-    all `alike` are rounded the same way each time: by half an ulp of sums half as large on average.
+    that repeat are rounded the same way each time, so that only `distinct` of them walk; at most
+    all are off by half an ulp of a sum half as large on average.
     """
-    return min(max(count, 1), 4 + sqrt(count)), count / (4 if alike else 32)
+    steady = count / 32
+    if distinct is not None and 0 < distinct < count:
+        steady = max(steady, min(count / sqrt(distinct) / 2, count / 4))
+    return min(max(count, 1), 4 + sqrt(count)), steady
 
 
-def products_alike(node: Node, operands: Sequence[Bounded]) -> bool:
-    """Return whether a contraction sums equal products, as it does of expanded operands."""
+def contraction_error(
+    product: Array, magnitude: Array, count: int, dtype: DType, distinct: int | None = None
+) -> Array:
+    """Return the error of the summation itself; each product may also leave the range of floats."""
+    random, steady = contraction_growth(count, distinct)
+    lost = count * SMALLEST[dtype.compute.part.name]
+    if dtype.is_complex:
+        # Two products and their sum for each part; the products may cancel.
+        return 1.5 * unit(dtype) * (random + steady + 1) * magnitude + 4 * lost
+    return unit(dtype) * (random * magnitude + steady * np.abs(product)) + lost
+
+
+def distinct_products(node: Node, operands: Sequence[Bounded]) -> int:
+    """Return how many products of a contraction's sums differ: few of masks or expanded operands.
+
+    Of two operands with m and n different values it is m * n at most.
+    """
     a, b = operands[0].value, operands[1].value
-    axis = -2 if node.op.name == "matmul" and b.ndim > 1 else -1
-    return is_constant(a, -1) and is_constant(b, axis)
+    axis = -2 if node.op.name in ("matmul", "grouped_mm") and b.ndim > 1 else -1
+    if not a.ndim or not b.ndim:
+        return 1
+    return min(a.shape[-1], distinct_terms(a, [-1]) * distinct_terms(b, [axis]))
 
 
 def contraction_bound(
     operation: Any, operands: Sequence[Bounded], product: Array, magnitude: Array, count: int,
-    dtype: DType, *, own: bool = True, alike: bool = False,
+    dtype: DType, *, own: bool = True, distinct: int | None = None,
 ) -> Array | None:  # fmt: skip
     """Return the bound of `operation` (a contraction of arrays) given |a| @ |b| and a @ b.
 
-    `own` adds the rounding of the summation itself; `alike` says that all products are equal.
+    `own` adds the rounding of the summation itself; `distinct`: how many products differ.
     """
     terms: list[Array | None] = []
     for index, operand in enumerate(operands):
@@ -114,14 +143,8 @@ def contraction_bound(
         if index >= 2:
             arrays[0] = np.zeros_like(arrays[0])
         terms.append(operation(arrays))
-    if own and dtype.is_complex:
-        # Two products and their sum for each part; the products may cancel.
-        random, steady = contraction_growth(count, alike)
-        terms.append(1.5 * unit(dtype) * (random + steady + 1) * magnitude)
-    elif own and dtype.is_float:
-        random, steady = contraction_growth(count, alike)
-        terms.append(unit(dtype) * (random * magnitude + steady * np.abs(product)))
     if own and dtype.is_rounded:
+        terms.append(contraction_error(product, magnitude, count, dtype, distinct))
         lost = overflowing(product, magnitude, dtype)
         terms.append(np.where(lost, np.inf, 0.0) if lost.any() else None)
     return add_bounds(*terms)
@@ -137,8 +160,10 @@ def _contraction(
     product = operation([o.value for o in operands])
     magnitude = operation([np.abs(o.value) for o in operands]) if dtype.is_rounded else product
     count = operands[0].value.shape[-1] if operands[0].value.ndim else 1
-    alike = products_alike(node, operands)
-    bound = contraction_bound(operation, operands, product, magnitude, count, dtype, alike=alike)
+    distinct = distinct_products(node, operands) if dtype.is_rounded else None
+    bound = contraction_bound(
+        operation, operands, product, magnitude, count, dtype, distinct=distinct
+    )
     # A jump of an operand is part of its bound; it does not put whole rows in doubt.
     return (settle_bounded(node, node.output, product, bound, None),)
 

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import sqrt
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ from fusec.ir.bounds import (
 )
 from fusec.ir.evaluate import Array, apply_reference, settle
 from fusec.ir.graph import Node
-from fusec.ir.node_bounds import contraction_growth
+from fusec.ir.node_bounds import contraction_error, distinct_products
 from fusec.ir.reductions import meets_no_number, of_neighbours, product_range
-from fusec.ir.totals import is_constant
+from fusec.ir.totals import distinct_terms
 
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]
@@ -127,19 +128,24 @@ def _scatter(
         terms = place(np.abs(data.value), np.abs(source.value))
         count = place(*ones)
         # What arrives in any order may round in the same direction each time.
-        alike = is_constant(source.value, attributes["dim"])
         growth = np.maximum(count - 1, 0)
         if attributes["deterministic"]:
-            growth = _growth(count, alike=alike)
+            growth = _growth(count, _distinct(source.value, attributes["dim"]))
         own = terms * unit(node.output.dtype) * growth
         own = np.where(overflowing(raw, terms, node.output.dtype), np.inf, own)
         bound = add_bounds(bound, own)
     return (settle_bounded(node, node.output, raw, bound, doubt),)
 
 
-def _growth(count: Array, *, alike: bool = False) -> Array:
-    """Return `reductions.growth` of an array of counts, of terms that may all be alike."""
-    walk = np.maximum(np.sqrt(count), count / 2 * alike)
+def _distinct(terms: Array, axis: int) -> int:
+    """Return how many of the terms that are summed along an axis differ."""
+    return distinct_terms(terms, [axis]) if terms.ndim else 1
+
+
+def _growth(count: Array, distinct: int) -> Array:
+    """Return `reductions.growth` of an array of counts."""
+    repeats = np.minimum(count / sqrt(max(distinct, 1)), count / 2)
+    walk = np.maximum(np.sqrt(count), np.where(count > distinct, repeats, 0))
     return np.minimum(np.maximum(count - 1, 0), 4 + walk) / 2
 
 
@@ -163,7 +169,7 @@ def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tu
         bound = None if wide is None else np.cumsum(wide, axis=dim)
         if dtype.is_rounded:
             terms = scan(np.abs(x.value), *(np.abs(i) for i in initial))
-            own = terms * unit(dtype) * _growth(count)
+            own = terms * unit(dtype) * _growth(count, _distinct(x.value, dim))
             own = np.where(overflowing(raw, terms, dtype), np.inf, own)
             bound = add_bounds(bound, own)
     elif name == "cumprod":
@@ -281,8 +287,8 @@ def _grouped(
     magnitude = product(left, right)
     assert raw is not None
     assert magnitude is not None
-    random, steady = contraction_growth(a.value.shape[-1])
-    own = unit(dtype) * (random * magnitude + steady * np.abs(raw))
+    distinct = distinct_products(node, operands)
+    own = contraction_error(raw, magnitude, a.value.shape[-1], dtype, distinct)
     bound = add_bounds(own, product(a.bound, right), product(left, b.bound))
     return (settle_bounded(node, node.output, raw, bound, None),)
 

@@ -33,7 +33,7 @@ from fusec.ir.evaluate import (
     widen_input,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value, needed_nodes
-from fusec.ir.node_bounds import bounded_node, contraction_bound, products_alike
+from fusec.ir.node_bounds import bounded_node, contraction_bound, distinct_products
 from fusec.ir.op import Part
 from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
 from fusec.ir.selections import selected
@@ -313,7 +313,7 @@ def _start_contraction(
     )
     state: State = {
         "count": np.asarray(operands[0].value.shape[-1]), "out": product, "magnitude": magnitude,
-        "alike": np.asarray(products_alike(node, operands)),
+        "distinct": np.asarray(distinct_products(node, operands)),
     }  # fmt: skip
     return state if bound is None else state | {"bounds": bound}
 
@@ -321,7 +321,7 @@ def _start_contraction(
 def _finish_contraction(node: Node, state: State) -> tuple[Bounded, ...]:
     bound = contraction_bound(
         None, (), state["out"], state["magnitude"], int(state["count"]), node.output.dtype,
-        alike=bool(state["alike"]),
+        distinct=int(state["distinct"]),
     )  # fmt: skip
     if "bounds" in state:
         bound = state["bounds"] if bound is None else bound + state["bounds"]

@@ -12,6 +12,12 @@ from math import prod
 from typing import Any
 
 GROUP = 8
+ROWS = 16
+"""Sums of which the terms are looked at to tell how many differ."""
+TERMS = 1 << 14
+"""Terms of each of them that are looked at."""
+FEW = 4
+"""Times that a value occurs on average from which on terms count as repeated, not met by chance."""
 
 
 def total(array: Any, axes: Sequence[int] | None, *, keepdims: bool = False) -> Any:
@@ -25,16 +31,32 @@ def total(array: Any, axes: Sequence[int] | None, *, keepdims: bool = False) -> 
 
 def is_constant(array: Any, axis: int) -> bool:
     """Return whether an array is the same all along an axis, to judge by three places."""
-    if not array.ndim:
-        return True
     extent = array.shape[axis]
     ends = (array.take(k, axis) for k in (extent // 2, extent - 1))
     return extent > 0 and all(bool((array.take(0, axis) == end).all()) for end in ends)
 
 
 def distinct_terms(array: Any, axes: Sequence[int]) -> int:
-    """Return how many terms of a sum differ: those of an expanded dim do not."""
-    return prod(1 if is_constant(array, axis) else array.shape[axis] for axis in axes)
+    """Return how many terms of each sum differ, of some sums the fewest, to judge by some terms.
+
+    Those of an expanded dim do not, and of a mask there are two.
+    """
+    summed = [axis % array.ndim for axis in axes]
+    kept = [axis for axis in range(array.ndim) if axis not in summed]
+    rows = array.transpose(kept + summed)
+    count = prod(array.shape[axis] for axis in summed)
+    fewest = prod(1 if is_constant(array, axis) else array.shape[axis] for axis in summed)
+    number = prod(array.shape[axis] for axis in kept)
+    for row in range(0, number, -(-number // ROWS) or 1):
+        place: list[int] = []
+        for axis in reversed(kept):
+            row, at = divmod(row, array.shape[axis])
+            place.insert(0, at)
+        terms = rows[(*place, ...)].flat[:: -(-count // TERMS) or 1]
+        terms.sort()
+        found = int((terms[1:] != terms[:-1]).sum()) + min(terms.size, 1)
+        fewest = min(fewest, found if found * FEW <= terms.size else count)
+    return fewest
 
 
 def _folded(array: Any) -> Any:

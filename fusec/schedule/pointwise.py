@@ -77,14 +77,14 @@ class Pointwise:
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
         """Return a plan of one kernel."""
-        from fusec.schedule.pointwise_choice import choose
+        from fusec.schedule.pointwise_choice import THREADS, choose
 
         fusion, sizes = specialise(segment, dynamic_symbols(segment))
         domain = find_domain(fusion)
         assert isinstance(domain, Domain)
         wide, guards = needs_wide_index(fusion)
         guards = (*guards, *_not_empty(fusion, domain))
-        parameters, facts = choose(fusion, domain, wide)
+        parameters, facts = choose(fusion, domain, wide, target.registers // THREADS)
         rows = product(a.extent for a in domain.axes[: parameters.break_point])
         columns = product(a.extent for a in domain.axes[parameters.break_point :])
         chunks = ceildiv(columns, parameters.vector_width)

@@ -66,9 +66,12 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
 
 
 def choose(
-    fusion: Fusion, domain: Domain, wide: bool
+    fusion: Fusion, domain: Domain, wide: bool, registers: int
 ) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
-    """Return the parameters of least cost, and the divisibility facts that they rely on."""
+    """Return the parameters of least cost, and the divisibility facts that they rely on.
+
+    registers: those of a thread, which the vectors that it reads and writes fill at most.
+    """
     smallest = min(v.dtype.size for v in _tensors(fusion))
     quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
@@ -77,7 +80,7 @@ def choose(
     for break_point in range(max(1, len(domain.axes))):
         for width in widths:
             facts = Facts(fusion.hints)
-            cost, whole = _cost(fusion, domain, break_point, width, facts)
+            cost, whole = _cost(fusion, domain, break_point, width, facts, registers)
             if best is None or cost < best[0]:
                 best = (cost, break_point, width, facts)
             if whole:
@@ -101,7 +104,7 @@ def _tensors(fusion: Fusion) -> list[Value]:
 
 
 def _cost(
-    fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts
+    fusion: Fusion, domain: Domain, break_point: int, width: int, facts: Facts, registers: int
 ) -> tuple[float, bool]:
     """Return instructions per element, roughly, by access class and divisions.
 
@@ -118,9 +121,10 @@ def _cost(
         return float("inf"), False
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
-    whole = True
+    whole, held = True, 0
     for address, conditions, bytes_ in accesses(fusion, lowering):
         kind = access_class(address, conditions, lane, width, facts)
+        held += -(-bytes_ * width // 4) if kind == "vector" else 1
         pieces = max(1, width * bytes_ // 16)
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
         whole &= kind != "scalar"
@@ -131,6 +135,8 @@ def _cost(
             per_vector = lane not in depends
             row_only = chunk not in depends and per_vector
             cost += 0.05 if row_only else 1.0 / width if per_vector else 1.0
+    if width > 1 and held > registers:
+        return float("inf"), False
     return cost, whole
 
 
