@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "none"), default="none")
     parser.add_argument("--only", metavar="NAME", help="only graphs with this in their name")
     parser.add_argument("--jobs", type=int, default=default_jobs(), metavar="N")
-    parser.add_argument("--limit", type=float, default=60.0, metavar="SECONDS", help="per graph")
+    parser.add_argument("--limit", type=float, default=180.0, metavar="SECONDS", help="per graph")
     parser.add_argument("--target", default="sm_90a")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
