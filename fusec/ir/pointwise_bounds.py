@@ -28,7 +28,6 @@ from fusec.ir.bounds import (
 from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
 from fusec.ir.evaluate import Array, apply_reference, storage
 from fusec.ir.graph import Node
-from fusec.ops import special
 
 
 def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:
@@ -102,7 +101,7 @@ def _lerp_terms(start: Array, end: Array, weight: Array) -> Array:
         return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
 
 
-def _lgamma_terms(x: Array) -> Array:
+def _lgamma_terms(x: Array, result: Array) -> Array:
     """Return what lgamma rounds: below zero it is log(pi / |x sin(pi x)|) - lgamma(-x).
 
     CUDA bounds the error in units of the result only outside the interval in which these cancel
@@ -110,16 +109,21 @@ def _lgamma_terms(x: Array) -> Array:
     operand is an absolute one of its result, hence the 1.
     """
     with np.errstate(all="ignore"):
-        positive = special.lgamma(np.abs(x))
         logarithm = np.log(np.pi / np.abs(x * np.sin(np.pi * x)))
-        terms = np.where(x < 0, 1 + np.abs(logarithm), 0) + np.abs(positive)
-    return np.where(np.isinf(x), np.inf, terms)
+        cancelling = 1 + np.abs(logarithm) + np.abs(logarithm - result)
+    return np.where((x < 0) & np.isfinite(result), cancelling, result)
+
+
+def _terms(node: Node, values: Sequence[Array], result: Array) -> Array:
+    """Return what the roundings of an operation are relative to."""
+    if node.op.name == "lgamma":
+        return _lgamma_terms(values[0], result)
+    return _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else result
 
 
 _CANCELLING: Mapping[str, Callable[..., Array]] = {
     "addcmul": _addcmul_terms,
     "lerp": _lerp_terms,
-    "lgamma": _lgamma_terms,
 }
 """Operations whose roundings are relative to terms that may cancel in the result."""
 _LINEAR = frozenset({"add", "sub", "neg", "real", "imag", "complex"})
@@ -166,7 +170,7 @@ def pointwise_bounds(
     own = complex_error(node, values, raw)
     if own is None:
         ulps = 0.0 if node.op.name in _EXACT else _accuracy(node)
-        terms = _CANCELLING[node.op.name](*values) if node.op.name in _CANCELLING else raw
+        terms = _terms(node, values, raw)
     else:
         ulps, terms = own
     bound = add_bounds(*bounds, rounding(terms, node.output.dtype, ulps))
