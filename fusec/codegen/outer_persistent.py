@@ -176,9 +176,9 @@ def _emit_phase(
         for node in phases.reductions[number]
     )
     due = [s for s in plans if s.instance.depth == number]
-    of_rows = tuple(s for s in due if row in s.address.variables)
-    of_columns = tuple(s for s in due if row not in s.address.variables)
-    everything = frozenset({row, lane}).union(*(s.address.variables for s in due))
+    of_rows = tuple(s for s in due if row in s.variables)
+    of_columns = tuple(s for s in due if row not in s.variables)
+    everything = frozenset({row, lane}).union(*(s.variables for s in due))
     emit_outputs(emitter, of_rows, number, everything)
     emit_outputs(emitter, of_columns, RESULTS + number, everything)
     return column, emitter.take(FILL + number, "row"), accumulators

@@ -42,9 +42,7 @@ def emit_outputs(
 ) -> None:
     """Emit the stores of a phase: per element, or per row into scope `row_stores`."""
     for plan in plans:
-        if plan.address.variables & columns or any(
-            c.position.variables & columns for c in plan.conditions
-        ):
+        if plan.variables & columns:
             emit_store(emitter, plan, phase)
             continue
         value = emitter.to_storage(plan.instance, plan.output.value.dtype, phase)

@@ -10,7 +10,7 @@ from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.render import parameters
-from fusec.index.expression import Index, linearize
+from fusec.index.expression import Index, Var, linearize
 from fusec.index.instances import Instance, Lowering
 from fusec.index.movement import Conditions
 from fusec.ir.dim import product
@@ -105,6 +105,11 @@ class StorePlan:
     def buffer(self) -> str:
         """Return the name of the pointer that is written through."""
         return self.output.alias or self.output.value.name
+
+    @property
+    def variables(self) -> frozenset[Var]:
+        """Return the loop variables on which it depends where, and whether, it is stored."""
+        return self.address.variables.union(*(c.position.variables for c in self.conditions))
 
     @property
     def overwrites(self) -> bool:
