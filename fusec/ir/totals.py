@@ -41,18 +41,17 @@ def distinct_terms(array: Any, axes: Sequence[int]) -> int:
 
     Those of an expanded dim do not, and of a mask there are two.
     """
+    import numpy as np
+
     summed = [axis % array.ndim for axis in axes]
     kept = [axis for axis in range(array.ndim) if axis not in summed]
     rows = array.transpose(kept + summed)
     count = prod(array.shape[axis] for axis in summed)
     fewest = prod(1 if is_constant(array, axis) else array.shape[axis] for axis in summed)
-    number = prod(array.shape[axis] for axis in kept)
-    for row in range(0, number, -(-number // ROWS) or 1):
-        place: list[int] = []
-        for axis in reversed(kept):
-            row, at = divmod(row, array.shape[axis])
-            place.insert(0, at)
-        terms = rows[(*place, ...)].flat[:: -(-count // TERMS) or 1]
+    sums = rows.shape[: len(kept)]
+    for number in range(0, prod(sums), -(-prod(sums) // ROWS) or 1):
+        row = rows[(*np.unravel_index(number, sums), ...)]
+        terms = row.flat[:: -(-count // TERMS) or 1]
         terms.sort()
         found = int((terms[1:] != terms[:-1]).sum()) + min(terms.size, 1)
         fewest = min(fewest, found if found * FEW <= terms.size else count)
