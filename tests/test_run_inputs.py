@@ -7,8 +7,11 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fusec.diagnostics import FusecError
+from fusec.driver import with_planned_strides
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
@@ -67,6 +70,26 @@ def test_run_time_strides_are_padded():
     assert x.strides == (24, 1)
     assert x.storage.size == span(x.shape, x.strides) == 5 * 24 + 10
     assert np.asarray(x).strides == (48, 2)
+
+
+@settings(max_examples=400)
+@given(
+    dims=st.lists(
+        st.tuples(st.sampled_from([0, 1, 1, 5]), st.sampled_from([True, False, None])),
+        min_size=2,
+        max_size=4,
+    ).flatmap(lambda dims: st.tuples(st.just(dims), st.permutations(range(len(dims)))))
+)
+def test_chosen_run_time_strides_are_chosen_again(
+    dims: tuple[list[tuple[int, bool | None]], list[int]],
+):
+    b = GraphBuilder()
+    each, order = dims
+    shape = [b.declare_dim(f"D{axis}", size) for axis, (size, _) in enumerate(each)]
+    x = b.input("x", F32, shape, contiguity=[c for _, c in each], stride_order=order)
+    b.output(b.apply("set", x))
+    planned = with_planned_strides(b.finish())
+    assert choose_sizes(planned) == planned.hints
 
 
 def test_a_strided_innermost_dim_and_a_transposed_input():

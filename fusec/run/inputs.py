@@ -61,23 +61,19 @@ def _own_strides(entry: Input) -> dict[str, int]:
 
 def _bind_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None:
     open_ = {n: a for n, a in _own_strides(entry).items() if n not in given}
-    shape = [d.evaluate(sizes) for d in entry.value.shape]
+    shape = [max(1, d.evaluate(sizes)) for d in entry.value.shape]
     while open_:
         known = [
             (extent, stride.evaluate(sizes))
             for extent, stride in zip(shape, entry.strides, strict=True)
             if not (stride.symbols & open_.keys())
         ]
-        # The dim that nothing else is waited for: the fastest of those left.
-        name = max(open_, key=lambda n: _rank(entry, open_[n], sizes))
+        # The dim that nothing else is waited for: the fastest of those left. Of equal ones those of
+        # extent 1 come first: they leave no gap, so that chosen strides are chosen again.
+        name = min(open_, key=lambda n: (sizes[n], shape[open_[n]], -open_[n]))
         reach = span([e for e, _ in known], [s for _, s in known])
         sizes[name] = 2 if reach <= 1 else -(-reach // PAD) * PAD + PAD
         del open_[name]
-
-
-def _rank(entry: Input, axis: int, sizes: Sizes) -> tuple[int, int]:
-    dense = sizes.get(f"{entry.value.name}.stride{axis}", 0)
-    return (-dense, axis)
 
 
 def random_inputs(fusion: Fusion, sizes: Sizes, seed: int = 0) -> dict[str, Any]:
