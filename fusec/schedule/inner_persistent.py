@@ -24,7 +24,7 @@ from fusec.schedule.common import (
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
-from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, words
+from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic
@@ -33,6 +33,9 @@ from fusec.target import Target
 
 REGISTER_BYTES = 128
 """Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
+KEPT_ELEMENTS = 64
+"""Elements of a row that a thread keeps: the compiler rather holds what it computes from them in
+each phase, a register for each, than compute it again."""
 MAX_THREADS = 1024
 MOST_IN_LARGE_BLOCKS = 3 / 8
 """The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
@@ -303,15 +306,16 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
 def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target.
 
-    Threads per row grow with the row so that each keeps at most REGISTER_BYTES of it. Where a
-    thread has too few registers for that it gets narrower vectors, or the row goes elsewhere.
+    Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of it.
+    Where a thread has too few registers for that it gets narrower vectors, or the row goes
+    elsewhere.
     """
     columns = rows.columns.value
     width = widest = vector_width(fusion, domain, rows, Facts(fusion.hints))
     largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
     while True:
         held = _held(fusion, domain, rows, width)
-        threads = _threads(fusion, domain, rows, width)
+        threads = _threads(fusion, domain, rows, width, target.registers)
         fit = held.fits(threads, columns, target.registers)
         if fit or width == 1 or width * largest <= LEAST_ACCESS:
             break
@@ -333,11 +337,18 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide, keep)
 
 
-def _threads(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> int:
-    """Return the threads per row that keep it in registers in vectors of a width."""
+def _threads(fusion: Fusion, domain: Domain, rows: Rows, width: int, registers: int) -> int:
+    """Return the threads per row that keep it in registers in vectors of a width.
+
+    registers: those of an SM.
+    """
     columns = rows.columns.value
     per_row = _row_bytes(fusion, domain, rows, width, registers=True)
     vectors = -(-columns // width)
-    wanted = max(-(-per_row // REGISTER_BYTES), -(-vectors // 8))
+    wanted = max(
+        -(-per_row // part(REGISTER_BYTES, registers)),
+        -(-columns // part(KEPT_ELEMENTS, registers)),
+        -(-vectors // 8),
+    )
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
     return min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))

@@ -39,7 +39,12 @@ def fits(threads: int, held: int, registers: int) -> bool:
 
     registers: those of an SM that schedules may count on.
     """
-    return LEAST_REGISTERS + held <= min(MOST_REGISTERS, registers // threads)
+    return LEAST_REGISTERS + held <= min(part(MOST_REGISTERS, registers), registers // threads)
+
+
+def part(most: int, registers: int) -> int:
+    """Return the part of a limit that is left where schedules may count on so many registers."""
+    return most * registers // SM_REGISTERS
 
 
 def least_blocks(threads: int, rows: int, doubles: int, others: int = 0) -> int:
