@@ -306,8 +306,8 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
 def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target.
 
-    Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of it.
-    Where a thread has too few registers for that it gets narrower vectors, or the row goes
+    Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
+    it. Where a thread has too few registers for that it gets narrower vectors, or the row goes
     elsewhere.
     """
     columns = rows.columns.value
