@@ -145,8 +145,8 @@ class _Run:
         return compiled
 
     def run_and_verify(self, prepared: Prepared, compiled: driver.Compiled) -> None:
+        from fusec.reference.verdict import compare
         from fusec.run.execute import execute
-        from fusec.run.verify import compare
 
         fusion = prepared.fusion
         largest, total = elements(fusion)
@@ -170,7 +170,7 @@ class _Run:
         self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
 
     def compare_references(self, prepared: Prepared) -> None:
-        from fusec.ir.evaluate import evaluate
+        from fusec.reference.evaluate import evaluate
 
         fusion, inputs = prepared.fusion, draw_inputs(prepared, self.settings.seed)
         results = evaluate(fusion, inputs, fusion.hints)

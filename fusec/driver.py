@@ -297,7 +297,7 @@ def reference(
     """Return the outputs of the fp64 reference, rounded to their types."""
     import numpy as np
 
-    from fusec.ir.evaluate import evaluate
+    from fusec.reference.evaluate import evaluate
 
     values = evaluate(fusion, inputs, sizes)
     with np.errstate(all="ignore"):

@@ -16,9 +16,9 @@ from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.reference.verdict import Verdict, compare
 from fusec.run.execute import execute
 from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
-from fusec.run.verify import Verdict, compare
 
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
 

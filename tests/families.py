@@ -12,9 +12,9 @@ from cuda_on_cpu import run_plan
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.graph import Fusion
+from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
-from fusec.run.verify import compare
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import find
 from fusec.segment.protocol import Estimate, Refusal

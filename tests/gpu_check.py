@@ -15,12 +15,13 @@ from simulated import simulate
 
 from fusec import driver
 from fusec.diagnostics import InternalError
-from fusec.ir.evaluate import evaluate, extents
+from fusec.ir.evaluate import extents
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.options import DEFAULT_TARGET, CompileOptions
+from fusec.reference.evaluate import evaluate
+from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import Verdict, compare
 
 DRY = os.environ.get("FUSEC_GPU_DRY", "")
 """`build`: kernels are built, a stand-in computes results; `host`: small ones run on the host."""

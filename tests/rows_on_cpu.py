@@ -16,9 +16,9 @@ from fusec.ops.arguments import bind
 from fusec.ops.build import GraphBuilder
 from fusec.ops.find import find
 from fusec.options import CompileOptions
+from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 OPTIONS = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
 

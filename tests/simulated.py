@@ -8,15 +8,9 @@ from typing import Any
 import numpy as np
 
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import (
-    Array,
-    Sizes,
-    constant,
-    evaluate_attributes,
-    input_array,
-    known_scalar,
-)
+from fusec.ir.evaluate import Array, Sizes, constant, evaluate_attributes, known_scalar
 from fusec.ir.graph import Const, Fusion, Node, Value
+from fusec.reference.evaluate import input_array
 
 BLOCK = 32
 

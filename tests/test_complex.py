@@ -15,9 +15,7 @@ from fusec import DataType, FusionDefinition
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import C64, C128, F32, I64, DType
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Input, Operand, Pin
-from fusec.ir.stream import evaluate_with_bounds
 from fusec.ir.text import to_text
 from fusec.ir.verify import verify
 from fusec.ops import TABLE
@@ -28,8 +26,10 @@ from fusec.parse.twin import to_python
 from fusec.passes import run_pipeline
 from fusec.passes.complex_as_pairs import complex_as_pairs
 from fusec.passes.complex_formulas import FORMULAS
+from fusec.reference.evaluate import evaluate
+from fusec.reference.stream import evaluate_with_bounds
+from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 ANSWERS = [
     ("t:c64", "t:f32", "c64"), ("t:c64", "t:f64", "c128"), ("t:c64", "t:bf16", "c64"),

@@ -26,7 +26,7 @@ from benchmarks.corpus_reference import compare, differs, load_reference
 from benchmarks.corpus_stages import STAGES, Settings, run_graph
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F32, I64
-from fusec.ir.evaluate import evaluate
+from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import random_inputs
 
 CORPUS = Path(__file__).parents[2] / "shared" / "corpus" / "graphs"

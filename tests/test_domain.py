@@ -26,9 +26,10 @@ from fusec.index.instances import Instance, Lowering
 from fusec.index.movement import PULL, Conditions, pull, push
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BOOL, F32, F64, I64
-from fusec.ir.evaluate import constant, evaluate
+from fusec.ir.evaluate import constant
 from fusec.ir.graph import Const, Fusion, Node, Value
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 from fusec.segment.protocol import Refusal
 
 QUICK = settings(

@@ -14,9 +14,9 @@ from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
 from fusec import driver
 from fusec.diagnostics import EnvironmentProblem, FusecError
-from fusec.ir.evaluate import evaluate
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.run.device import DeviceFacts
 from fusec.run.inputs import choose_sizes, random_inputs
 

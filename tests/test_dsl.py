@@ -312,8 +312,8 @@ def test_vector_inputs_take_lists() -> None:
 
 
 def test_steps_after_an_unknown_size_are_taken_at_execution() -> None:
-    from fusec.ir.evaluate import evaluate
     from fusec.parse.dsl.session import recording
+    from fusec.reference.evaluate import evaluate
 
     with FusionDefinition() as fd:
         x = fd.define_tensor([-1, -1], [True, True], DataType.Float)

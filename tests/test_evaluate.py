@@ -11,13 +11,13 @@ import pytest
 from simulated import simulate
 
 from fusec.diagnostics import FusecError
-from fusec.ir import sweeps
-from fusec.ir.bounds import Bounded
 from fusec.ir.dtype import BF16, F32, I32
-from fusec.ir.evaluate import evaluate, find_values
 from fusec.ir.graph import Fusion
-from fusec.ir.stream import Stream, evaluate_with_bounds
 from fusec.ops.build import GraphBuilder
+from fusec.reference import sweeps
+from fusec.reference.bounds import Bounded
+from fusec.reference.evaluate import evaluate, find_values
+from fusec.reference.stream import Stream, evaluate_with_bounds
 from fusec.run.inputs import choose_sizes, random_inputs
 
 

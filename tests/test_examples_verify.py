@@ -13,8 +13,8 @@ from simulated import simulate
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import Verdict, compare
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 LARGEST = 1 << 20

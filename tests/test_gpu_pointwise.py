@@ -29,10 +29,10 @@ from fusec.ir.dtype import (
     U64,
     DType,
 )
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 
 pytestmark = pytest.mark.gpu
 

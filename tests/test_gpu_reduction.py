@@ -9,8 +9,8 @@ from graphs import reduce
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from fusec.ir.evaluate import evaluate
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 
 pytestmark = pytest.mark.gpu
 

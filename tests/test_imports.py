@@ -17,6 +17,7 @@ LAYERS = (
     ("diagnostics", "options"),
     ("ir",),
     ("ops",),
+    ("reference",),
     ("parse", "index", "target", "passes"),
     ("segment",),
     ("schedule",),

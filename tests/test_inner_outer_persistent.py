@@ -14,9 +14,9 @@ from fusec import target
 from fusec.codegen.dispatch import kernel_source, plan_sources
 from fusec.ir.graph import Fusion
 from fusec.parse import read_file, read_text
+from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
-from fusec.run.verify import compare
 from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.protocol import Estimate, Refusal

@@ -24,9 +24,10 @@ from fusec.ir.dtype import (
     DType,
     find,
 )
-from fusec.ir.evaluate import evaluate, round_to
+from fusec.ir.evaluate import round_to
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 
 LITERALS = [(0, 1), (2.5, -0.25), (-3, 2)]
 KINDS = [F64, F32, F16, BF16, F8E4M3, I64, I32, I16, I8, U8]

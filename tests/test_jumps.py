@@ -7,12 +7,12 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from fusec.ir.bounds import Bounded
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
-from fusec.ir.pointwise_bounds import pointwise_bounds
-from fusec.ir.stream import evaluate_with_bounds
 from fusec.ops.build import GraphBuilder
+from fusec.reference.bounds import Bounded
+from fusec.reference.pointwise_bounds import pointwise_bounds
+from fusec.reference.stream import evaluate_with_bounds
 
 
 def doubts(

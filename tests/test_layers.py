@@ -20,6 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "diagnostics options",
         "ir",
         "ops",
+        "reference",
         "parse index target passes",
         "segment",
         "schedule",

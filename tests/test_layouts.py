@@ -19,9 +19,9 @@ from rows_on_cpu import OPTIONS
 from fusec import driver
 from fusec.hostir.lower import lower
 from fusec.parse import read_text
+from fusec.reference.verdict import compare
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 
 def check(

@@ -13,8 +13,8 @@ from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, F64, I8, I32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
+from fusec.reference.verdict import compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 from fusec.schedule.matmul_choice import MatmulParameters
 
 

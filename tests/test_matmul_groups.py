@@ -16,10 +16,10 @@ from fusec.ir.evaluate import extents
 from fusec.ir.graph import Fusion, Operand
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
+from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
 from fusec.run.build import Source, build
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 from fusec.schedule.matmul_choice import MatmulParameters
 
 FORMS = ["rows", "columns", "depth"]

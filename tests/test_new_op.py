@@ -11,13 +11,13 @@ from families import GPU, estimate, run_on_host
 
 from fusec import driver
 from fusec.cli import run_main
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.ir.op import Cost
 from fusec.ops.declare import Array, pointwise, temporary_ops
 from fusec.ops.dtypes import FLOAT
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
 

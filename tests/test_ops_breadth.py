@@ -11,10 +11,10 @@ import pytest
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import symbol
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import REFUSED, TABLE, find
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 
 SPECIAL = ("indexing", "scatter", "scan", "sort", "random")
 NAN = float("nan")

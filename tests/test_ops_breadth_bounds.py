@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from fusec.ir import dtype as dtypes
-from fusec.ir import sweeps
 from fusec.ir.dtype import F32, I32, I64
-from fusec.ir.evaluate import apply_reference, evaluate, evaluate_attributes
+from fusec.ir.evaluate import apply_reference, evaluate_attributes
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.stream import evaluate_with_bounds
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
+from fusec.reference import sweeps
+from fusec.reference.evaluate import evaluate
+from fusec.reference.stream import evaluate_with_bounds
 from fusec.run.inputs import choose_sizes, random_inputs
 
 ROWS, COLUMNS, COUNT = 40, 24, 30

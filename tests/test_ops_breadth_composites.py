@@ -9,11 +9,11 @@ import pytest
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
-from fusec.ir.evaluate import evaluate
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
 from fusec.parse.dsl import FusionDefinition
+from fusec.reference.evaluate import evaluate
 
 RNG = np.random.default_rng(5)
 

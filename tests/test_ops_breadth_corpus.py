@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from fusec.ir import dtype as dtypes
-from fusec.ir.evaluate import evaluate
 from fusec.ops.build import GraphBuilder
+from fusec.reference.evaluate import evaluate
 
 JUDGE = Path(__file__).parents[2] / "shared" / "corpus" / "reference.py"
 

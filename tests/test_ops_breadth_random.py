@@ -13,12 +13,12 @@ import pytest
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
-from fusec.ir import sweeps
-from fusec.ir.evaluate import evaluate, find_values
 from fusec.ir.graph import Fusion
-from fusec.ir.stream import Stream, evaluate_with_bounds
 from fusec.ops import philox
 from fusec.ops.build import GraphBuilder
+from fusec.reference import sweeps
+from fusec.reference.evaluate import evaluate, find_values
+from fusec.reference.stream import Stream, evaluate_with_bounds
 from fusec.run.headers import device_headers
 
 # From the test vectors that come with the generator's paper: counter, key, words.

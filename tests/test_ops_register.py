@@ -10,7 +10,6 @@ import pytest
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir import dtype as dtypes
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Const
 from fusec.ir.op import REQUIRED, Cost, OpDef
 from fusec.ops import TABLE, find
@@ -18,6 +17,7 @@ from fusec.ops.arguments import bind, signature, written_attributes
 from fusec.ops.build import GraphBuilder
 from fusec.ops.declare import Array, pointwise, temporary_ops
 from fusec.ops.dtypes import FLOAT
+from fusec.reference.evaluate import evaluate
 
 
 @pytest.fixture

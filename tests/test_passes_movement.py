@@ -221,7 +221,7 @@ def test_linear_over_one_element_keeps_numbers(
 ) -> None:
     import numpy as np
 
-    from fusec.ir.evaluate import evaluate
+    from fusec.reference.evaluate import evaluate
 
     x, w = s.input("x", *left, dtype=dtype), s.input("w", *weight, dtype=dtype)
     bias = [s.input("bias", *weight[:-1], dtype=dtype)] if with_bias else []

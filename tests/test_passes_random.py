@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import fusions, random_inputs
 
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.ir.verify import verify
 from fusec.passes import PIPELINE, Pass, run_pipeline
+from fusec.reference.evaluate import evaluate
 
 QUICK = settings(
     max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True

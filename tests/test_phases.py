@@ -18,11 +18,11 @@ from strategies import fusions
 from fusec import driver
 from fusec.cli import cli
 from fusec.diagnostics import FusecError
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, Phase
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
+from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.segment.cheap import is_tissue
 from fusec.segment.phases import Phased, split

@@ -16,10 +16,10 @@ from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F32, DType
 from fusec.ir.graph import Fusion, Operand
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
+from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 LARGEST = {F8E4M3: 448.0, F8E5M2: 57344.0}
 BLOCKS = {

@@ -7,11 +7,11 @@ import pytest
 from gpu_check import check_on_gpu
 
 from fusec import driver
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.passes.rewrite import Rewriter, rewrite
+from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.schedule.registry import schedulers
 from fusec.segment.protocol import Redefining, Redefinition

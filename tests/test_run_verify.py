@@ -8,12 +8,12 @@ import pytest
 from simulated import simulate
 
 from fusec.diagnostics import FusecError
-from fusec.ir import sweeps
 from fusec.ir.dtype import BOOL, F32, I32
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.reference import sweeps
+from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import Verdict, compare
 
 
 def one_off(a: np.ndarray) -> np.ndarray:

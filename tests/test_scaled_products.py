@@ -13,14 +13,14 @@ from gpu_check import check_on_gpu
 from fusec import driver
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F32, I32, DType
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
+from fusec.reference.evaluate import evaluate
+from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 SM80 = CompileOptions(targets=("sm_80",), targets_given=True, jobs=1)
 M, N, K, G = 24, 40, 64, 3

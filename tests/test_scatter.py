@@ -16,9 +16,9 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
+from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 from fusec.schedule import scatter
 
 Shape = tuple[int, ...]

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_file
 from fusec.parse.script import load_script, run_script
+from fusec.reference.evaluate import evaluate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = Path(__file__).parents[2] / "shared" / "seeds"

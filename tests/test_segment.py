@@ -9,9 +9,9 @@ from segment_runs import check_structure
 
 from fusec.dev.segments import run_segments
 from fusec.diagnostics import Unsupported
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

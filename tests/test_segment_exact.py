@@ -16,9 +16,9 @@ from strategies import random_inputs
 
 from benchmarks.first_fit import first_fit
 from fusec.dev.segments import run_segments
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.schedule.no_op import NoOp
 from fusec.schedule.registry import schedulers as real_schedulers
 from fusec.segment.canonical import canonical, sizes_of_inputs

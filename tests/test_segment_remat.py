@@ -18,13 +18,13 @@ from test_segment_random import shuffled, summary, up_to
 
 from fusec import driver
 from fusec.dev.segments import run_segments
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
+from fusec.reference.verdict import compare
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

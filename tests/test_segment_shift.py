@@ -9,10 +9,10 @@ from gpu_check import check_on_gpu
 
 from fusec import driver
 from fusec.dev.segments import run_segments
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

@@ -12,9 +12,9 @@ from segment_runs import check_structure
 
 from fusec.index.domain import Refusal
 from fusec.ir.dim import dim
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.schedule.no_op import NoOp
 from fusec.schedule.plan import View
 from fusec.segment.protocol import Estimate

@@ -14,9 +14,9 @@ from fusec import driver
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.dsl import DataType, FusionDefinition
+from fusec.reference.verdict import compare
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.run.verify import compare
 
 FLOAT, HALF, INT, INT32 = DataType.Float, DataType.BFloat16, DataType.Int, DataType.Int32
 WHOLE = tuple(

@@ -10,8 +10,8 @@ from fusec.diagnostics import FusecError
 if TYPE_CHECKING:
     from fusec.commands.job import Job
     from fusec.ir.graph import Fusion
+    from fusec.reference.verdict import Verdict
     from fusec.run.measure import Timing
-    from fusec.run.verify import Verdict
 
 HEADINGS = ("kernel", "scheduler", "time", "bytes", "GB/s", "of bandwidth")
 

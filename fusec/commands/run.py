@@ -271,7 +271,7 @@ def _verify(
     outputs: Mapping[str, Any],
     options: RunOptions,
 ) -> bool:
-    from fusec.run.verify import compare
+    from fusec.reference.verdict import compare
 
     with working("comparing with the reference"):
         verdict = compare(job.fusion, sizes, inputs, outputs, seed=options.seed)

@@ -6,8 +6,8 @@ import random
 from typing import Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion
+from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
 
 CHOICES = (1, 2, 3, 7, 16, 31, 64, 100, 129, 256)

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from fusec.ir.evaluate import Sizes, evaluate
+from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import whole_name
+from fusec.reference.evaluate import evaluate
 from fusec.segment.segmented import SegmentedFusion
 
 

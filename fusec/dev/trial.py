@@ -17,11 +17,11 @@ from fusec.dev.draw import Run
 from fusec.dev.resize import other_sizes
 from fusec.dev.segments import run_segments
 from fusec.diagnostics import FusecError, InternalError, Unsupported
-from fusec.ir.evaluate import evaluate
 from fusec.ir.graph import Fusion, whole_name
 from fusec.ir.text import to_text
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.nvrtc import CompileError
 
@@ -313,7 +313,7 @@ def _verify(
     sizes: Mapping[str, int],
     seed: int,
 ) -> None:
-    from fusec.run.verify import compare
+    from fusec.reference.verdict import compare
 
     verdict = compare(fusion, sizes, inputs, outputs, seed=seed)
     if verdict.ok:

@@ -6,12 +6,12 @@ from typing import Any
 
 from fusec.dev.entries import draw_input
 from fusec.dev.sketch import OTHER_DTYPES, Sketch, Unfit
-from fusec.ir.between import MODULO
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
 from fusec.ops import TABLE
+from fusec.reference.between import MODULO
 
 CONSTANTS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 3.0, 0, 1, 2, 3, -2)
 DIVISIONS = MODULO | {"div", "truediv", "ceilDiv"}

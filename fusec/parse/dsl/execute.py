@@ -75,7 +75,7 @@ def _check(bound: Fusion, found: Sequence[Any], references: Sequence[Any]) -> No
 
 
 def _evaluated(fusion: Fusion, actuals: Sequence[Actual]) -> list[Any]:
-    from fusec.ir.evaluate import evaluate
+    from fusec.reference.evaluate import evaluate
 
     names = [i.value.name for i in fusion.inputs]
     arrays = {name: actual.array() for name, actual in zip(names, actuals, strict=True)}

@@ -17,7 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from fusec.ir.bounds import (
+from fusec.ir.evaluate import Array, apply_reference, settle
+from fusec.ir.graph import Node
+from fusec.ir.totals import distinct_terms
+from fusec.reference.bounds import (
     SMALLEST,
     Bounded,
     add_bounds,
@@ -28,11 +31,8 @@ from fusec.ir.bounds import (
     settle_bounded,
     unit,
 )
-from fusec.ir.evaluate import Array, apply_reference, settle
-from fusec.ir.graph import Node
-from fusec.ir.node_bounds import contraction_error, distinct_products
-from fusec.ir.reductions import meets_no_number, of_neighbours, product_range
-from fusec.ir.totals import distinct_terms
+from fusec.reference.node_bounds import contraction_error, distinct_products
+from fusec.reference.reductions import meets_no_number, of_neighbours, product_range
 
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]

@@ -1,7 +1,7 @@
 """Error bounds by the family of an operation: movement moves them, products of matrices sum them.
 
 A contraction takes the operands' bounds through |a| @ |b|, plus `contraction_growth`. Reductions
-are in `fusec.ir.reductions`, what selects or scans in `fusec.ir.selections`.
+are in `fusec.reference.reductions`, what selects or scans in `fusec.reference.selections`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.bounds import (
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
+from fusec.ir.graph import Node
+from fusec.ir.totals import distinct_terms
+from fusec.reference.bounds import (
     SMALLEST,
     Bounded,
     add_bounds,
@@ -22,11 +26,7 @@ from fusec.ir.bounds import (
     settle_bounded,
     unit,
 )
-from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
-from fusec.ir.graph import Node
-from fusec.ir.pointwise_bounds import cast_bounds, pointwise_bounds
-from fusec.ir.totals import distinct_terms
+from fusec.reference.pointwise_bounds import cast_bounds, pointwise_bounds
 
 
 def bounded_node(

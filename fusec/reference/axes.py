@@ -9,7 +9,7 @@ from typing import Any
 
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ir.reductions import MERGEABLE
+from fusec.reference.reductions import MERGEABLE
 
 Axis = tuple[Value, int]
 Shapes = Sequence[tuple[int, ...]]

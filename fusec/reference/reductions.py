@@ -22,7 +22,11 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.bounds import (
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, apply_reference, storage
+from fusec.ir.graph import Node, Value
+from fusec.ir.totals import distinct_terms, total
+from fusec.reference.bounds import (
     LARGEST,
     SMALLEST,
     Bounded,
@@ -33,11 +37,7 @@ from fusec.ir.bounds import (
     settle_bounded,
     unit,
 )
-from fusec.ir.complex_bounds import squared
-from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, apply_reference, storage
-from fusec.ir.graph import Node, Value
-from fusec.ir.totals import distinct_terms, total
+from fusec.reference.complex_bounds import squared
 
 State = dict[str, Array]
 

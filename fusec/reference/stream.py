@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError
-from fusec.ir.axes import STRETCHED
-from fusec.ir.bounds import Bounded, convert_bounded, settle_bounded
 from fusec.ir.evaluate import (
     Array,
     Sizes,
@@ -26,18 +24,17 @@ from fusec.ir.evaluate import (
     constant,
     evaluate_attributes,
     extents,
-    find_values,
-    input_array,
     known_scalar,
-    last_uses,
-    widen_input,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value, needed_nodes
-from fusec.ir.node_bounds import bounded_node, contraction_bound, distinct_products
 from fusec.ir.op import Part
-from fusec.ir.reductions import State, finish, merge, reduce_bounded, start
-from fusec.ir.selections import selected
-from fusec.ir.sweeps import choose_plan, streamed
+from fusec.reference.axes import STRETCHED
+from fusec.reference.bounds import Bounded, convert_bounded, settle_bounded
+from fusec.reference.evaluate import find_values, input_array, last_uses, widen_input
+from fusec.reference.node_bounds import bounded_node, contraction_bound, distinct_products
+from fusec.reference.reductions import State, finish, merge, reduce_bounded, start
+from fusec.reference.selections import selected
+from fusec.reference.sweeps import choose_plan, streamed
 
 MEMORY = 8 << 30
 """Bytes that blocks in flight may take together."""

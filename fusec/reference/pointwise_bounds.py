@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from fusec.ir.between import between
-from fusec.ir.bounds import (
+from fusec.ir.evaluate import Array, apply_reference, storage
+from fusec.ir.graph import Node
+from fusec.reference.between import between
+from fusec.reference.bounds import (
     Bounded,
     add_bounds,
     distance,
@@ -25,9 +27,7 @@ from fusec.ir.bounds import (
     settle_bounded,
     truth,
 )
-from fusec.ir.complex_bounds import complex_error, directions, steepness, unjudged
-from fusec.ir.evaluate import Array, apply_reference, storage
-from fusec.ir.graph import Node
+from fusec.reference.complex_bounds import complex_error, directions, steepness, unjudged
 
 
 def cast_bounds(node: Node, operand: Bounded, attributes: Mapping[str, Any]) -> Bounded:

@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError
-from fusec.ir.bounds import Bounded
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, Sizes, extents, find_values, parts_of, widen
+from fusec.ir.evaluate import Array, Sizes, extents, parts_of, widen
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.stream import Coverage, Index, Stream
+from fusec.reference.bounds import Bounded
+from fusec.reference.evaluate import find_values
+from fusec.reference.stream import Coverage, Index, Stream
 
 EXCUSED_SHARE = 1e-3
 """Share of an output's elements that a jump inside the error bound may excuse."""

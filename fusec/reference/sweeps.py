@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fusec.ir.axes import Band, find_bands
 from fusec.ir.evaluate import Sizes, extents
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.reference.axes import Band, find_bands
 
 BLOCK_ELEMENTS = 1 << 19
 """Elements of the largest value of one block: small for the caches, large for NumPy."""
