@@ -21,6 +21,7 @@ from fusec.index.movement import (
 )
 from fusec.ir.dim import dim, maximum, product
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.recent import Recent
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Domain:
 MOST_STEPS = 4096
 """Nodes that are looked at in search of a reference; of a large segment few values are tried."""
 LEAST_TRIES = 4
+_RECENT: Recent[Domain | Refusal] = Recent()
 
 
 def find_domain(
@@ -89,6 +91,11 @@ def find_domain(
     """
     if reference is not None:
         return _spread(fusion, reference, beside)
+    return _RECENT.of(fusion, None, lambda: _likeliest(fusion))
+
+
+def _likeliest(fusion: Fusion) -> Domain | Refusal:
+    """Return the domain of the first reference that has one, or why the likeliest has none."""
     refusal: Refusal | None = None
     tries = max(LEAST_TRIES, MOST_STEPS // max(1, len(fusion.nodes)))
     for reference in islice(_candidates(fusion), tries):

@@ -9,6 +9,7 @@ from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, dim, product, symbol
 from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion, Value
+from fusec.ir.recent import Recent
 from fusec.ir.substitute import substitute_dims
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 from fusec.schedule.plan import (
@@ -27,6 +28,7 @@ MEMORY_BOUND = frozenset(
 """Families of operations that run on an iteration domain."""
 
 INT32_MAX = 2**31 - 1
+_RECENT: Recent[Fusion] = Recent()
 
 
 def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
@@ -73,7 +75,8 @@ def specialise(fusion: Fusion, keep: Iterable[str] = ()) -> tuple[Fusion, Mappin
     """Return the segment with every symbol but `keep` replaced by its hint, and those sizes."""
     kept = set(keep)
     sizes = {d.name: d.default for d in fusion.dims if d.name not in kept}
-    return substitute_dims(fusion, {name: dim(size) for name, size in sizes.items()}), sizes
+    values = {name: dim(size) for name, size in sizes.items()}
+    return _RECENT.of(fusion, tuple(sizes), lambda: substitute_dims(fusion, values)), sizes
 
 
 def free_name(name: str, taken: set[str]) -> str:
@@ -161,17 +164,6 @@ def _span(fusion: Fusion, value: Value) -> Dim:
 def access(width: int) -> str:
     """Return what `Target.reach` calls loads of `width` elements along memory."""
     return "vector" if width > 1 else "scalar"
-
-
-def work(fusion: Fusion) -> tuple[float, float]:
-    """Return (operations, special-function operations) at hint sizes."""
-    flops = sfu = 0.0
-    for node in fusion.nodes:
-        shape = node.inputs[0].shape if node.op.family == "reduction" else node.output.shape
-        count = product(shape).evaluate(fusion.hints)
-        flops += node.op.cost.flops * count
-        sfu += node.op.cost.sfu * count
-    return flops, sfu
 
 
 def unsupported_nodes(fusion: Fusion, families: Iterable[str]) -> Refusal | None:

@@ -15,7 +15,6 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.inner_outer_persistent_choice import (
     InnerOuterParameters,
@@ -26,7 +25,7 @@ from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import work_of
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -19,7 +19,6 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
@@ -27,7 +26,7 @@ from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import bytes_read, traffic
+from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 

@@ -19,7 +19,6 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.matmul_choice import (
@@ -33,7 +32,7 @@ from fusec.schedule.matmul_problem import Problem, bind, find_problem
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 

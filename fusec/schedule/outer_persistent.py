@@ -19,14 +19,13 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer, is_inner, partial_words, width_of
 from fusec.schedule.registers import double_words, fits, words
 from fusec.schedule.rows import in_place_hazard, phases_of, rows_of
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import bytes_read, traffic
+from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -15,12 +15,11 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.strides import strided_loads
-from fusec.segment.price import bytes_written, traffic
+from fusec.segment.price import bytes_written, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

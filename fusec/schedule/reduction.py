@@ -22,11 +22,10 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

@@ -18,7 +18,6 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.plan import (
     Argument,
@@ -31,7 +30,7 @@ from fusec.schedule.plan import (
 from fusec.schedule.pointwise import Pointwise
 from fusec.schedule.sort import Sorts
 from fusec.schedule.sort_parts import free_name, needed
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

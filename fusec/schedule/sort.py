@@ -13,12 +13,11 @@ from fusec.schedule.common import (
     specialise,
     tensor_arguments,
     unsupported_nodes,
-    work,
 )
 from fusec.schedule.plan import Argument, Kernel, KernelPlan, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
 from fusec.schedule.sort_top import top_choice, top_estimate, top_plan
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 

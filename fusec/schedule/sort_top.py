@@ -11,10 +11,10 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
 from fusec.ir.graph import Fusion
-from fusec.schedule.common import needs_wide_index, specialise, tensor_arguments, work
+from fusec.schedule.common import needs_wide_index, specialise, tensor_arguments
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
-from fusec.segment.price import traffic
+from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 

@@ -1,8 +1,6 @@
 """Groups of nodes that are merged step by step, with the DAG between them kept as they change.
 
-Every group has a rank, and no edge leads to a smaller one. What a merge must hold, or whether it
-would close a cycle, is therefore found between the ranks of its groups alone, and a merge gives new
-ranks only to the groups in between that lie before or after it.
+Every group has a rank, and no edge leads to a smaller one (`ranks`).
 """
 
 from __future__ import annotations
@@ -12,11 +10,9 @@ from heapq import heapify, heappop, heappush
 
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.partition import Graph, Group
-from fusec.segment.piece import Chosen, Piece
+from fusec.segment.piece import Chosen, Part, Piece
+from fusec.segment.ranks import MAX_BETWEEN, closure, make_room
 from fusec.segment.segmented import extract
-
-MAX_BETWEEN = 2048
-"""Groups looked at, between those of a merge, until it is given up as reaching too far."""
 
 
 class Groups:
@@ -40,10 +36,8 @@ class Groups:
             self._enter(piece)
         for piece in self.pieces:
             self._connect(piece)
-        order = self.order()
-        self.cyclic = order is None
-        for rank, piece in enumerate(order or ()):
-            piece.rank = rank
+        self.cyclic = self.order() is None
+        self.rank()
 
     def _enter(self, piece: Piece) -> None:
         self.pieces[piece] = None
@@ -139,21 +133,11 @@ class Groups:
 
         None where more than `limit` pieces would have to be looked at.
         """
-        seeds = frozenset(chosen)
-        later = _reach(seeds, forward=True, limit=limit)
-        if later is None:
-            return None
-        if not later:
-            return seeds
-        inside = set(seeds)
-        for piece in sorted(later, key=_rank, reverse=True):
-            if any(p in inside for p in piece.after):
-                inside.add(piece)
-        return seeds if len(inside) == len(seeds) else frozenset(inside)
+        return closure(frozenset(chosen), limit)
 
     def merge(self, chosen: Chosen) -> Piece:
         """Make one piece of some that are closed; those die."""
-        self._make_room(chosen)
+        make_room(chosen)
         parts = sorted(chosen)
         piece = _largest(parts)
         merged = Piece(piece.nodes, piece.members, piece.leaves)
@@ -189,20 +173,6 @@ class Groups:
             if other not in chosen and other is not merged:
                 other.before[merged] = None
                 merged.after[other] = None
-
-    def _make_room(self, chosen: Chosen) -> None:
-        """Give ranks to the pieces between the chosen ones: first what must run before them."""
-        earlier = _reach(chosen, forward=False, limit=None) or ()
-        later = _reach(chosen, forward=True, limit=None) or ()
-        ranks = sorted(p.rank for p in (*chosen, *earlier, *later))
-        for piece, rank in zip(sorted(earlier, key=_rank), ranks, strict=False):
-            piece.rank = rank
-        own = ranks[len(earlier)]
-        ends = ranks[len(ranks) - len(later) :]
-        for piece, rank in zip(sorted(later, key=_rank), ends, strict=True):
-            piece.rank = rank
-        for piece in chosen:
-            piece.rank = own
 
     def _reread(self, value: Value, parts: Iterable[Piece], merged: Piece | None) -> None:
         """Make `merged` a reader of a value in the place of some pieces."""
@@ -272,6 +242,49 @@ class Groups:
             self._holder[node] = target
         return list(dict.fromkeys((target, source, *readers)))
 
+    def part(self, piece: Piece, parts: Iterable[Part]) -> list[Piece]:
+        """Put parts in the place of a piece; return the pieces to look at again, these first."""
+        later = list(piece.after)
+        self._leave(piece)
+        found: list[Piece] = []
+        for part in parts:
+            new = Piece(set(part.owned), set(part.owned), {})
+            new.again, new.first, new.host = part.again, self.graph.first(part.owned), piece.host
+            self._hold(new)
+            found.append(new)
+        return [*found, *later]
+
+    def unite(self, parts: Iterable[Piece], piece: Piece) -> list[Piece]:
+        """Put back a piece that was parted; return the pieces to look at again, this one first."""
+        later = dict[Piece, None]()
+        for part in parts:
+            later.update(part.after)
+            self._leave(part)
+        self._hold(piece)
+        return [piece, *(p for p in later if p in self.pieces)]
+
+    def _leave(self, piece: Piece) -> None:
+        """Take a piece and its edges out of the groups."""
+        for value in piece.leaves:
+            self._reread(value, (piece,), None)
+        for other in piece.before:
+            other.after.pop(piece, None)
+        for other in piece.after:
+            other.before.pop(piece, None)
+        piece.before, piece.after = {}, {}
+        self.pieces.pop(piece, None)
+
+    def _hold(self, piece: Piece) -> None:
+        """Make a piece the owner of its nodes; what it reads and makes is still to be found."""
+        self.pieces[piece] = None
+        for node in piece.owned:
+            self._holder[node] = piece
+
+    def rank(self) -> None:
+        """Give every piece a rank again, after pieces came that have none."""
+        for rank, piece in enumerate(self.order() or ()):
+            piece.rank = rank
+
     # -- what some pieces are together
 
     def is_result(self, value: Value, chosen: Collection[Piece]) -> bool:
@@ -337,28 +350,6 @@ class Groups:
         return iter(sorted(self.pieces))
 
 
-def _rank(piece: Piece) -> int:
-    return piece.rank
-
-
 def _largest(parts: list[Piece]) -> Piece:
     """Return the piece into whose sets the others are put, in time of the others."""
     return max(parts, key=lambda p: len(p.members) + len(p.leaves))
-
-
-def _reach(seeds: Chosen, *, forward: bool, limit: int | None) -> set[Piece] | None:
-    """Return what lies after (or before) the seeds, among the ranks between them."""
-    ranks = [p.rank for p in seeds]
-    low, high = min(ranks), max(ranks)
-    seen: set[Piece] = set()
-    stack = list(seeds)
-    while stack:
-        piece = stack.pop()
-        for other in piece.after if forward else piece.before:
-            within = other.rank < high if forward else other.rank > low
-            if within and other not in seen and other not in seeds:
-                if limit is not None and len(seen) >= limit:
-                    return None
-                seen.add(other)
-                stack.append(other)
-    return seen

@@ -11,6 +11,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.passes.protect_inputs import reads_in_place
+from fusec.segment.apart import Aparts
 from fusec.segment.canonical import canonical
 from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
@@ -85,6 +86,7 @@ class Offers:
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
+        self.aparts = Aparts(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from fusec.ir.graph import Node, Value
+
+
+@dataclass(frozen=True)
+class Part:
+    """Nodes that a piece is to hold: those that it owns, and those that it computes again."""
+
+    owned: frozenset[Node]
+    again: frozenset[Node]
 
 
 class Piece:

@@ -1,4 +1,4 @@
-"""Memory floors: the bytes that a fusion must read and write, each distinct element once."""
+"""What a fusion costs at least: bytes read and written, each distinct element once, and work."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 
+from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Input, Node, Value
 
 SECTOR = 32
@@ -36,6 +37,17 @@ def bytes_written(fusion: Fusion) -> int:
 def traffic(fusion: Fusion) -> int:
     """Return the bytes that a single kernel for the fusion must move, at hint sizes."""
     return bytes_read(fusion) + bytes_written(fusion)
+
+
+def work(fusion: Fusion) -> tuple[float, float]:
+    """Return (operations, special-function operations) at hint sizes."""
+    flops = sfu = 0.0
+    for node in fusion.nodes:
+        made = node.inputs[0] if node.op.family == "reduction" else node.output
+        count = product(made.shape).evaluate(fusion.hints)
+        flops += node.op.cost.flops * count
+        sfu += node.op.cost.sfu * count
+    return flops, sfu
 
 
 def elements(value: Value, sizes: Mapping[str, int]) -> int:

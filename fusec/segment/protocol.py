@@ -65,20 +65,22 @@ class Estimate:
     def parts(self, target: Target, dirty: int | None = None) -> Mapping[str, float]:
         """Return the seconds that each resource needs by itself.
 
-        Blocks fill the GPU from one per SM on. An operation that is no multiply-add takes as long
+        Blocks fill the GPU from one per SM on; of fewer, each draws more than its share of the
+        bandwidth. An operation that is no multiply-add takes as long
         as one, of which `flops` counts two. The bandwidth is of copies: reading is cheaper than
         writing. What is written last stays in L2, and whoever needs its place writes it back: where
         it is known how many bytes of others are `dirty`, these are charged, and what it leaves is
         not; else all that it writes is.
         """
         fill = min(1.0, self.ctas / target.sms) if self.ctas else 1.0
+        draw = min(1.0, fill * target.draw)
         moved, stored = self.moved, self.stored
         weighed = moved + (target.write_cost - 1) * (stored - moved / 2)
         if dirty is not None:
             weighed = max(0.0, weighed + min(moved, dirty) - min(stored, target.write_back))
         return {
-            "memory": weighed / (target.bandwidth * self.efficiency * fill),
-            "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * fill),
+            "memory": weighed / (target.bandwidth * self.efficiency * draw),
+            "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * draw),
             "arithmetic": self.flops / (target.flops / 2 * target.issue * fill),
             "special functions": self.sfu / (target.special * fill),
             "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),

@@ -13,10 +13,11 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.passes.rewrite import rewrite
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
-from fusec.segment.search import LEAST_GAIN
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
 
+LEAST_GAIN = 0.05
+"""The part of the time that another definition must save: predictions are no better than that."""
 MOST_TRIES = 64
 WHOLE = 8
 """Segments up to which the whole fusion is segmented again, not the neighbourhood alone."""

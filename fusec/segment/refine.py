@@ -1,7 +1,7 @@
-"""Rematerialisation between accepted segments: values computed again instead of crossing.
+"""Moves between accepted segments: values computed again instead of crossing, segments parted.
 
-Minimum cuts propose, schedulers decide: each move is offered to them again, and a refusal, a higher
-price or more bytes undoes it.
+Minimum cuts of bytes propose what to compute again, a search of its own how to part a segment;
+schedulers decide: each move is offered to them again, and undone unless it saves time.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fusec.ir.graph import Node, Value
+from fusec.segment.apart import Parting
 from fusec.segment.groups import Groups
 from fusec.segment.merge import MANY, MARGIN, Merges
 from fusec.segment.offers import Offer
@@ -28,8 +29,8 @@ from fusec.segment.shift import beginnings
 
 ROUNDS = 8
 """Times that all segments are looked at; few need more than two."""
-EQUAL = 0.005
-"""The part by which predicted times may differ and still count as equal: fewer bytes win then."""
+TOLD = {"split": "one kernel takes {old:.2f} us, apart {new:.2f} us"}
+"""How the times of a move are told, where they are no plain `rather than`."""
 MAX_TIED = 16
 """Groups up to which what was found around one is remembered for others of that structure."""
 
@@ -38,12 +39,12 @@ Change = Callable[[], Iterable[Piece]]
 """Makes a change, and returns the pieces that it touches first."""
 
 
-def refine(merges: Merges) -> None:
-    """Let segments compute again what they would read, as long as that moves fewer bytes.
+def refine(merges: Merges, parting: Parting, *, rematerialise: bool = True) -> None:
+    """Let segments compute again what they would read, and part them, as long as that saves time.
 
     Segments that are changed by it may merge then.
     """
-    work = _Refinement(merges)
+    work = _Refinement(merges, parting, rematerialise)
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
@@ -55,10 +56,13 @@ def refine(merges: Merges) -> None:
 
 
 class _Refinement:
-    def __init__(self, merges: Merges) -> None:
+    def __init__(self, merges: Merges, parting: Parting, rematerialise: bool) -> None:
         self.merges = merges
         self.groups = merges.groups
+        self.parting = parting
+        self.rematerialise = rematerialise
         self.barren: set[object] = set()
+        self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
 
     def run(self) -> None:
@@ -66,11 +70,55 @@ class _Refinement:
         for piece in self.groups:
             self.merges.of_piece(piece)  # a move must find the prices of what it changes
         for _ in range(ROUNDS):
-            moved = [self.alone(piece) for piece in self.groups]
-            moved += [self.jointly(value) for value in self.shared()]
-            moved += [self.earlier(piece) for piece in self.groups]
-            if not any(moved):
+            if not (self.rematerialise and self.spare()) and not self.part():
                 return
+
+    def spare(self) -> bool:
+        """Try once for every segment what it had better compute again; return whether any moved."""
+        moved = [self.alone(piece) for piece in self.groups]
+        moved += [self.jointly(value) for value in self.shared()]
+        moved += [self.earlier(piece) for piece in self.groups]
+        return any(moved)
+
+    def part(self) -> bool:
+        """Try once to part every segment that may take less in parts; return whether any moved."""
+        offers = {p: self.merges.of_piece(p) for p in self.groups if not p.fixed}
+        seconds = {p: o.seconds for p, o in offers.items() if o.estimate and o.estimate.kernels}
+        goals = self.parting.goals(seconds, {p: self.least(p) for p in seconds})
+        moved = [self.parted(piece, goal) for piece, goal in goals.items()]
+        return any(moved)
+
+    def least(self, piece: Piece) -> float:
+        """Return seconds below which a piece cannot come in parts, the same for all like it."""
+        number = self.merges.structures.together(frozenset({piece}))
+        if number not in self.known:
+            self.known[number] = self.parting.least(self.groups, piece)
+        return self.known[number]
+
+    def parted(self, piece: Piece, goal: float) -> bool:
+        """Try to put parts in the place of a segment that takes longer; return whether they are."""
+        if piece not in self.groups.pieces:
+            return False
+        offer = self.merges.of_piece(piece)
+        key = ("parted", self.merges.structures.together(frozenset({piece})), goal)
+        if key in self.barren:
+            return False
+        parts = self.parting.parts(self.groups, piece, goal)
+        names, pieces = [v.name for v in piece.made], list[Piece]()
+
+        def part() -> Iterable[Piece]:
+            touched = self.groups.part(piece, parts)
+            pieces.extend(touched[: len(parts)])
+            return touched
+
+        def unite() -> Iterable[Piece]:
+            return self.groups.unite(pieces, piece)
+
+        if parts and self.judge("split", names, part, unite, {piece: offer}):
+            self.groups.rank()
+            return True
+        self.barren.add(key)
+        return False
 
     def alone(self, piece: Piece) -> bool:
         """Try what one segment had better compute again; return whether that was kept."""
@@ -178,7 +226,7 @@ class _Refinement:
     # -- moves
 
     def attempt(self, moves: Moves) -> bool:
-        """Apply some moves, ask the schedulers, and undo them unless they save bytes and time."""
+        """Apply some moves, ask the schedulers, and undo them unless they save time."""
         old = {piece: piece.again for piece in moves}
         if all(old[p] == again for p, again in moves.items()):
             return False
@@ -191,10 +239,20 @@ class _Refinement:
 
         return self.judge("rematerialise", values, lambda: become(moves), lambda: become(old))
 
-    def judge(self, action: str, values: Iterable[str], move: Change, undo: Change) -> bool:
-        """Make a change, ask the schedulers, and undo it unless it saves bytes and time."""
+    def judge(
+        self,
+        action: str,
+        values: Iterable[str],
+        move: Change,
+        undo: Change,
+        known: Mapping[Piece, Offer] | None = None,
+    ) -> bool:
+        """Make a change, ask the schedulers, and undo it unless it saves time.
+
+        known: offers of the pieces that leave the groups.
+        """
         names = tuple(values)
-        offers: dict[Piece, Offer] = {}
+        offers = dict(known or {})
         changed = self.merges.settle(move(), offers)
         now = {p: self.merges.of_piece(p) for p in changed if p in self.groups.pieces}
         because = self.objection(offers, now)
@@ -206,7 +264,8 @@ class _Refinement:
                 self.merges.decisions.append(Decision("undo", names, because))
             return False
         saved, old, new = _bytes(offers) - _bytes(now), _seconds(offers), _seconds(now)
-        because = f"moves {saved:,} bytes less; {new * 1e6:.2f} us rather than {old * 1e6:.2f} us"
+        told = TOLD.get(action, "{new:.2f} us rather than {old:.2f} us")
+        because = f"{told.format(old=old * 1e6, new=new * 1e6)}; {_moved(saved)}"
         self.merges.decisions.append(Decision(action, names, because))
         self.moved |= dict.fromkeys(now)
         return True
@@ -227,15 +286,20 @@ class _Refinement:
                 return self.merges.told(alone).reasons()
             if self.groups.crosses_boundary(alone):
                 return "segment_set forces a boundary"
-        if _bytes(new) >= _bytes(old):
-            return "saves no bytes"
         # What is computed again comes from before; only a reader of what is written into may not.
         if self.groups.graph.writers and self.groups.order() is None:
             return "an input would be written into before it is read"
-        if _seconds(new) > _seconds(old) * (1 + EQUAL) + MARGIN:
-            slower = (_seconds(new) - _seconds(old)) * 1e6
-            return f"saves bytes, but takes {slower:.2f} us longer"
+        slower = _seconds(new) - _seconds(old)
+        fewer = _bytes(new) < _bytes(old)
+        if slower > MARGIN:
+            return f"{'saves bytes, but ' if fewer else ''}takes {slower * 1e6:.2f} us longer"
+        if slower >= -MARGIN and not fewer:
+            return "saves neither time nor bytes"
         return None
+
+
+def _moved(saved: int) -> str:
+    return f"moves {abs(saved):,} bytes {'less' if saved >= 0 else 'more'}"
 
 
 def _bytes(offers: Mapping[Piece, Offer]) -> int:

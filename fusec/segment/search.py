@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
+from fusec.segment.apart import Aparts, Parting
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.groups import Groups
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
@@ -16,7 +18,6 @@ from fusec.segment.offers import Offer, Offers
 from fusec.segment.partition import Graph, Group
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
-from fusec.segment.price import traffic
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
 from fusec.segment.regions import reduction_regions, singles, tissue_regions
@@ -26,10 +27,6 @@ from fusec.target import Target
 
 WHOLE = 512
 """Nodes up to which a fusion is offered as a whole."""
-MUCH = 1.1
-"""What a whole fusion moves, by the least that it must, beyond which segments are tried, too."""
-LEAST_GAIN = 0.05
-"""The part of the time that another way must save: predictions are no better than that."""
 
 
 def segment(
@@ -58,48 +55,26 @@ def segment(
     """
     # Nodes without use go with the canonical order; a pin may still name them.
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
-    ways = _Ways(offers or Offers(schedulers, target), removed, may_merge, rematerialise)
-    found = _search(fusion, ways, should_merge)
-    again = _reread(found) if found.host is None else 0
-    if not again:
-        return found
-    names = {n.output.name for n in found.segments[0].nodes if n.op.family != "scalar"}
-
-    def is_part(part: Fusion) -> bool | str:
-        if names - {n.output.name for n in part.nodes}:
-            return may_merge is None or may_merge(part)
-        return f"one kernel reads {again / 1e6:.1f} MB again"
-
-    apart = _search(fusion, replace(ways, whole=False, may_merge=is_part), should_merge)
-    whole_time, apart_time = found.seconds(target), apart.seconds(target)
-    if apart.bytes > found.bytes or apart_time > whole_time * (1 - LEAST_GAIN):
-        return found
-    because = (
-        f"one kernel takes {whole_time * 1e6:.2f} us and reads {again / 1e6:.1f} MB again, "
-        f"apart {apart_time * 1e6:.2f} us"
-    )
-    outputs = tuple(o.value.name for o in fusion.outputs)
-    return replace(apart, decisions=(Decision("split", outputs, because), *apart.decisions))
+    offers = offers or Offers(schedulers, target)
+    # What is known of other searches holds where those could do the same.
+    aparts = offers.aparts if may_merge is None and rematerialise else Aparts(target)
+    ways = _Ways(offers, aparts, removed, may_merge, rematerialise)
+    return _search(fusion, ways, should_merge)
 
 
 @dataclass(frozen=True)
 class _Ways:
-    """How a search goes about it; whole: whether the fusion is offered as a whole first."""
+    """How a search goes about it.
+
+    whole: the seconds that the fusion takes as a whole, if it is not to be offered as that.
+    """
 
     offers: Offers
+    aparts: Aparts
     removed: set[str]
     may_merge: MayMerge | None
     rematerialise: bool
-    whole: bool = True
-
-
-def _reread(found: SegmentedFusion) -> int:
-    """Return the bytes that the one segment of a fusion moves more than once, if they are many."""
-    if len(found.segments) != 1 or found.segments[0].estimate is None:
-        return 0
-    (only,) = found.segments
-    moved, least = found.bytes, traffic(only.fusion)
-    return moved - least if moved > MUCH * least else 0
+    whole: float | None = None
 
 
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
@@ -111,7 +86,7 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
-        if not (ways.whole and _take_whole(merges, start)):
+        if ways.whole is not None or not _take_whole(merges, start):
             if start.groups.cyclic:
                 work, more = _order_aliases(start.groups.graph.fusion)
                 decisions = (*decisions, *more)
@@ -123,11 +98,26 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
         blocked = _copies_in_the_way(merges)
         if not blocked:
             _require_takers(merges, start, apart)
-            if ways.rematerialise:
-                refine(merges)
+            parting = Parting(ways.aparts, partial(_in_parts, ways=ways), ways.whole)
+            refine(merges, parting, rematerialise=ways.rematerialise)
             found = _finish(merges, start, (*decisions, *start.decisions))
             return replace(found, fusion=as_defined(found.fusion, fusion))
         apart |= blocked
+
+
+def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | None:
+    """Return the segments of a fusion of which no segment is all; None where nobody takes some."""
+    names = {n.output.name for n in fusion.nodes if n.op.family != "scalar"}
+
+    def is_part(part: Fusion) -> bool | str:
+        if names - {n.output.name for n in part.nodes}:
+            return ways.may_merge is None or ways.may_merge(part)
+        return "the whole is what is to be parted"
+
+    try:
+        return _search(fusion, replace(ways, whole=seconds, may_merge=is_part), None)
+    except Unsupported:
+        return None
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,8 @@ class Target:
     per block; l2: bytes. issue: the part of `flops` that kernels reach among their loads. rates:
     the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
     a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
-    results may wait to be written back.
+    results may wait to be written back. draw: how many times its share of the bandwidth one SM
+    draws where the others are idle.
     """
 
     arch: str
@@ -51,6 +52,7 @@ class Target:
     issue: float
     write_cost: float
     dirty: float
+    draw: float
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
 
     @property
@@ -103,7 +105,7 @@ def load(arch: str) -> Target:
         rates = {family: {**known, **measured.get(family, {})} for family, known in rates.items()}
     except (AttributeError, TypeError):
         raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
-    values = {name: shipped[name] for name in ("issue", "write_cost", "dirty")} | data
+    values = {name: shipped[name] for name in ("issue", "write_cost", "dirty", "draw")} | data
     kinds = {f.name: str(f.type) for f in FIELDS}
     for name in (*values, *kinds):
         if name not in kinds or name not in values:

@@ -1,0 +1,169 @@
+"""Segments that several kernels compute faster: each is searched again without being one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import inf
+
+from fusec.ir.graph import Fusion, Node
+from fusec.segment.canonical import canonical
+from fusec.segment.cheap import find_copied
+from fusec.segment.groups import Groups
+from fusec.segment.piece import Part, Piece
+from fusec.segment.price import bytes_written, elements, traffic, work
+from fusec.segment.protocol import Estimate
+from fusec.segment.segmented import SegmentedFusion
+from fusec.segment.views import view_of
+from fusec.target import Target
+
+Search = Callable[[Fusion, float], SegmentedFusion | None]
+"""Returns the segments of a fusion that is not to be one, or None where nobody takes some.
+
+What cannot take less than the given seconds need not be searched to its end.
+"""
+
+
+@dataclass(frozen=True)
+class _Places:
+    """A part by the positions of its nodes in canonical order, the same for every like segment."""
+
+    owned: tuple[int, ...]
+    again: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What the segments take that a segment was parted into, in seconds; `parts` by position."""
+
+    seconds: float
+    parts: tuple[_Places, ...]
+
+
+class Aparts:
+    """What is known of segments searched again: each structure is searched once, mostly."""
+
+    def __init__(self, target: Target) -> None:
+        """Start with nothing known."""
+        self.target = target
+        self._known: dict[object, tuple[float, Apart | None]] = {}
+
+    def of(self, segment: Fusion, seconds: float, search: Search) -> Apart | None:
+        """Return a segment in parts, if together they take less than the given seconds."""
+        key = segment.structure()
+        sought, found = self._known.get(key, (0.0, None))
+        if sought < seconds:
+            self._known[key] = inf, None  # where nothing can be parted, the search comes back to it
+            found = _apart(search(segment, seconds), segment, self.target)
+            self._known[key] = seconds, found
+        return None if found is None or found.seconds >= seconds else found
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How pieces are parted; goal: seconds that all of them are to come below, if any."""
+
+    aparts: Aparts
+    search: Search
+    goal: float | None = None
+
+    def goals(
+        self, seconds: Mapping[Piece, float], least: Mapping[Piece, float]
+    ) -> Mapping[Piece, float]:
+        """Return the seconds below which each piece that takes some is to come in parts.
+
+        Without the pieces of which nothing can be gained. least: what `least` says of each.
+        """
+        least = {p: min(s, least[p]) for p, s in seconds.items()}
+        if self.goal is not None:
+            spare = self.goal - sum(least.values())
+            seconds = {p: min(s, least[p] + spare) for p, s in seconds.items()}
+        return {p: s for p, s in seconds.items() if least[p] < s}
+
+    def least(self, groups: Groups, piece: Piece) -> float:
+        """Return seconds below which a piece cannot come in parts."""
+        segment = groups.fusion_of([piece], groups.graph.fusion.name)
+        return least_seconds(segment, self.aparts.target)
+
+    def parts(self, groups: Groups, piece: Piece, seconds: float) -> list[Part]:
+        """Return the parts in which a piece takes fewer seconds; none if there are no such."""
+        order = canonical(groups.fusion_of([piece], groups.graph.fusion.name))
+        found = self.aparts.of(order, seconds, self.search)
+        return [] if found is None else _named(groups, piece, order, found)
+
+
+def least_seconds(fusion: Fusion, target: Target) -> float:
+    """Return seconds below which no two or more kernels compute a fusion.
+
+    Together they read each input and write each output, compute each value, and are launched each.
+    """
+    if _has_views(fusion):
+        return 0.0
+    flops, sfu = work(fusion)
+    best = max(rate for rates in target.rates.values() for rate in rates.values())
+    least = Estimate(
+        bytes=traffic(fusion),
+        written=bytes_written(fusion),
+        flops=flops,
+        sfu=sfu,
+        efficiency=best,
+        ctas=target.sms,
+        kernels=2,
+    )
+    return least.seconds(target)
+
+
+def _has_views(fusion: Fusion) -> bool:
+    """Return whether a part might need no kernel, since it would only be a view, or empty."""
+    made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
+    if any(elements(v, fusion.hints) == 0 for v in made):
+        return True
+    moved = {v for v in made if fusion.producer[v].op.family == "movement"}
+    given = frozenset(i.value for i in fusion.inputs)
+    computed = given | (frozenset(made) - moved)
+    final, copied = {o.value for o in fusion.outputs}, find_copied(fusion)
+    return any(
+        view_of(fusion, v, computed if v in final else given) is not None
+        for v in moved
+        if v in final or fusion.producer[v] not in copied
+    )
+
+
+def _apart(found: SegmentedFusion | None, order: Fusion, target: Target) -> Apart | None:
+    """Return a segmentation of a segment by the positions of its nodes in `order`."""
+    if found is None or len(found.segments) < 2:
+        return None
+    place = {n.output.name: k for k, n in enumerate(order.nodes)}
+    owner: dict[str, int] = {}
+    for stored in (True, False):
+        for part in found.segments:
+            results = {o.value for o in part.fusion.outputs}
+            for node in part.nodes:
+                if not stored or results.intersection(node.outputs):
+                    owner.setdefault(node.output.name, part.id)
+    if not place.keys() >= owner.keys():
+        return None  # a copy was needed that the segment has no node for
+    parts = tuple(
+        _Places(
+            tuple(place[n.output.name] for n in part.nodes if owner[n.output.name] == part.id),
+            tuple(place[n.output.name] for n in part.nodes if owner[n.output.name] != part.id),
+        )
+        for part in found.segments
+    )
+    return Apart(found.seconds(target), parts)
+
+
+def _named(groups: Groups, piece: Piece, order: Fusion, apart: Apart) -> list[Part]:
+    """Return the parts of a piece as nodes; what it computes again they do, too."""
+    by_name = {n.output.name: n for n in groups.members([piece])}
+    nodes = [by_name[n.output.name] for n in order.nodes]
+    taken: set[Node] = set()
+    parts: list[Part] = []
+    for places in apart.parts:
+        mine = {nodes[k] for k in places.owned}
+        owned = frozenset(mine & piece.owned)
+        taken |= owned
+        again = {nodes[k] for k in places.again} | (mine - owned)
+        parts.append(Part(owned, frozenset(n for n in again if groups.is_owned(n))))
+    rest = frozenset(piece.owned - taken)
+    return [*parts, Part(rest, frozenset())] if rest else parts
