@@ -16,6 +16,7 @@ from fusec.schedule.common import (
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.compile_time import build_time
 from fusec.schedule.inner_outer_persistent_choice import (
     InnerOuterParameters,
     choose,
@@ -24,6 +25,7 @@ from fusec.schedule.inner_outer_persistent_choice import (
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import work_of
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
+from fusec.schedule.rows import phases_of
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -48,6 +50,8 @@ class InnerOuterPersistent:
         parameters = choose(split, target)
         if isinstance(parameters, Refusal):
             return parameters
+        lowering = Lowering(split.main, split.domain, split.bands.bind(1))
+        phases = phases_of(split.main, lowering, split.bands.variables(1)[1:])
         flops, sfu = work(split.main)
         partials = sum(
             w.size.value * w.dtype.size for w in partials_of(split, parameters.ranges).values()
@@ -61,6 +65,7 @@ class InnerOuterPersistent:
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
             live_registers=min(255, target.registers // (parameters.blocks * _threads(parameters))),
             kernels=2,
+            build=build_time(phases, parameters.vector_width * parameters.chunks),
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:

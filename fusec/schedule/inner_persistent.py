@@ -8,7 +8,7 @@ from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Atom, Quotient, Remainder
 from fusec.index.instances import Instance, Lowering
-from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -20,6 +20,7 @@ from fusec.schedule.common import (
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.compile_time import build_time
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
@@ -44,6 +45,8 @@ ALONE_BLOCKS = 4 / 3
 """Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
 ENOUGH_BLOCKS = 4
 """Blocks on an SM from which on none is seen to wait."""
+UNASKED = 4
+"""Vectors for which the compiler unrolls a loop of its own accord."""
 KEPT_VALUES = 32
 """Values of special functions that a thread keeps in registers between phases."""
 
@@ -84,7 +87,8 @@ class InnerPersistent:
         if is_empty(fusion):
             return Refusal("empty", "a tensor has no elements")
         lowering = Lowering(fusion, domain, rows.bind(1))
-        phases = phases_of(fusion, lowering, rows.variables(1)[1:])
+        inner = rows.variables(1)[1:]
+        phases = phases_of(fusion, lowering, inner)
         parameters = choose(fusion, domain, rows, target)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
@@ -95,7 +99,15 @@ class InnerPersistent:
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
         again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
+        keeping = phases
+        if parameters.keep_values:
+            keeping = phases_of(fusion, lowering, inner, keep=True)
         flops, sfu = work(fusion)
+        if parameters.storage != "registers":
+            # A loop over memory computes anew what the compiler finds again among registers.
+            elements = product(a.extent for a in domain.axes).evaluate(fusion.hints)
+            flops += elements * keeping.repeated[0]
+            sfu += elements * keeping.repeated[1]
         how = access(parameters.vector_width)
         efficiency = target.reach(self.name, how)
         if _strided(fusion, domain, rows):
@@ -112,6 +124,7 @@ class InnerPersistent:
             efficiency=efficiency,
             ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
             live_registers=_registers(parameters),
+            build=build_time(keeping, _unrolled(parameters)),
         )
 
     def redefinitions(
@@ -274,6 +287,12 @@ def _waits(
     if parameters.storage == "shared":
         blocks = min(blocks, max(1, target.shared // max(1, row_bytes)))
     return 0.0 if blocks >= ENOUGH_BLOCKS else ((phases - 1) / 2 * ALONE_BLOCKS / blocks) ** 2
+
+
+def _unrolled(parameters: InnerPersistentParameters) -> int:
+    """Return the elements that the loop of a phase computes without a branch."""
+    vectors = parameters.chunks if parameters.storage == "registers" else UNASKED
+    return parameters.vector_width * vectors
 
 
 def _registers(parameters: InnerPersistentParameters) -> int:

@@ -8,7 +8,7 @@ from fusec.index.access import Facts
 from fusec.index.domain import find_domain
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
-from fusec.ir.dim import ceildiv, dim
+from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -20,6 +20,7 @@ from fusec.schedule.common import (
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.compile_time import build_time
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer, is_inner, partial_words, width_of
 from fusec.schedule.registers import double_words, fits, words
@@ -50,6 +51,12 @@ class OuterPersistentParameters:
     threads_y: int
     rows_per_thread: int
     wide_index: bool
+
+    @property
+    def unrolled(self) -> int:
+        """Return the elements that the loop of a phase computes without a branch."""
+        rows = self.rows_per_thread if self.storage == "registers" else UNROLLED
+        return rows * self.vector_width
 
 
 class OuterPersistent:
@@ -84,6 +91,10 @@ class OuterPersistent:
         if parameters.storage != "registers" and phases.cached:
             again = sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
+        if not kept:
+            elements = product(a.extent for a in domain.axes).evaluate(fusion.hints)
+            flops += elements * phases.repeated[0]
+            sfu += elements * phases.repeated[1]
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
             bytes=traffic(segment) + again * bytes_read(segment),
@@ -92,6 +103,7 @@ class OuterPersistent:
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
             live_registers=40 + parameters.rows_per_thread * parameters.vector_width,
+            build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:

@@ -23,6 +23,7 @@ from fusec.schedule.common import (
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.compile_time import build_time
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
 from fusec.segment.price import traffic, work
@@ -31,6 +32,8 @@ from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
+UNROLLED = 4
+"""Vectors that a loop takes at a time."""
 VARIANCES = ("var", "var_mean", "welford")
 """Reductions that a Welford state computes."""
 DIVISION = 12
@@ -112,6 +115,11 @@ class Reduction:
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, blocks),
+            build=build_time(
+                phases,
+                UNROLLED * parameters.vector_width,
+                1 if parameters.inner else parameters.vector_width,
+            ),
             kernels=0 if is_empty(fusion) and not results else 1,
         )
 

@@ -71,14 +71,25 @@ class Phases:
     """The element-wise work of a kernel by reduction depth.
 
     reductions: the nodes whose input has that depth; loads: for each phase the loads that it reads
-    in the element loop; cached: those read by more than one phase; kept: computed values that stay
-    on chip from the given phase on, because a later one needs them and they are dear to compute.
+    in the element loop; computed: the other values that it computes there; cached: loads that more
+    than one phase reads; kept: computed values that stay on chip from the given phase on, because a
+    later one needs them and they are dear to compute.
     """
 
     count: int
     reductions: tuple[tuple[Node, ...], ...]
     loads: tuple[frozenset[Instance], ...]
+    computed: tuple[frozenset[Instance], ...]
     kept: tuple[tuple[Instance, int], ...] = ()
+
+    @property
+    def repeated(self) -> tuple[float, float]:
+        """Return the work of an element that a later phase does again: operations, special ones."""
+        done = [i.node.op.cost for each in self.computed for i in each if i.node is not None]
+        once = frozenset[Instance]().union(*self.computed)
+        costs = [i.node.op.cost for i in once if i.node is not None]
+        flops = sum(c.flops for c in done) - sum(c.flops for c in costs)
+        return flops, sum(c.sfu for c in done) - sum(c.sfu for c in costs)
 
     @property
     def cached(self) -> tuple[Instance, ...]:
@@ -109,14 +120,17 @@ def phases_of(
     count = max(roots, default=0) + 1
     kept = _dear_values([roots.get(p, []) for p in range(count)], columns) if keep else {}
     loads: list[frozenset[Instance]] = []
+    computed: list[frozenset[Instance]] = []
     for phase in range(count):
         known = {i for i, first in kept.items() if first < phase}
         reached = _elements(roots.get(phase, ()), columns, known)
         loads.append(frozenset(i for i in reached if i.kind == "load"))
+        computed.append(frozenset(reached) - loads[-1])
     return Phases(
         count,
         tuple(tuple(reductions.get(p, ())) for p in range(count)),
         tuple(loads),
+        tuple(computed),
         tuple(kept.items()),
     )
 

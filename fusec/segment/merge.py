@@ -216,7 +216,8 @@ def _only(chosen: Chosen) -> str | None:
 
 def surroundings(groups: Groups, chosen: Chosen) -> Surroundings:
     """Return what some groups' own fusion does not tell a scheduler."""
-    return Surroundings(groups.graph.mutable, groups.crossing(chosen))
+    pinned = any(p.pinned for p in chosen)
+    return Surroundings(groups.graph.mutable, groups.crossing(chosen), pinned)
 
 
 def candidates(groups: Groups, around: Iterable[Piece]) -> Iterable[tuple[Piece, ...]]:

@@ -20,6 +20,12 @@ from fusec.segment.views import view_of
 from fusec.target import Target
 
 QUOTED = re.compile(r"`(\w+)`")
+MOST_BUILD = 1.0
+"""Seconds that a kernel may take NVRTC beyond what its values would take in kernels of their own.
+
+Of the corpus, no kernel comes near it; of 100 row maxima, each of what the last one left of its
+row, ten to thirty fit into a kernel.
+"""
 REFUSED_SECONDS = 1e6
 """The price of a segment that nobody accepts: any accepted merge of it is a gain."""
 
@@ -49,11 +55,12 @@ class Surroundings:
     """What a segment's own fusion does not tell.
 
     mutable: the names of the inputs that some segment writes into. crossing: the values that other
-    segments read, as dense tensors.
+    segments read, as dense tensors. pinned: whether a pin wants just this segment.
     """
 
     mutable: frozenset[str]
     crossing: frozenset[Value]
+    pinned: bool = False
 
     def written(self, segment: Fusion) -> tuple[str, ...]:
         """Return the names of the segment's inputs that some segment writes into."""
@@ -92,7 +99,7 @@ class Offers:
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        key = (segment.structure(), around.written(segment), read, only)
+        key = (segment.structure(), around.written(segment), read, around.pinned, only)
         names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
@@ -117,6 +124,8 @@ class Offers:
                 refusals.append((scheduler.name, proposal))
             elif proposal.kernels == 0 and no_view is not None:
                 refusals.append((scheduler.name, no_view))
+            elif not around.pinned and takes_long(proposal):
+                refusals.append((scheduler.name, _long(proposal)))
             else:
                 accepted.append((proposal.seconds(self.target), scheduler.name, proposal))
         if not accepted:
@@ -150,6 +159,16 @@ def _proposal(scheduler: Scheduler, segment: Fusion, target: Target) -> Proposal
     if isinstance(proposal, Refusal) or proposal.written is not None:
         return proposal
     return replace(proposal, written=min(bytes_written(segment), proposal.bytes))
+
+
+def takes_long(proposal: Estimate) -> bool:
+    """Return whether NVRTC takes much longer for a kernel than for what it computes in parts."""
+    return proposal.build.seconds > proposal.build.apart + MOST_BUILD
+
+
+def _long(proposal: Estimate) -> Refusal:
+    long, apart = proposal.build.seconds, proposal.build.apart
+    return Refusal("nvrtc", f"NVRTC would take about {long:.1f} s, for its parts {apart:.1f} s")
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:
