@@ -7,11 +7,12 @@ from typing import Any
 from fusec.ir.graph import Fusion, Operand, Value
 
 
-def structure_of(fusion: Fusion) -> tuple[Any, ...]:
+def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
     """Return a hashable form of the graph in which names of values do not occur.
 
     Nodes are numbered in a canonical topological order (a depth-first walk from the outputs), so
-    that independent nodes may stand in any order; nodes without use do not count.
+    that independent nodes may stand in any order; nodes without use do not count. constants:
+    whether the numbers that elementwise operations take count.
     """
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
     nodes: list[Any] = []
@@ -34,7 +35,10 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
             nodes.append(
                 (
                     node.op.name,
-                    tuple(_operand(o, number) for o in node.operands),
+                    tuple(
+                        _operand(o, number, constants or node.op.family != "pointwise")
+                        for o in node.operands
+                    ),
                     tuple((k, _freeze(v)) for k, v in sorted(node.attributes.items())),
                     tuple(str(v.type) for v in node.outputs),
                 )
@@ -68,10 +72,10 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
     return inputs, tuple(nodes), outputs, dims
 
 
-def _operand(operand: Operand, number: dict[Value, int]) -> Any:
+def _operand(operand: Operand, number: dict[Value, int], constants: bool) -> Any:
     if isinstance(operand, Value):
         return number[operand]
-    return ("const", repr(operand.value), operand.dtype.name)
+    return ("const", repr(operand.value) if constants else None, operand.dtype.name)
 
 
 def _freeze(value: Any) -> Any:

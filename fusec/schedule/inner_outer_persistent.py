@@ -25,7 +25,7 @@ from fusec.schedule.inner_outer_persistent_choice import (
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import work_of
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
-from fusec.schedule.rows import phases_of
+from fusec.schedule.rows import lowered
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -50,8 +50,7 @@ class InnerOuterPersistent:
         parameters = choose(split, target)
         if isinstance(parameters, Refusal):
             return parameters
-        lowering = Lowering(split.main, split.domain, split.bands.bind(1))
-        phases = phases_of(split.main, lowering, split.bands.variables(1)[1:])
+        _, phases = lowered(split.main, split.domain, split.bands, 1)
         flops, sfu = work(split.main)
         partials = sum(
             w.size.value * w.dtype.size for w in partials_of(split, parameters.ranges).values()

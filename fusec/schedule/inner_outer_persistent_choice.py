@@ -6,12 +6,11 @@ import math
 from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts
-from fusec.index.instances import Lowering
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
-from fusec.schedule.rows import vector_width
+from fusec.schedule.rows import lowered, vector_width
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -107,7 +106,7 @@ class _Shape:
 def choose(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
     width = vector_width(split.main, split.domain, split.bands, Facts(split.main.hints))
-    work = work_of(split, Lowering(split.main, split.domain, split.bands.bind(width)), width)
+    work = work_of(split, lowered(split.main, split.domain, split.bands, width)[0], width)
     vectors = -(-split.bands.columns.value // width)
     best: tuple[float, _Shape] | None = None
     for constants, row in STAYS:

@@ -17,7 +17,7 @@ from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
-from fusec.schedule.rows import Rows, in_place_hazard, phases_of
+from fusec.schedule.rows import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
 
 REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
@@ -257,7 +257,7 @@ def _trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
 
 def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     domain, main = split.domain, split.main
-    lowering = Lowering(main, domain, split.bands.bind(1))
+    lowering, phases = lowered(main, domain, split.bands, 1)
     rows = frozenset(split.bands.kept)
     for node in (*split.row_sums, *(n for s in split.sets for n in s.nodes)):
         home = domain.homes[node.inputs[0]]
@@ -271,7 +271,6 @@ def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
         if not rows <= found or (found & set(columns) and not found >= set(columns)):
             return Refusal("domain", f"`{output.value.name}` does not span rows or rows of columns")
         lowering.at_home(output.value)
-    phases = phases_of(main, lowering, split.bands.variables(1)[1:])
     return in_place_hazard(main, lowering, phases=phases)
 
 

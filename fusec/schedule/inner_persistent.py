@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Atom, Quotient, Remainder
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -25,7 +25,15 @@ from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.rows import Phases, Rows, in_place_hazard, phases_of, rows_of, vector_width
+from fusec.schedule.rows import (
+    Phases,
+    Rows,
+    in_place_hazard,
+    lowered,
+    phases_of,
+    rows_of,
+    vector_width,
+)
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -86,9 +94,7 @@ class InnerPersistent:
         fusion, domain, rows = prepared
         if is_empty(fusion):
             return Refusal("empty", "a tensor has no elements")
-        lowering = Lowering(fusion, domain, rows.bind(1))
-        inner = rows.variables(1)[1:]
-        phases = phases_of(fusion, lowering, inner)
+        lowering, phases = lowered(fusion, domain, rows, 1)
         parameters = choose(fusion, domain, rows, target)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
@@ -101,7 +107,7 @@ class InnerPersistent:
         again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
         keeping = phases
         if parameters.keep_values:
-            keeping = phases_of(fusion, lowering, inner, keep=True)
+            keeping = phases_of(fusion, lowering, rows.variables(1)[1:], keep=True)
         flops, sfu = work(fusion)
         if parameters.storage != "registers":
             # A loop over memory computes anew what the compiler finds again among registers.
@@ -187,8 +193,7 @@ def _row_bytes(
 
     `registers`: as vectors in registers, of which each takes at least one.
     """
-    lowering = Lowering(fusion, domain, rows.bind(width))
-    cached = phases_of(fusion, lowering, rows.variables(width)[1:]).cached
+    cached = lowered(fusion, domain, rows, width)[1].cached
     columns = -(-rows.columns.value // 16) * 16
     least = 4 if registers else 0
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
@@ -229,9 +234,8 @@ def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
     What stays are loads, and quotients and remainders of places and conditions that several phases
     need: the compiler keeps them rather than divide again.
     """
-    lowering = Lowering(fusion, domain, rows.bind(width))
+    lowering, phases = lowered(fusion, domain, rows, width)
     _, chunk, lane = rows.variables(width)
-    phases = phases_of(fusion, lowering, (chunk, lane))
     keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
     passing = [sum(words(i.dtype, width) for i in p - {*phases.cached}) for p in phases.loads]
     used: list[tuple[Atom, int]] = []
@@ -302,10 +306,8 @@ def _registers(parameters: InnerPersistentParameters) -> int:
 
 def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
     """Return whether the largest load of the element loop does not run along memory."""
-    lowering = Lowering(fusion, domain, rows.bind(1))
-    _, chunk, lane = rows.variables(1)
-    loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
-    del lane
+    _, chunk, _ = rows.variables(1)
+    loads = {i for p in lowered(fusion, domain, rows, 1)[1].loads for i in p}
     strides: list[tuple[int, bool]] = []
     for load in loads:
         assert load.address is not None

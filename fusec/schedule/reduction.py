@@ -25,7 +25,7 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
-from fusec.schedule.rows import Rows, in_place_hazard, phases_of, rows_of, vector_width
+from fusec.schedule.rows import Rows, in_place_hazard, lowered, rows_of, vector_width
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -84,9 +84,8 @@ class Reduction:
         if isinstance(oriented, Refusal):
             return oriented
         fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
-        lowering = Lowering(fusion, domain, rows.bind(1))
+        lowering, phases = lowered(fusion, domain, rows, 1)
         _, chunk, _ = rows.variables(1)
-        phases = phases_of(fusion, lowering, (chunk,))
         if any(phases.reductions[1:]):
             return Refusal("depth", "a reduction reads the result of another one")
         if any(phases.loads[1:]) or any(

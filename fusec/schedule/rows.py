@@ -11,6 +11,7 @@ from fusec.index.expression import Index, Var, delinearize, linearize, of_var
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
+from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.registers import most_elements
 from fusec.segment.protocol import Refusal
@@ -99,6 +100,9 @@ class Phases:
         return tuple(sorted(again, key=reading_order))
 
 
+_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+
+
 def phases_of(
     fusion: Fusion, lowering: Lowering, inner: Iterable[Var], *, keep: bool = False
 ) -> Phases:
@@ -133,6 +137,16 @@ def phases_of(
         tuple(computed),
         tuple(kept.items()),
     )
+
+
+def lowered(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> tuple[Lowering, Phases]:
+    """Return the values in the loops over rows, with vectors of a width, and their phases."""
+
+    def found() -> tuple[Lowering, Phases]:
+        lowering = Lowering(fusion, domain, rows.bind(width))
+        return lowering, phases_of(fusion, lowering, rows.variables(width)[1:])
+
+    return _RECENT.of(fusion, (id(domain), rows, width), found)
 
 
 def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
@@ -185,9 +199,9 @@ def vector_width(
 def _all_vector(
     fusion: Fusion, domain: Domain, rows: Rows, width: int, facts: Facts, stores: bool
 ) -> bool:
-    lowering = Lowering(fusion, domain, rows.bind(width))
-    _, chunk, lane = rows.variables(width)
-    loads = {i for p in phases_of(fusion, lowering, (chunk, lane)).loads for i in p}
+    lowering, phases = lowered(fusion, domain, rows, width)
+    _, _, lane = rows.variables(width)
+    loads = {i for p in phases.loads for i in p}
     large = max((_size(fusion, i) for i in loads), default=0)
     written = {o.alias for o in fusion.outputs}
     for load in loads:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf
 
 from fusec.ir.graph import Fusion, Node
+from fusec.ir.structure import structure_of
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
 from fusec.segment.groups import Groups
@@ -50,7 +51,7 @@ class Aparts:
 
     def of(self, segment: Fusion, seconds: float, search: Search) -> Apart | None:
         """Return a segment in parts, if together they take less than the given seconds."""
-        key = segment.structure()
+        key = structure_of(segment, constants=False)
         sought, found = self._known.get(key, (0.0, None))
         if sought < seconds:
             self._known[key] = inf, None  # where nothing can be parted, the search comes back to it

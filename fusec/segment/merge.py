@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from fusec.ir.graph import Fusion, Value
 from fusec.segment.groups import Groups
-from fusec.segment.offers import Offer, Offers, Surroundings, renamed
+from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Decision
 from fusec.segment.structures import Structures
@@ -147,7 +147,20 @@ class Merges:
 
     def take(self, regions: Iterable[Iterable[Piece]]) -> None:
         """Merge the given regions, the largest gain first, as far as they are still apart."""
-        self._drain(regions, grow=False)
+        self._drain((part for region in regions for part in self._halved(region)), grow=False)
+
+    def _halved(self, region: Iterable[Piece]) -> Iterable[Iterable[Piece]]:
+        """Yield a region; where NVRTC would take too long for it, halves of it that it does not."""
+        parts = sorted(region)
+        chosen = self.groups.closure(parts)
+        if chosen is None or len(parts) < 2 or self.forbidden(chosen) is not None:
+            return
+        if any(refusal.rule == NVRTC for _, refusal in self.offer(chosen).refusals):
+            middle = len(parts) // 2
+            yield from self._halved(parts[:middle])
+            yield from self._halved(parts[middle:])
+        else:
+            yield parts
 
     def run(self, around: Iterable[Piece] | None = None) -> list[Piece]:
         """Merge neighbours and siblings, the largest gain first, until no merge gains.

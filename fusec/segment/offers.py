@@ -10,6 +10,7 @@ from typing import Any
 from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
+from fusec.ir.structure import structure_of
 from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.apart import Aparts
 from fusec.segment.canonical import canonical
@@ -20,12 +21,14 @@ from fusec.segment.views import view_of
 from fusec.target import Target
 
 QUOTED = re.compile(r"`(\w+)`")
-MOST_BUILD = 1.0
+MOST_BUILD = 0.75
 """Seconds that a kernel may take NVRTC beyond what its values would take in kernels of their own.
 
 Of the corpus, no kernel comes near it; of 100 row maxima, each of what the last one left of its
 row, ten to thirty fit into a kernel.
 """
+NVRTC = "nvrtc"
+"""The rule by which a kernel is refused that takes NVRTC too long."""
 REFUSED_SECONDS = 1e6
 """The price of a segment that nobody accepts: any accepted merge of it is a gain."""
 
@@ -99,7 +102,9 @@ class Offers:
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
         """Return the offer for a segment, asked now or before."""
         read = tuple(k for k, o in enumerate(segment.outputs) if o.value in around.crossing)
-        key = (segment.structure(), around.written(segment), read, around.pinned, only)
+        # What an element is multiplied by is all the same to schedulers.
+        structure = structure_of(segment, constants=False)
+        key = (structure, around.written(segment), read, around.pinned, only)
         names = tuple(v.name for v in canonical(segment).values)
         if key not in self._known:
             self._known[key] = (names, self.ask(segment, around, only))
@@ -168,7 +173,7 @@ def takes_long(proposal: Estimate) -> bool:
 
 def _long(proposal: Estimate) -> Refusal:
     long, apart = proposal.build.seconds, proposal.build.apart
-    return Refusal("nvrtc", f"NVRTC would take about {long:.1f} s, for its parts {apart:.1f} s")
+    return Refusal(NVRTC, f"NVRTC would take about {long:.1f} s, for its parts {apart:.1f} s")
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:

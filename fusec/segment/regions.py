@@ -11,7 +11,7 @@ from fusec.segment.groups import Groups
 from fusec.segment.partition import Graph, Group
 from fusec.segment.piece import Chosen, Piece
 
-Signature = tuple[str, str]
+Signature = tuple[str, ...]
 FEW = 512
 """Groups up to which all reductions of one signature are a region, wherever they stand."""
 MAX_AROUND = 256
@@ -60,12 +60,16 @@ def _is_tissue(piece: Piece) -> bool:
     return not piece.fixed and all(is_tissue(n) for n in piece.nodes)
 
 
-def signature(node: Node) -> Signature:
-    """Return what reductions that can share a kernel have in common: elements kept and reduced."""
+def signatures(node: Node) -> tuple[Signature, Signature]:
+    """Return what reductions that can share a kernel have in common: elements kept and reduced.
+
+    Then the same with the dims: of a square, rows and columns are of one size.
+    """
     shape, dims = node.inputs[0].shape, node.attributes["dims"]
     kept = product(e for k, e in enumerate(shape) if k not in dims)
     reduced = product(e for k, e in enumerate(shape) if k in dims)
-    return str(kept), str(reduced)
+    sizes = str(kept), str(reduced)
+    return sizes, (*sizes, str(len(shape)), str(dims))
 
 
 def reduction_regions(groups: Groups) -> list[Chosen]:
@@ -87,10 +91,10 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
     everywhere = len(pieces) <= FEW
     together: dict[tuple[Signature, int, int], list[Piece]] = {}
     for piece, node in found:
-        kind = signature(node)
-        together.setdefault((kind, piece.host, depth[piece]), []).append(piece)
-        if everywhere:
-            together.setdefault((kind, piece.host, -1), []).append(piece)
+        for kind in signatures(node):
+            together.setdefault((kind, piece.host, depth[piece]), []).append(piece)
+            if everywhere:
+                together.setdefault((kind, piece.host, -1), []).append(piece)
     regions: dict[Chosen, None] = {}
     for members in together.values():
         core = groups.closure(members)
