@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from math import inf
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
@@ -104,14 +105,27 @@ def _gathers(instance: Instance) -> int:
 
 
 Key = tuple[Value, Coordinates, Conditions]
+MOST_MAPS = 32
+"""Index maps of a node, on average, up to which a kernel is looked at at all: shifts of shifts
+double them."""
 
 
 class Lowering:
     """Makes instances of a segment on its domain, whose axes are bound to loop variables."""
 
-    def __init__(self, fusion: Fusion, domain: Domain, binding: Mapping[Var, Index]) -> None:
-        """Bind each axis of `domain` to an index in loop variables."""
+    def __init__(
+        self,
+        fusion: Fusion,
+        domain: Domain,
+        binding: Mapping[Var, Index],
+        most: float = inf,
+    ) -> None:
+        """Bind each axis of `domain` to an index in loop variables.
+
+        most: instances for each node of the fusion, on average, beyond which Unsupported is raised.
+        """
         self.fusion = fusion
+        self.most = most * len(fusion.nodes)
         self.domain = domain
         self.binding = binding
         self.made: dict[Key, Instance] = {}
@@ -151,6 +165,9 @@ class Lowering:
         """Return `value` at `coordinates`, needed only where the conditions hold."""
         key = (value, coordinates, where)
         if key not in self.made:
+            if len(self.made) > self.most:
+                message = f"`{value.name}` is read at too many index maps for one kernel"
+                raise Unsupported(message, span=None)
             self.made[key] = self._make(value, coordinates, where)
         return self.made[key]
 

@@ -9,7 +9,7 @@ within a factor of 1.35, nine of ten within one of 2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from fusec.index.instances import Instance
 from fusec.schedule.rows import Phases
@@ -41,6 +41,16 @@ def build_time(phases: Phases, elements: int, results: int = 1) -> BuildTime:
         KERNEL + each * together + REDUCTION * (reductions * results) ** BESIDE,
         KERNEL + each * once + REDUCTION * reductions * results**BESIDE,
     )
+
+
+def flat_build_time(made: Collection[Instance], elements: int) -> BuildTime:
+    """Return the same for a kernel without phases, which computes some values at several places.
+
+    made: what it computes; elements: of a thread.
+    """
+    each = STATEMENT * elements**UNROLLED
+    once = {i.node: i for i in made}.values()
+    return BuildTime(KERNEL + each * _statements(made), KERNEL + each * _statements(once))
 
 
 def _statements(instances: Iterable[Instance]) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.expression import of_var
-from fusec.index.instances import Lowering, instances_under
+from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     dynamic_symbols,
     needs_wide_index,
@@ -16,13 +17,16 @@ from fusec.schedule.common import (
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.rows import in_place_hazard
-from fusec.schedule.strides import strided_loads
-from fusec.segment.price import bytes_written, traffic, work
+from fusec.schedule.strides import axis_lowering, strided_loads
+from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
+ELEMENTS = 8
+"""Elements that a thread mostly computes."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
@@ -61,17 +65,21 @@ class Pointwise:
         hazard = _in_place_trouble(segment, domain)
         if hazard is not None:
             return hazard
-        flops, sfu = work(segment)
-        elements = product(domain.reference.shape).evaluate(segment.hints)
+        # One instance may stand for a value and for what it was moved from.
+        made = dict.fromkeys(axis_lowering(segment, domain).made.values())
+        computed = [i for i in made if i.node is not None]
+        flops, sfu = _work(segment, computed)
+        points = product(domain.reference.shape).evaluate(segment.hints)
         return Estimate(
             bytes=traffic(segment),
             flops=flops,
             sfu=sfu,
             efficiency=_efficiency(segment, domain, target),
-            ctas=max(1, elements // 1024),
+            ctas=max(1, points // 1024),
             kernels=1
             if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
             else 0,
+            build=flat_build_time(computed, ELEMENTS),
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
@@ -134,6 +142,20 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
                 because = f"`{output.alias}` is written in place where `{other.name}` is not"
                 return Refusal("in_place", because)
     return in_place_hazard(segment, lowering, once=True)
+
+
+def _work(segment: Fusion, computed: Iterable[Instance]) -> tuple[float, float]:
+    """Return (operations, special-function operations), of values at several places for each."""
+    flops, sfu = work(segment)
+    seen: set[Node] = set()
+    for instance in computed:
+        assert instance.node is not None
+        if instance.node in seen:
+            count = elements(instance.node.output, segment.hints)
+            flops += instance.node.op.cost.flops * count
+            sfu += instance.node.op.cost.sfu * count
+        seen.add(instance.node)
+    return flops, sfu
 
 
 def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
 from fusec.index.expression import Index, Var, delinearize, linearize, of_var
-from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.index.instances import (
+    MOST_MAPS,
+    Instance,
+    Lowering,
+    instances_under,
+    reading_order,
+)
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
@@ -143,7 +149,7 @@ def lowered(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> tuple[Low
     """Return the values in the loops over rows, with vectors of a width, and their phases."""
 
     def found() -> tuple[Lowering, Phases]:
-        lowering = Lowering(fusion, domain, rows.bind(width))
+        lowering = Lowering(fusion, domain, rows.bind(width), MOST_MAPS)
         return lowering, phases_of(fusion, lowering, rows.variables(width)[1:])
 
     return _RECENT.of(fusion, (id(domain), rows, width), found)

@@ -9,10 +9,12 @@ from itertools import pairwise
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.expression import Index, Var, index, of_var
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import MOST_MAPS, Instance, Lowering
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion
+from fusec.ir.recent import Recent
 
+_RECENT: Recent[Lowering] = Recent()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 
@@ -32,11 +34,18 @@ def innermost(domain: Domain) -> Var | None:
 
 
 def axis_lowering(fusion: Fusion, domain: Domain) -> Lowering:
-    """Return a lowering with all outputs made and every axis a loop variable of its own."""
-    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
-    for output in fusion.outputs:
-        lowering.at_home(output.value)
-    return lowering
+    """Return a lowering with all outputs made and every axis a loop variable of its own.
+
+    Unsupported is raised where they are made of too many values at different places.
+    """
+
+    def made() -> Lowering:
+        lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes}, MOST_MAPS)
+        for output in fusion.outputs:
+            lowering.at_home(output.value)
+        return lowering
+
+    return _RECENT.of(fusion, id(domain), made)
 
 
 def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:

@@ -166,5 +166,6 @@ def _named(groups: Groups, piece: Piece, order: Fusion, apart: Apart) -> list[Pa
         taken |= owned
         again = {nodes[k] for k in places.again} | (mine - owned)
         parts.append(Part(owned, frozenset(n for n in again if groups.is_owned(n))))
-    rest = frozenset(piece.owned - taken)
-    return [*parts, Part(rest, frozenset())] if rest else parts
+    # What only others own, its reader reads from them; what nobody needs still has an owner.
+    parts.append(Part(frozenset(piece.owned - taken), frozenset()))
+    return [p for p in parts if p.owned]
