@@ -76,7 +76,19 @@ def test_the_slowest_resource_is_the_price() -> None:
     }
     for name, estimate in cases.items():
         assert estimate.bound_by(target) == name
-    assert replace(plain, ctas=target.sms // 2).seconds(target) > plain.seconds(target) * 1.9
+
+
+@pytest.mark.parametrize("blocks", [1, 8, 66, 100, 132, 10_000])
+def test_few_blocks_draw_more_than_their_share_of_the_bandwidth(blocks: int) -> None:
+    target = find("sm_90a")
+    full = Estimate(bytes=1 << 30, ctas=10_000).parts(target)
+    found = Estimate(bytes=1 << 30, ctas=blocks).parts(target)
+    drawn = min(1.0, target.draw * blocks / target.sms)
+    assert found["memory"] == pytest.approx(full["memory"] / drawn)
+    assert found["L2"] == pytest.approx(full["L2"] / drawn)
+    busy = [replace(Estimate(bytes=1), flops=1e9, ctas=c).parts(target) for c in (blocks, 10_000)]
+    filled = min(1.0, blocks / target.sms)
+    assert busy[0]["arithmetic"] == pytest.approx(busy[1]["arithmetic"] / filled)
 
 
 def test_what_waits_in_l2_is_paid_by_whoever_needs_its_place() -> None:
