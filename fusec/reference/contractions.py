@@ -1,0 +1,199 @@
+"""Expected errors of products of matrices, in parts that add up over blocks of the summed dim.
+
+With independent variances s and common ones l of the factors: s passes as s_a @ b**2 + a**2 @ s_b,
+l as (sqrt(l_a) @ |b|)**2 + (|a| @ sqrt(l_b))**2. Errors of a factor reach a row or a column of the
+result, which counts as independent. What the roundings of a sum add up to is `order.roundings`; of
+some sums the products are really added in f32 and in order: where they are further off on average
+(products that repeat are rounded alike), all are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, apply_reference
+from fusec.ir.graph import Node
+from fusec.reference.estimate import (
+    SMALLEST,
+    SPREAD,
+    Estimate,
+    add,
+    is_float,
+    overflowing,
+    result,
+    spread_alike,
+    squared,
+    together,
+    unit,
+)
+from fusec.reference.order import Order, performed, roundings
+from fusec.reference.sums import TAKEN, WHOLE, Rules, State, part_of
+
+Attributes = Mapping[str, Any]
+
+SAMPLED = 16
+"""Rows and columns of a product of which the sums are taken in f32, too."""
+SAMPLED_TERMS = 1 << 21
+"""Products that they have together, at most."""
+COMPLEX = 4.0
+"""Variance of a complex product's roundings over a real one's: two products and a sum for each part
+add up to less than 2 units of its modulus."""
+
+
+def contract(
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> Estimate:
+    """Return a product of whole operands."""
+    state = start(node, operands, attributes, rules)
+    return finish(node, state, ancestors_of(operands), rules)
+
+
+def ancestors_of(operands: Sequence[Estimate]) -> tuple[int, ...]:
+    """Return each operand's ancestors."""
+    return tuple(o.ancestors for o in operands)
+
+
+def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules) -> State:
+    """Return the state of one block of the summed dim; a bias belongs to whole products alone."""
+    values = [o.value for o in operands]
+
+    def product(a: Array, b: Array, *rest: Array) -> Array:
+        return apply_reference(node.op, [a, b, *(rest or values[2:])], attributes)[0]
+
+    dtype, out = node.output.dtype, product(*values)
+    count = values[0].shape[-1] if values[0].ndim else 1
+    state: State = {"count": np.asarray(count), "out": out}
+    if not rules.errors or not dtype.is_rounded:
+        return state
+    none = [] if _indexed(node) else [np.zeros_like(np.abs(v)) for v in values[2:]]
+    a, b = np.abs(values[0]), np.abs(values[1])
+    with np.errstate(all="ignore"):
+        state["squares"] = product(np.square(a), np.square(b), *none)
+        state["whole"] = _magnitude(values[0], values[1], count, lambda: product(a, b, *none))
+        state |= _sample(node, values, rules)
+        for place, own, other in ((0, a, b), (1, b, a)):
+            operand = operands[place]
+            for kind, one, two in (
+                ("independent", operand.independent, np.square(other)),
+                ("common", None if operand.common is None else np.sqrt(operand.common), other),
+            ):
+                if one is not None:
+                    wide = np.broadcast_to(one, own.shape)
+                    pair = (wide, two) if place == 0 else (two, wide)
+                    state[f"{kind} {place}"] = product(*pair, *none)
+    if len(operands) > 2 and not _indexed(node):
+        bias = spread_alike(operands[2], out.shape)
+        state["bias"] = np.square(out)
+        if bias.independent is not None:
+            state["independent 2"] = np.broadcast_to(bias.independent, out.shape)
+        if bias.common is not None:
+            state["common 2"] = np.broadcast_to(np.sqrt(bias.common), out.shape)
+    return state
+
+
+def _indexed(node: Node) -> bool:
+    """Return whether the third operand is an index, not a bias."""
+    return len(node.operands) > 2 and node.operands[2].type.dtype.is_integer
+
+
+def merge(a: State, b: State) -> State:
+    """Return the state of two blocks together."""
+    return {k: a[k] + b[k] for k in a}
+
+
+def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> Estimate:
+    """Return the product from its state."""
+    dtype, out, count = node.output.dtype, state["out"], int(state["count"])
+    if "squares" not in state:
+        return result(out, dtype, None, None)
+    with np.errstate(all="ignore"):
+        own = _own(node, state, count, dtype, rules)
+        independent: Array | None = own
+        common: Array | None = None
+        met = 0
+        for place, known in enumerate(ancestors):
+            join = together if met & known else add
+            spread, shared = (state.get(f"{kind} {place}") for kind in ("independent", "common"))
+            independent = join(independent, spread)
+            common = join(common, None if shared is None else np.square(shared))
+            met |= known
+        assert independent is not None
+        lost = overflowing(out, np.sqrt(count * state["squares"]), dtype)
+        if lost.any():
+            independent = np.where(lost, np.inf, independent)
+    inexact = common is not None or independent.any()
+    part = part_of(out, state["squares"])
+    return result(out, dtype, independent if inexact else None, common, met, part)
+
+
+def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Array:
+    """Return the variance of the roundings of the sums themselves."""
+    out, squares, u = state["out"], state["squares"], unit(dtype) / 2
+    own = np.zeros(np.shape(out))
+    for number, order in enumerate(rules.orders):
+        closed = roundings(out, squares, count, order, u)
+        own = np.maximum(own, closed * _further(state, number, count, order, u))
+    if dtype.is_complex:
+        own = own * COMPLEX
+    own = own + np.square(count * SMALLEST[dtype.compute.part.name])
+    own = np.where(state["whole"] <= WHOLE[dtype.compute.part.name], 0.0, own)
+    if count == 1:
+        own = np.where(is_float(out, dtype), own, own + np.square(np.abs(out) * u) * SPREAD)
+    if "bias" in state:
+        own = own + state["bias"] * (np.square(u) * SPREAD)
+    return np.where(np.isfinite(out), own, 0.0)
+
+
+def _further(state: State, number: int, count: int, order: Order, u: float) -> float:
+    """Return how much more variance the sums that were really taken have, at least 1."""
+    if "sample" not in state:
+        return 1.0
+    expected = roundings(state["sample"], state["sample squares"], count, order, u)
+    off = squared(state[f"{TAKEN} {number}"] - state["sample"])
+    sure = np.isfinite(off) & (expected > 0)
+    return max(1.0, float(np.mean(off[sure] / expected[sure]))) if sure.any() else 1.0
+
+
+def _magnitude(a: Array, b: Array, count: int, product: Any) -> Array:
+    """Return sum(|a b|) of whole numbers, infinity of others: a look at a few tells most."""
+    for factor in (a, b):
+        few = factor[tuple(slice(0, 8) for _ in factor.shape)]
+        if factor.dtype.kind == "c" or not (few == np.rint(few)).all():
+            return np.asarray(np.inf)
+    if not (a == np.rint(a)).all() or not (b == np.rint(b)).all():
+        return np.asarray(np.inf)
+    return product()
+
+
+def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:
+    """Return the first matrix of a batch and the one it is multiplied by, [M, K] and [K, N]."""
+    a, b = values[0], values[1]
+    a = a[None, :] if a.ndim == 1 else a[(0,) * (a.ndim - 2)]
+    if b.ndim == 1:
+        b = b[:, None]
+    elif node.op.name == "linear":
+        b = b.T
+    else:
+        b = b[(0,) * (b.ndim - 2)]
+    return a, b
+
+
+def _places(extent: int, rules: Rules) -> Array:
+    most = max(2, min(SAMPLED, int(sqrt(SAMPLED_TERMS / max(rules.count, 1)))))
+    return np.linspace(0, extent - 1, min(extent, most)).astype(np.int64)
+
+
+def _sample(node: Node, values: Sequence[Array], rules: Rules) -> State:
+    """Return some sums of a product in the type and orders of a kernel; none of grouped ones."""
+    if _indexed(node) or not all(v.size for v in values[:2]):
+        return {}
+    a, b = _matrices(node, values)
+    a, b = a[_places(a.shape[0], rules)], b[:, _places(b.shape[1], rules)]
+    terms = np.multiply(a[:, :, None], b[None]).astype(node.output.dtype.compute.numpy)
+    sums = {f"{TAKEN} {k}": performed(terms, order) for k, order in enumerate(rules.orders)}
+    return sums | {"sample": a @ b, "sample squares": squared(a) @ squared(b)}
