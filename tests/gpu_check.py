@@ -160,7 +160,7 @@ def _stand_in(
 
 
 def _nearly(verdict: Verdict) -> bool:
-    """Return whether few elements are beyond the bound: NumPy's f32 functions are less exact."""
+    """Return whether few elements are beyond their limits: NumPy's f32 functions are less exact."""
     return all(o.wrong <= 0.01 * o.checked and not o.unwritten for o in verdict.outputs)
 
 

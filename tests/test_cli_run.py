@@ -93,7 +93,7 @@ def test_wrong_results_are_shown_with_their_origin(
     on_gpu["wrong"] = 1.0
     done = run(capsys, small(tmp_path))
     assert (done.code, done.err) == (1, "")
-    assert "results differ" in done.out
+    assert "differs (checked: all)" in done.out
     assert "y: 1 of 128 elements differ" in done.out
     assert "\n  [0, 0]: " in done.out
     assert "`y` is made by segment s0 (pointwise), kernel small_pointwise" in done.out

@@ -18,7 +18,8 @@ from fusec.ops import philox
 from fusec.ops.build import GraphBuilder
 from fusec.reference import sweeps
 from fusec.reference.evaluate import evaluate, find_values
-from fusec.reference.stream import Stream, evaluate_with_bounds
+from fusec.reference.nodes import Model
+from fusec.reference.stream import Stream, estimate
 from fusec.run.headers import device_headers
 
 # From the test vectors that come with the generator's paper: counter, key, words.
@@ -128,17 +129,17 @@ def test_random_numbers_are_evaluated_in_blocks(
         builder.output(builder.apply("mul", builder.apply(name, 1.0, 2.0, shape), x))
     fusion = builder.finish()
     inputs = {"x": np.ones((outer, 50, 7), np.float32)}
-    whole = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    whole = estimate(fusion, inputs, fusion.hints)
     monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
     monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 100)
-    stream = Stream(fusion, inputs, fusion.hints, find_values(fusion, None))
+    stream = Stream(fusion, inputs, fusion.hints, find_values(fusion, None), Model())
     assert stream.plan.band is not None
     assert {n.op.name for n in stream.plan.band.unbound} == {"uniform", "normal"}
     assert stream.plan.step < 50
-    blocks = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    blocks = estimate(fusion, inputs, fusion.hints)
     for name, expected in whole.items():
         np.testing.assert_array_equal(blocks[name].value, expected.value)
-        np.testing.assert_array_equal(blocks[name].bound, expected.bound)
+        np.testing.assert_allclose(blocks[name].sigma, expected.sigma, rtol=1e-12)
 
 
 def drawn(dtype: str = "f32", **keys: Any) -> tuple[GraphBuilder, Fusion]:
@@ -216,12 +217,11 @@ def test_dropout_of_everything_and_nothing() -> None:
         assert set(y) == {float(share)}
 
 
-def test_bounds_allow_for_the_arithmetic_only() -> None:
+def test_errors_are_those_of_the_arithmetic_only() -> None:
     _, fusion = drawn(rng_seed=1, rng_offset=2)
-    for found in evaluate_with_bounds(fusion, {}, fusion.hints).values():
-        assert found.bound is not None
-        assert found.doubt is None
-        assert 0 < float(found.bound.max()) < 2e-5
+    for found in estimate(fusion, {}, fusion.hints).values():
+        assert not found.exact
+        assert 0 < float(found.sigma.max()) < 5e-6
 
 
 @pytest.mark.parametrize(

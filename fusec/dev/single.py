@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 
 from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, Sizes, constant, evaluate_attributes, known_scalar
+from fusec.ir.evaluate import (
+    Array,
+    Sizes,
+    apply_reference,
+    constant,
+    evaluate_attributes,
+    known_scalar,
+    round_to,
+)
 from fusec.ir.graph import Const, Fusion, Node, Value, needed_nodes
 from fusec.reference.evaluate import find_values, input_array, last_uses
 from fusec.reference.order import Order, Stage, as_terms, performed
@@ -67,11 +75,15 @@ def evaluate_single(
 
 def stored(fusion: Fusion, outputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return outputs rounded to their types."""
+    values = (o.value for o in fusion.outputs)
+    return {v.name: _rounded(np.asarray(outputs[v.name]), v.dtype) for v in values}
+
+
+def _rounded(array: Array, dtype: DType) -> Array:
+    """Return an array in another type; to fp8 casts saturate."""
     with np.errstate(all="ignore"):
-        return {
-            o.value.name: np.asarray(outputs[o.value.name]).astype(o.value.dtype.numpy)
-            for o in fusion.outputs
-        }
+        narrow = round_to(array.astype(np.float64), dtype) if dtype.is_half else array
+        return narrow.astype(dtype.numpy)
 
 
 class _Work:
@@ -103,7 +115,7 @@ class _Work:
     def _read(self, node: Node, array: Array, source: DType, dtype: DType) -> Array:
         """Return an operand: a half value is rounded where it is read, but not where it moves."""
         if source.is_half and not (node.op.family == "movement" and source == node.output.dtype):
-            array = np.asarray(array).astype(source.numpy)
+            array = _rounded(np.asarray(array), source)
         return np.asarray(array).astype(computed(dtype))
 
     def _made(
@@ -118,10 +130,11 @@ class _Work:
             return [self._sum(operands[0], attributes["dims"])]
         if node.op.family == "contraction" and rounded and operands[1].ndim:
             return [self._product(node, operands, attributes)]
-        made = node.op.reference(*operands, **attributes)
-        return made if isinstance(made, tuple) else (made,)
+        return apply_reference(node.op, operands, attributes)
 
     def _sum(self, x: Array, axes: tuple[int, ...]) -> Array:
+        if not x.size:
+            return np.sum(x, axis=axes)
         terms = as_terms(x, axes)
         if self.rng is not None:
             terms = terms[:, self.rng.permutation(terms.shape[1])]
@@ -145,7 +158,7 @@ class _Work:
     def _product(self, node: Node, operands: list[Array], attributes: Mapping[str, Any]) -> Array:
         """Return a product of matrices, each sum in the order given; grouped ones in NumPy's."""
         if len(operands) > 2 and operands[2].dtype.kind in "iu":
-            return node.op.reference(*operands, **attributes)
+            return apply_reference(node.op, operands, attributes)[0]
         a, b = operands[0], operands[1]
         if node.op.name == "linear":
             b = np.swapaxes(b, -1, -2) if b.ndim > 1 else b
@@ -159,7 +172,9 @@ class _Work:
         left = np.broadcast_to(left, (*batch, *left.shape[-2:]))
         right = np.broadcast_to(right, (*batch, *right.shape[-2:]))
         rows = max(1, TERMS // max(right.shape[-1] * right.shape[-2], 1))
-        for place in np.ndindex(*batch):
+        if not left.shape[-1]:
+            found[...] = 0
+        for place in np.ndindex(*batch) if left.shape[-1] else ():
             for low in range(0, left.shape[-2], rows):
                 part = left[place][low : low + rows, :, None] * right[place][None]
                 found[place][low : low + rows] = performed(part, self.arithmetic.order)
@@ -176,7 +191,8 @@ def summed_extent(node: Node, sizes: Sizes) -> int:
         return 0
     shape = [d.evaluate(sizes) for d in node.operands[0].type.shape or ()]
     if node.op.family == "reduction" and node.op.name in (*SPREADS, "sum"):
-        return prod(shape[a] for a in node.attributes["dims"])
+        axes: tuple[int, ...] = node.attributes["dims"]
+        return prod(shape[a] for a in axes)
     if node.op.family == "contraction" and shape:
         return shape[-1]
     return 0

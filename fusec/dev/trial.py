@@ -51,7 +51,7 @@ class Depth:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: ok, refused, doubtful or failed.
+    """What became of a run: ok, refused, undecided or failed.
 
     kind: what two failures share that have one cause; spills: bytes, of the kernel that spills
     most; fatal: the process is of no more use.
@@ -77,10 +77,10 @@ class Outcome:
 class Rejected(Exception):
     """A result that is wrong, slow or spilled, with what to report."""
 
-    def __init__(self, kind: str, message: str, *, doubtful: bool = False) -> None:
+    def __init__(self, kind: str, message: str, *, undecided: bool = False) -> None:
         """Keep what to report."""
         super().__init__(message)
-        self.kind, self.message, self.doubtful = kind, message, doubtful
+        self.kind, self.message, self.undecided = kind, message, undecided
 
 
 class Trials:
@@ -217,7 +217,7 @@ class _Trial:
     def failed(self, error: Exception) -> Outcome:
         """Return what an error in a stage means."""
         if isinstance(error, Rejected):
-            status = "doubtful" if error.doubtful else "failed"
+            status = "undecided" if error.undecided else "failed"
             return self.outcome(status, error.kind, error.message)
         if isinstance(error, Unsupported):
             notes = "; ".join(error.diagnostic.notes)
@@ -321,5 +321,5 @@ def _verify(
     wrong = [o for o in verdict.outputs if o.wrong]
     story = f"seed {seed}, sizes {dict(sizes)}\n{verdict.text()}"
     if not wrong:
-        raise Rejected("excused", story, doubtful=True)
+        raise Rejected("undecided", story, undecided=True)
     raise Rejected("unwritten" if any(o.unwritten for o in wrong) else "mismatch", story)

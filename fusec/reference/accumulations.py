@@ -20,6 +20,8 @@ from fusec.reference.estimate import (
     SPREAD,
     Estimate,
     add,
+    distance,
+    known,
     result,
     squared,
     unit,
@@ -27,7 +29,7 @@ from fusec.reference.estimate import (
 )
 from fusec.reference.order import Order, Stage
 from fusec.reference.products import meets_no_number, of_neighbours, product_range
-from fusec.reference.sums import Rules, part_of, sum_error
+from fusec.reference.sums import Rules, alike, part_of, sum_error
 
 Attributes = Mapping[str, Any]
 
@@ -56,6 +58,8 @@ def scatter(
 
     raw = place(data.value, source.value)
     independent = both(data.independent, source.independent)
+    if independent is not None and node.op.name != "scatter" and source.value.ndim:
+        independent = independent * alike(source.value, (attributes["dim"],))
     common = both(*(None if c is None else np.sqrt(c) for c in (data.common, source.common)))
     common = None if common is None else np.square(common)
     part: Array | None = None
@@ -64,7 +68,7 @@ def scatter(
         squares = place(np.square(data.value), np.square(source.value))
         kind = dtype.compute.numpy
         found = place(data.value.astype(kind), source.value.astype(kind))
-        own = sum_error(raw, squares, [found], count, dtype, [SERIAL])
+        own = sum_error(raw, squares, [found[None]], count, dtype, [SERIAL])
         independent, part = add(independent, without_zeros(own)), part_of(raw, squares)
     if index.variance is not None and index.variance.any():
         independent = np.full(raw.shape, inf)
@@ -99,8 +103,8 @@ def _moved(
         apply_reference(node.op, [x.value + sign * reach, *initial], attributes)[0]
         for sign in (1, -1)
     ]
-    change = np.maximum(*(np.abs(end - raw) for end in ends)) / LIMIT
-    return np.square(np.where(np.isnan(change), 0.0, change))
+    change = np.maximum(*(distance(end, raw) for end in ends)) / LIMIT
+    return known(np.square(change))
 
 
 def _counts(raw: Array, dim: int, more: int) -> Array:
@@ -117,7 +121,8 @@ def _passed(x: Estimate, dim: int, weight: Array | None = None) -> tuple[Array |
         if variance is not None:
             wide = np.broadcast_to(variance, x.value.shape)
             factor = 1.0 if weight is None else weight if len(sums) else np.square(weight)
-            variance = np.cumsum(wide * factor, axis=dim)
+            times = 1.0 if sums else alike(x.value, (dim,))
+            variance = np.cumsum(wide * factor, axis=dim) * times
         sums.append(variance)
     independent, common = sums
     return independent, None if common is None else np.square(common)
@@ -136,7 +141,7 @@ def _running_sum(
     for value in initial:
         taken = [each + value for each in taken]
     count = _counts(raw, dim, len(initial))
-    own = sum_error(raw, squares, taken, count, dtype, rules.orders)
+    own = sum_error(raw, squares, [t[None] for t in taken], count, dtype, rules.orders)
     return Estimate(raw, add(independent, without_zeros(own)), common, part=part_of(raw, squares))
 
 
@@ -169,7 +174,7 @@ def _running_product(
     own = squared(raw) * (np.maximum(count - 1, 0) * np.square(unit(dtype) / 2) * SPREAD)
     own = own + np.where(np.isfinite(off), off, 0.0)
     reach = of_neighbours(x.value, dim, initial)
-    own = own + np.square(product_range(*reach, count, dtype))
+    own = own + np.square(product_range(*reach, count, dtype) / LIMIT)
     own = np.where(np.isnan(own), np.where(np.isnan(raw), 0.0, inf), own)
     none = meets_no_number(*reach, dtype)
     own = np.where(np.isinf(raw), np.where(none, inf, 0.0), own)

@@ -9,7 +9,7 @@ some sums the products are really added in f32 and in order: where they are furt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -32,7 +32,7 @@ from fusec.reference.estimate import (
     unit,
 )
 from fusec.reference.order import Order, performed, roundings
-from fusec.reference.sums import TAKEN, WHOLE, Rules, State, part_of
+from fusec.reference.sums import TAKEN, WHOLE, Rules, State, alike, part_of
 
 Attributes = Mapping[str, Any]
 
@@ -70,22 +70,23 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     state: State = {"count": np.asarray(count), "out": out}
     if not rules.errors or not dtype.is_rounded:
         return state
-    none = [] if _indexed(node) else [np.zeros_like(np.abs(v)) for v in values[2:]]
-    a, b = np.abs(values[0]), np.abs(values[1])
+    none = [] if _indexed(node) else [np.zeros(v.shape) for v in values[2:]]
     with np.errstate(all="ignore"):
-        state["squares"] = product(np.square(a), np.square(b), *none)
-        state["whole"] = _magnitude(values[0], values[1], count, lambda: product(a, b, *none))
+        squares = [squared(v) for v in values[:2]]
+        state["squares"] = product(*squares, *none)
+        state["whole"] = _magnitude(values[0], values[1], product, none)
         state |= _sample(node, values, rules)
-        for place, own, other in ((0, a, b), (1, b, a)):
-            operand = operands[place]
-            for kind, one, two in (
-                ("independent", operand.independent, np.square(other)),
-                ("common", None if operand.common is None else np.sqrt(operand.common), other),
-            ):
-                if one is not None:
-                    wide = np.broadcast_to(one, own.shape)
-                    pair = (wide, two) if place == 0 else (two, wide)
-                    state[f"{kind} {place}"] = product(*pair, *none)
+        for place, operand in enumerate(operands[:2]):
+            axis = _summed(node, place, operand.value)
+            if operand.independent is not None:
+                pair = [*squares]
+                pair[place] = np.broadcast_to(operand.independent, operand.value.shape)
+                times = alike(operand.value, (axis,))
+                state[f"independent {place}"] = product(*pair, *none) * times
+            if operand.common is not None:
+                pair = [np.abs(v) for v in values[:2]]
+                pair[place] = np.broadcast_to(np.sqrt(operand.common), operand.value.shape)
+                state[f"common {place}"] = product(*pair, *none)
     if len(operands) > 2 and not _indexed(node):
         bias = spread_alike(operands[2], out.shape)
         state["bias"] = np.square(out)
@@ -94,6 +95,12 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
         if bias.common is not None:
             state["common 2"] = np.broadcast_to(np.sqrt(bias.common), out.shape)
     return state
+
+
+def _summed(node: Node, place: int, factor: Array) -> int:
+    """Return the axis of a factor that is summed over."""
+    last = place == 0 or factor.ndim == 1 or node.op.name == "linear"
+    return factor.ndim - 1 if last else factor.ndim - 2
 
 
 def _indexed(node: Node) -> bool:
@@ -159,7 +166,7 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     return max(1.0, float(np.mean(off[sure] / expected[sure]))) if sure.any() else 1.0
 
 
-def _magnitude(a: Array, b: Array, count: int, product: Any) -> Array:
+def _magnitude(a: Array, b: Array, product: Callable[..., Array], none: Sequence[Array]) -> Array:
     """Return sum(|a b|) of whole numbers, infinity of others: a look at a few tells most."""
     for factor in (a, b):
         few = factor[tuple(slice(0, 8) for _ in factor.shape)]
@@ -167,7 +174,7 @@ def _magnitude(a: Array, b: Array, count: int, product: Any) -> Array:
             return np.asarray(np.inf)
     if not (a == np.rint(a)).all() or not (b == np.rint(b)).all():
         return np.asarray(np.inf)
-    return product()
+    return product(np.abs(a), np.abs(b), *none)
 
 
 def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:

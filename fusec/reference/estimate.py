@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -231,8 +232,13 @@ def ulp(value: Array, dtype: DType) -> Array:
     """Return the unit in the last place of values of a half type."""
     with np.errstate(all="ignore"):
         _, exponent = np.frexp(value)
-        least = ml_dtypes.finfo(dtype.numpy).minexp
-        return np.ldexp(2 * dtype.epsilon, np.maximum(exponent - 1, least))
+        return np.ldexp(2 * dtype.epsilon, np.maximum(exponent - 1, _least_exponent(dtype)))
+
+
+def _least_exponent(dtype: DType) -> int:
+    """Return the exponent of the least normal number of a half type."""
+    finfo: Any = ml_dtypes.finfo
+    return int(finfo(dtype.numpy).minexp)
 
 
 def converted(operand: Operand, estimate: Estimate, dtype: DType) -> Estimate:

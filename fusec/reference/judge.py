@@ -68,6 +68,9 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
         return Judged(wrong, errors, 0, np.inf if wrong.any() else 0.0)
     with np.errstate(all="ignore"):
         sigma = np.broadcast_to(np.sqrt(variance), found.shape)
+        if dtype.kind == "bool":
+            # One that may turn may be anything.
+            sigma = np.where(sigma > 0, np.inf, 0.0)
         wrong = errors > LIMIT * sigma
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
     ratio = float(np.max(ratios, initial=0.0))
@@ -152,6 +155,8 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
     with np.errstate(all="ignore"):
         value = few(expected.value)
         sigma = np.sqrt(few(expected.variance))
+        if dtype.kind == "bool":
+            sigma = np.where(sigma > 0, np.inf, 0.0)
         shown = (LIMIT + OWN) * sigma + _to_next(value, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dtype import DType
@@ -120,12 +121,11 @@ class Nodes:
         if node.op.family == "contraction":
             return (shape[-1] if shape else 1), tuple(o.type.dtype for o in node.operands[:2])
         if node.op.family == "reduction":
-            count = 1
-            for axis in node.attributes["dims"]:
-                count *= shape[axis]
-            return count, ()
+            axes: tuple[int, ...] = node.attributes["dims"]
+            return prod(shape[a] for a in axes), ()
         if node.op.family == "scan":
-            return shape[node.attributes["dim"]] if shape else 1, ()
+            axis: int = node.attributes["dim"]
+            return shape[axis] if shape else 1, ()
         return 1, ()
 
 

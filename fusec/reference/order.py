@@ -102,6 +102,8 @@ def performed(terms: Array, order: Order) -> Array:
 
     The terms that meet in a chain lie apart, as those of a thread do.
     """
+    # NumPy adds along an axis in a row unless it is the one that lies along memory.
+    terms = np.ascontiguousarray(terms)
     for stage in order.within(terms.shape[1]):
         terms = _chained(terms, stage.chain)
         for _ in range(stage.depth):
@@ -115,13 +117,12 @@ def performed(terms: Array, order: Order) -> Array:
 
 def _chained(terms: Array, chain: int) -> Array:
     chain = min(chain, terms.shape[1])
-    if chain <= 1:
-        return terms
+    if chain <= 1 or not terms.size:
+        return terms[:, :1] if not terms.size else terms
     before, count, after = terms.shape
     chains = ceil(count / chain)
     whole = count // chains * chains
     parts = terms[:, :whole].reshape(before, whole // chains, chains, after)
-    # NumPy adds along an axis that is not the last one in a row; a single chain it would not.
     if chains * after > 1:
         result = np.add.reduce(parts, axis=1)
     else:

@@ -51,7 +51,7 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
     if source.is_rounded and not target.is_rounded:
         return _jumping(node, [operand], raw, attributes)
     if not target.is_rounded:
-        return replace(operand, value=raw)
+        return replace(operand, value=np.asarray(raw).astype(storage(target), copy=False))
     wide = np.asarray(raw, storage(target))
     independent = add(operand.independent, narrowing(wide, source, target))
     return result(wide, target, independent, operand.common, operand.ancestors, operand.part)
@@ -95,9 +95,7 @@ def _passed(
 
 def _joined(passed: Estimate, operand: Estimate, slope: Array | float) -> Estimate:
     """Return a result with what passes from one more operand by its slope."""
-    # Of whether an operand is taken, the square is the same.
-    plain = isinstance(slope, float) or slope.dtype.kind == "b"
-    square = slope if plain else squared(slope)
+    square = _square(slope) if isinstance(slope, np.ndarray) else None
     taken = spread_alike(operand, passed.value.shape)
     own, shared = _scaled(taken.independent, square), _scaled(taken.common, square)
     join = together if passed.ancestors & operand.ancestors else add
@@ -115,8 +113,13 @@ def _joined(passed: Estimate, operand: Estimate, slope: Array | float) -> Estima
     )
 
 
-def _scaled(variance: Array | None, square: Array | float) -> Array | None:
-    if variance is None or (isinstance(square, float) and square == 1.0):
+def _square(slope: Array) -> Array:
+    """Return the square of a slope; of whether an operand is taken it is the same."""
+    return slope if slope.dtype.kind == "b" else squared(slope)
+
+
+def _scaled(variance: Array | None, square: Array | None) -> Array | None:
+    if variance is None or square is None:
         return variance
     with np.errstate(all="ignore"):
         scaled = variance * square

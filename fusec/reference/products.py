@@ -19,7 +19,6 @@ from fusec.reference.estimate import (
     SMALLEST,
     SPREAD,
     Estimate,
-    add,
     squared,
     unit,
 )
@@ -49,15 +48,15 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
         return Estimate(out)
     off = np.square(np.abs(state["performed"] - out))
     steps = max(count - 1, 0) * np.square(unit(dtype) / 2) * SPREAD
-    relative = steps + state.get("independent", 0.0)
+    relative = steps + state.get("independent", np.zeros(()))
     independent = squared(out) * relative + np.where(np.isfinite(off), off, 0.0)
     common = squared(out) * np.square(state["common"]) if "common" in state else None
     if not dtype.is_float:
         return Estimate(out, independent, common)
-    slack = LIMIT * np.sqrt(add(relative, np.square(state.get("common", 0.0))))
+    slack = LIMIT * np.sqrt(relative + np.square(state.get("common", np.zeros(()))))
     reach = state["growing"] + slack, state["shrinking"] + slack
     independent = np.where(np.isnan(independent), inf, independent)
-    independent = independent + np.square(product_range(*reach, count, dtype))
+    independent = independent + np.square(product_range(*reach, count, dtype) / LIMIT)
     # One that is infinite in any order, and meets no 0, is sure.
     infinite = state["growing"] - state["shrinking"] - slack > log(LARGEST[dtype.compute.name])
     sure = infinite & (out != 0) & ~meets_no_number(*reach, dtype)

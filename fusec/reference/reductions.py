@@ -20,7 +20,7 @@ from fusec.ir.graph import Node
 from fusec.reference.estimate import FLIP, LIMIT, Estimate, result
 from fusec.reference.products import finish_product, start_product
 from fusec.reference.spreads import SPREADS, finish_spread, merge_spread, start_spread
-from fusec.reference.sums import Rules, State, finish_sum, start_sum
+from fusec.reference.sums import Rules, State, finish_sum, merged, start_sum
 
 MERGEABLE = SPREADS | {"sum", "max", "min", "prod", "any", "all"}
 
@@ -54,8 +54,10 @@ def merge(node: Node, a: State, b: State) -> State:
         if name in ("any", "all"):
             pick = np.logical_or if name == "any" else np.logical_and
             return {k: a[k] + b[k] if k == "count" else pick(a[k], b[k]) for k in a}
-        times = {"out", "performed"} if name == "prod" else set[str]()
-        return {k: a[k] * b[k] if k in times else a[k] + b[k] for k in a}
+        if name == "prod":
+            times = {"out", "performed"}
+            return {k: a[k] * b[k] if k in times else a[k] + b[k] for k in a}
+        return merged(a, b)
 
 
 def finish(

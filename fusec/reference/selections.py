@@ -21,7 +21,16 @@ from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
 from fusec.reference.accumulations import scan, scatter
 from fusec.reference.axes import UNBOUND
-from fusec.reference.estimate import LIMIT, Estimate, add, converted, known, result, rounding
+from fusec.reference.estimate import (
+    LIMIT,
+    Estimate,
+    add,
+    converted,
+    distance,
+    known,
+    result,
+    rounding,
+)
 from fusec.reference.order import as_terms
 from fusec.reference.sums import Rules
 
@@ -158,8 +167,8 @@ def _sort(
             up, down = (
                 apply_reference(node.op, [x.value + s * reach], attributes)[0] for s in (1, -1)
             )
-            change = np.maximum(np.abs(up - results[0]), np.abs(results[0] - down)) / LIMIT
-            spread = np.square(np.where(np.isnan(change), 0.0, change))
+            change = np.maximum(distance(up, results[0]), distance(down, results[0])) / LIMIT
+            spread = known(np.square(change))
     placed = Estimate(settle(node, node.outputs[-1], positions), unsure, None, x.ancestors)
     if len(results) == 1:
         return (placed,)

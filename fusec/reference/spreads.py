@@ -20,9 +20,11 @@ from fusec.ir.graph import Node, Value
 from fusec.reference.estimate import LARGEST, LIMIT, SPREAD, Estimate, result, squared, unit
 from fusec.reference.order import Order, roundings
 from fusec.reference.sums import (
+    OFF,
     Rules,
     State,
     addition,
+    merged,
     moments,
     part_of,
     passed,
@@ -32,8 +34,6 @@ from fusec.reference.sums import (
 )
 
 SPREADS = frozenset({"var", "var_mean", "welford"})
-OFF = "off"
-"""Name of how far sums of squares, really taken, are off in every order."""
 
 
 def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
@@ -59,7 +59,7 @@ def merge_spread(a: State, b: State) -> State:
     count = a["count"] + b["count"]
     delta = b["mean"] - a["mean"]
     share = b["count"] / np.maximum(count, 1)
-    joined: State = {k: a[k] + b[k] for k in a if k != "mean"}
+    joined = merged({k: v for k, v in a.items() if k != "mean"}, b)
     joined["mean"] = a["mean"] + delta * share
     joined["m2"] = joined["m2"] + squared(delta) * (a["count"] * share)
     for part, other in ((a, 1 - share), (b, share)):
@@ -81,19 +81,13 @@ def finish_spread(
 ) -> tuple[Estimate, ...]:
     dtype, count = node.outputs[0].dtype, int(state["count"])
     free = max(count - attributes.get("correction", 0), 0)
-    over = 1 / free if free else inf
     mean, m2 = Estimate(state["mean"]), Estimate(state["m2"])
     if rules.errors:
         mean, m2 = _spread_errors(state, count, dtype, rules.orders)
     kinds = {
         "mean": mean,
         "m2": m2,
-        "var": Estimate(
-            m2.value / free if free else m2.value / np.float64(0),
-            *(None if v is None else v * over**2 if free else v * 0
-              for v in (m2.independent, m2.common)),
-            part=None if m2.part is None else m2.part * over,
-        ),
+        "var": _over(m2, free),
     }  # fmt: skip
     found = list[Estimate]()
     for value, kind in zip(node.outputs, results_of(node), strict=True):
@@ -104,6 +98,18 @@ def finish_spread(
         arrays = (each.value, value.dtype, each.independent, each.common, ancestors, each.part)
         found.append(result(*arrays))
     return tuple(found)
+
+
+def _over(m2: Estimate, free: int) -> Estimate:
+    """Return a variance: what squares add up to over the degrees of freedom."""
+    with np.errstate(all="ignore"):
+        value = m2.value / np.float64(free)
+        over = 1 / free if free else 0.0
+        independent, common = (
+            None if v is None else v * over**2 for v in (m2.independent, m2.common)
+        )
+        part = None if m2.part is None else m2.part * over
+    return Estimate(value, independent, common, part=part)
 
 
 def _spread_errors(
@@ -121,7 +127,7 @@ def _spread_errors(
     # The roundings of the distances, of their squares and of the sum of these.
     of_squares = np.maximum.reduce(
         [
-            roundings(m2, fourth, count, order, u) + np.square(off_by)
+            roundings(m2, fourth, count, order, u) + np.max(np.square(off_by), axis=0)
             for order, off_by in zip(orders, sums_of(state, OFF), strict=True)
         ]
     )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -279,23 +280,27 @@ def estimate(
 ) -> dict[str, Estimate]:  # fmt: skip
     """Return the values named `wanted` (the outputs for None) with their errors, in full."""
     values, found = find_values(fusion, wanted), dict[str, Estimate]()
+    lock = Lock()
 
     def consume(value: Value, index: Index, part: Estimate) -> None:
         if not index:
             found[value.name] = part
             return
-        whole = found.get(value.name)
-        if whole is None:
-            shape = extents(value.type, sizes)
-            whole = Estimate(np.zeros(shape, part.value.dtype), *(np.zeros(shape) for _ in "ic"))
-            whole = found[value.name] = replace(
-                whole, ancestors=part.ancestors, part=np.zeros(shape), rounds_to=part.rounds_to
-            )
-        arrays = ((whole.independent, part.independent), (whole.common, part.common))
+        with lock:
+            if value.name not in found:
+                found[value.name] = _empty(extents(value.type, sizes), part)
+        whole = found[value.name]
         whole.value[index] = part.value
-        for array, piece in (*arrays, (whole.part, part.part)):
+        pairs = ((whole.independent, part.independent), (whole.common, part.common))
+        for array, piece in (*pairs, (whole.part, part.part)):
             assert array is not None
             array[index] = 0.0 if piece is None else piece
 
     Stream(fusion, inputs, sizes, values, model or Model()).run(consume, float("inf"), 0)
     return found
+
+
+def _empty(shape: tuple[int, ...], like: Estimate) -> Estimate:
+    """Return an estimate to be filled block by block."""
+    value, *zeros = (np.zeros(shape, kind) for kind in (like.value.dtype, *"ddd"))
+    return Estimate(value, zeros[0], zeros[1], like.ancestors, zeros[2], like.rounds_to)

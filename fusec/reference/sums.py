@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import expm1, inf
 
 import numpy as np
 
@@ -25,6 +25,23 @@ State = dict[str, Array]
 WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """Up to which all whole numbers are floats."""
 TAKEN = "taken"
+"""Name of the sums that were really taken, in every order."""
+OFF = "off"
+"""Name of how far sums of squares, really taken, are off in every order."""
+LOOKED_AT = 1024
+"""Terms of a sum that are looked at to tell how many are equal."""
+BY_CHANCE = 4
+"""Equal terms among those looked at that may be chance."""
+SUMS = 4
+"""Sums that are looked at."""
+REPEATED = 1.5
+"""Equal terms of a kind from which on the arrangement of terms counts."""
+ARRANGED = 16
+"""Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
+ARRANGED_TERMS = 1 << 22
+"""Terms that are arranged otherwise, at most."""
+MANY = 1e12
+"""Different values that are as good as no end of them."""
 PARTS = 64
 """Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
 
@@ -51,10 +68,7 @@ def moments(x: Array, axes: tuple[int, ...]) -> Array:
     if x.dtype.kind == "c":
         return np.sum(squared(x), axis=axes)
     terms = as_terms(x, axes)
-    before, count, after = terms.shape
-    if before == after == 1:
-        squares = np.dot(terms.reshape(count), terms.reshape(count))
-    elif after == 1:
+    if terms.shape[2] == 1:
         squares = np.einsum("bn,bn->b", terms[..., 0], terms[..., 0])
     else:
         squares = np.einsum("bna,bna->ba", terms, terms)
@@ -62,29 +76,85 @@ def moments(x: Array, axes: tuple[int, ...]) -> Array:
 
 
 def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None) -> State:
-    """Return the sums of the terms' errors, weighed."""
+    """Return the sums of the terms' errors, weighed; terms that are equal err alike."""
     state: State = {}
     shape = operand.value.shape
     if operand.independent is not None:
         variance = np.broadcast_to(operand.independent, shape)
         terms = variance if weight is None else variance * squared(weight)
-        state["independent"] = np.sum(terms, axis=axes)
+        state["independent"] = np.sum(terms, axis=axes) * alike(operand.value, axes)
     if operand.common is not None:
         sigma = np.broadcast_to(np.sqrt(operand.common), shape)
         state["common"] = np.sum(sigma if weight is None else sigma * np.abs(weight), axis=axes)
     return state
 
 
+def alike(x: Array, axes: tuple[int, ...]) -> float:
+    """Return how many equal terms a term of a sum has on average, itself included.
+
+    Told by a look at some terms of some sums: of D values that are equally likely, m terms show
+    D (1 - exp(-m / D)); with n terms in all there are 1 + n / D of a kind.
+    """
+    terms = as_terms(x, axes)
+    before, count, after = terms.shape
+    if count < 2 or not x.size:
+        return 1.0
+    few, most, sums = min(count, LOOKED_AT), 1.0, min(SUMS, before * after)
+    step = count // few
+    for number in range(sums):
+        at = number * (before * after // sums)
+        row = terms[at // after, : few * step : step, at % after]
+        seen = np.unique(row.astype(np.complex64 if row.dtype.kind == "c" else np.float32)).size
+        if few - seen >= min(BY_CHANCE, few - 1):
+            most = max(most, 1 + (count - 1) / _values(seen, few))
+    return most
+
+
+def _values(seen: int, looked: int) -> float:
+    """Return of how many equally likely values `looked` terms show `seen`."""
+    low = high = float(seen)
+    while high * -expm1(-looked / high) < seen and high < MANY:
+        high *= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * -expm1(-looked / middle) < seen else (low, middle)
+    return high
+
+
 def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
-    """Return the sum in the type that a kernel takes it in, and in the orders that it may have."""
+    """Return the sum in the type that a kernel takes it in, in the orders that it may have.
+
+    First over the terms as they lie; where terms repeat and there are few sums, also in some other
+    arrangements: with those the roundings change, and a kernel has one of its own.
+    """
     compute = dtype.compute
     kind = compute.numpy if x.dtype.kind == "c" else compute.part.numpy
     terms = as_terms(x.astype(kind, copy=False), axes)
     kept = [e for a, e in enumerate(x.shape) if a not in axes]
+    arranged = [terms, *_arrangements(terms)] if alike(x, axes) > REPEATED else [terms]
     return {
-        f"{name} {number}": performed(terms, order).reshape(kept)
+        f"{name} {number}": np.stack([performed(a, order).reshape(kept) for a in arranged])
         for number, order in enumerate(rules.orders)
     }
+
+
+def _arrangements(terms: Array) -> list[Array]:
+    """Return the terms in other places, so many times that there are enough sums."""
+    before, count, after = terms.shape
+    times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
+    rng = np.random.default_rng(0)
+    return [terms[:, rng.permutation(count)] for _ in range(times)]
+
+
+def merged(a: State, b: State) -> State:
+    """Return the sums of two blocks' states; of other arrangements those that both have."""
+    return {key: _stacked(a[key], b[key]) if key.startswith((TAKEN, OFF)) else a[key] + b[key]
+            for key in a}  # fmt: skip
+
+
+def _stacked(a: Array, b: Array) -> Array:
+    both = min(len(a), len(b))
+    return a[:both] + b[:both]
 
 
 def whole_magnitude(x: Array, axes: tuple[int, ...]) -> Array:
@@ -140,9 +210,21 @@ def sum_error(
     """
     own = np.zeros(np.shape(out))
     for order, sums in zip(orders, found, strict=True):
-        closed = roundings(out, squares, count, order, unit(dtype) / 2)
-        off = squared(sums - out)
-        own = np.maximum(own, closed + np.where(np.isfinite(off), off, 0.0))
+        own = np.maximum(own, _in_order(out, squares, sums, count, dtype, order))
     own = np.where(np.isfinite(out), own, 0.0)
     lost = overflowing(out, np.sqrt(count * squares), dtype, whole=whole)
     return np.where(lost, inf, own) if lost.any() else own
+
+
+def _in_order(
+    out: Array, squares: Array, sums: Array, count: Array | int, dtype: DType, order: Order
+) -> Array:
+    closed = roundings(out, squares, count, order, unit(dtype) / 2)
+    off = squared(sums - out)
+    off = np.where(np.isfinite(off), off, 0.0)
+    # Where sums are further off than roundings that are independent, all may be.
+    sure = (off > 0) & (closed > 0)
+    further = 1.0
+    if sure.any():
+        further = max(1.0, float(np.mean(off[sure] / np.broadcast_to(closed, off.shape)[sure])))
+    return closed * further + np.max(off, axis=0)
