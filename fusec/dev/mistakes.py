@@ -91,7 +91,8 @@ def orders_of(fusion: Fusion, sizes: Sizes, arithmetic: Arithmetic) -> dict[str,
     """Return the orders of all sums by name, as a model takes them."""
 
     def summing(node: Node) -> bool:
-        return bool(summed_extent(node, sizes))
+        # Grouped products are NumPy's.
+        return bool(summed_extent(node, sizes)) and node.op.name != "grouped_mm"
 
     values = (n.output for n in fusion.nodes if summing(n))
     return {value.name: arithmetic.order for value in values}

@@ -18,6 +18,7 @@ import numpy as np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
+from fusec.ir.totals import total
 from fusec.reference.estimate import (
     SMALLEST,
     SPREAD,
@@ -38,6 +39,8 @@ Attributes = Mapping[str, Any]
 
 SAMPLED = 16
 """Rows and columns of a product of which the sums are taken in f32, too."""
+FURTHEST = 4.0
+"""Expected errors within which all of the sampled sums lie where roundings are independent."""
 SAMPLED_TERMS = 1 << 21
 """Products that they have together, at most."""
 COMPLEX = 4.0
@@ -163,7 +166,11 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     expected = roundings(state["sample"], state["sample squares"], count, order, u)
     off = squared(state[f"{TAKEN} {number}"] - state["sample"])
     sure = np.isfinite(off) & (expected > 0)
-    return max(1.0, float(np.mean(off[sure] / expected[sure]))) if sure.any() else 1.0
+    if not sure.any():
+        return 1.0
+    ratio = off[sure] / expected[sure]
+    # Of so few independent sums none is further off than four expected errors.
+    return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
 def _magnitude(a: Array, b: Array, product: Callable[..., Array], none: Sequence[Array]) -> Array:
@@ -196,11 +203,15 @@ def _places(extent: int, rules: Rules) -> Array:
 
 
 def _sample(node: Node, values: Sequence[Array], rules: Rules) -> State:
-    """Return some sums of a product in the type and orders of a kernel; none of grouped ones."""
-    if _indexed(node) or not all(v.size for v in values[:2]):
+    """Return some sums of a product in the type and orders of a kernel.
+
+    Of several matrices those of the first: what counts is how alike their products are.
+    """
+    if not all(v.size for v in values[:2]):
         return {}
     a, b = _matrices(node, values)
     a, b = a[_places(a.shape[0], rules)], b[:, _places(b.shape[1], rules)]
-    terms = np.multiply(a[:, :, None], b[None]).astype(node.output.dtype.compute.numpy)
-    sums = {f"{TAKEN} {k}": performed(terms, order) for k, order in enumerate(rules.orders)}
-    return sums | {"sample": a @ b, "sample squares": squared(a) @ squared(b)}
+    terms = np.multiply(a[:, :, None], b[None])
+    narrow = terms.astype(node.output.dtype.compute.numpy)
+    sums = {f"{TAKEN} {k}": performed(narrow, order) for k, order in enumerate(rules.orders)}
+    return sums | {"sample": total(terms, (1,)), "sample squares": squared(a) @ squared(b)}

@@ -231,7 +231,7 @@ def _boundary(raw: Array, held: Array, dtype: DType) -> tuple[Array, Array]:
 def ulp(value: Array, dtype: DType) -> Array:
     """Return the unit in the last place of values of a half type."""
     with np.errstate(all="ignore"):
-        _, exponent = np.frexp(value)
+        _, exponent = np.frexp(np.where(value == 0, SMALLEST["f32"], value))
         return np.ldexp(2 * dtype.epsilon, np.maximum(exponent - 1, _least_exponent(dtype)))
 
 

@@ -20,7 +20,7 @@ from fusec.ir.op import Part
 from fusec.reference.axes import STRETCHED
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
-from fusec.reference.order import Order, unknown
+from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
@@ -113,7 +113,11 @@ class Nodes:
         count, factors = self._terms(node)
         given = self.model.orders
         known = next(((given[v.name],) for v in node.outputs if v.name in given), None)
-        return Rules(known or unknown(count, factors), count, self.model.errors)
+        orders = known or unknown(count, factors)
+        if factors and node.output.dtype.part.name == "f64":
+            # The reference multiplies doubles itself, in some order of the library's.
+            orders = (*orders, Order((Stage(max(count, 1)),)))
+        return Rules(orders, count, self.model.errors)
 
     def _terms(self, node: Node) -> tuple[int, tuple[DType, ...]]:
         """Return how many terms a node's sums have, and the types of a contraction's factors."""
