@@ -76,10 +76,10 @@ def evaluate_single(
 def stored(fusion: Fusion, outputs: Mapping[str, Array]) -> dict[str, Array]:
     """Return outputs rounded to their types."""
     values = (o.value for o in fusion.outputs)
-    return {v.name: _rounded(np.asarray(outputs[v.name]), v.dtype) for v in values}
+    return {v.name: rounded(np.asarray(outputs[v.name]), v.dtype) for v in values}
 
 
-def _rounded(array: Array, dtype: DType) -> Array:
+def rounded(array: Array, dtype: DType) -> Array:
     """Return an array in another type; to fp8 casts saturate."""
     with np.errstate(all="ignore"):
         narrow = round_to(array.astype(np.float64), dtype) if dtype.is_half else array
@@ -115,7 +115,7 @@ class _Work:
     def _read(self, node: Node, array: Array, source: DType, dtype: DType) -> Array:
         """Return an operand: a half value is rounded where it is read, but not where it moves."""
         if source.is_half and not (node.op.family == "movement" and source == node.output.dtype):
-            array = _rounded(np.asarray(array), source)
+            array = rounded(np.asarray(array), source)
         return np.asarray(array).astype(computed(dtype))
 
     def _made(

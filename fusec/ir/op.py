@@ -96,9 +96,9 @@ class OpDef:
     accuracy: largest error of the CUDA expression in units in the last place of the compute type:
         0 for what is exact, 1/2 for what is correctly rounded; accuracy_f64: the same where it
         computes in f64, if that differs.
-    slopes: how much steeper than an operand the result changes (an array, or 1.0 where that is
-        all): `slopes(place, values, reach)` where `reach(k)` is how far an operand
-        may be off. Without it slopes are found by moving operands; worth it for what is cheap.
+    slopes: how much steeper than an operand the result changes, None for 1:
+        `slopes(place, values, reach)` where `reach(k)` is how far operand k may be off. Without it
+        slopes are found by moving operands; worth it for what is cheap.
     terms: what the error is relative to, if not to the result: `terms(*values, result)`.
     discontinuous: whether the result jumps (compare, floor), or of integers has no slope (bits).
     compares: whether the result is an order of two operands: it turns where they meet.

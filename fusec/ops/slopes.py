@@ -1,7 +1,7 @@
 """How much steeper than an operand plain functions change, while the others are off by a reach.
 
 Each takes the place of the operand, and the values and reaches of all, and returns the slope at the
-far end of the others' reach, where it is largest.
+far end of the others' reach, where it is largest; None stands for 1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Reach = Callable[[int], Any]
 
 def sums(place: int, values: Arrays, reach: Reach) -> Any:
     """Of sums and differences."""
-    return 1.0
+    return None
 
 
 def product(place: int, values: Arrays, reach: Reach) -> Any:

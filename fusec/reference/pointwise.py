@@ -93,16 +93,16 @@ def _passed(
     return passed
 
 
-def _joined(passed: Estimate, operand: Estimate, slope: Array | float) -> Estimate:
+def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimate:
     """Return a result with what passes from one more operand by its slope."""
-    square = _square(slope) if isinstance(slope, np.ndarray) else None
+    square = None if slope is None else _square(np.asarray(slope))
     taken = spread_alike(operand, passed.value.shape)
     own, shared = _scaled(taken.independent, square), _scaled(taken.common, square)
     join = together if passed.ancestors & operand.ancestors else add
     part = passed.part
     if operand.part is not None:
         with np.errstate(all="ignore"):
-            reached = operand.part * np.abs(slope)
+            reached = operand.part * (1.0 if slope is None else np.abs(slope))
         part = reached if part is None else np.fmax(part, reached)
     return replace(
         passed,
@@ -128,7 +128,7 @@ def _scaled(variance: Array | None, square: Array | None) -> Array | None:
     return scaled
 
 
-def _declared_slope(slopes: Slopes, operands: Sequence[Estimate], place: int) -> Array | float:
+def _declared_slope(slopes: Slopes, operands: Sequence[Estimate], place: int) -> Array | None:
     """Return the slope that an operation declares, where operands are off by their limits."""
 
     def reach(other: int) -> Array | float:

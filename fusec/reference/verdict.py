@@ -281,6 +281,13 @@ def compare(
     return Verdict(verdicts, coverage, time.perf_counter() - began)
 
 
+def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
+    """Return how one output compares with what is expected of it, both whole."""
+    tally = _Tally(value, found, None, poison=False)
+    tally.add((), expected, threading.Lock())
+    return tally.verdict()
+
+
 def _wide(array: Array) -> Array:
     """Return what others have computed as the reference holds it, in whatever type it came."""
     if array.dtype.kind in "biu":
