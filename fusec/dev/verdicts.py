@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from fusec.dev.mistakes import mistakes, orders_of
 from fusec.dev.single import Arithmetic, evaluate_single, rounded, stored, summed_extent
 from fusec.ir.evaluate import Array, Sizes, extents
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Value, needed_nodes
 from fusec.reference.nodes import Model
 from fusec.reference.order import Order, Stage
 from fusec.reference.stream import estimate
@@ -26,8 +26,8 @@ ORDERS = {
 """The orders of sums that right results are computed in."""
 ENTROPIES = ("random", "constant", "two values", "mask")
 """Kinds of inputs: in all but the first many elements are equal, and are rounded alike."""
-LONGEST = 1 << 10
-"""Extent below which a dim is not made smaller."""
+ROUNDOFF = 2.0**-24
+"""Unit roundoff of f32."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Setting:
 
 @dataclass
 class Wrong:
-    """What became of wrong outputs: how many count, and those that were not told from right ones."""
+    """What became of wrong outputs: how many count, and those that were not found out."""
 
     pairs: int = 0
     missed: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
@@ -112,6 +112,74 @@ def judge_wrong(fusion: Fusion, sizes: Sizes, setting: Setting) -> Wrong:
             if found.word != DIFFERS:
                 wrong.missed.append((name, made.kind, found.text()))
     return wrong
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How the expected errors of one output compare with those of several f32 evaluations.
+
+    spread, expected: root mean squares over all elements and evaluations, before the last rounding;
+    size: that of the values. ratio: the largest error over the expected one. halves: whether a half
+    type is rounded to on the way, whose rare flips few evaluations show.
+    """
+
+    output: str
+    dtype: str
+    spread: float
+    expected: float
+    size: float
+    ratio: float
+    median: float
+    halves: bool
+
+    @property
+    def counts(self) -> bool:
+        """Return whether the output is off by enough to tell: by a quarter of a rounding."""
+        return self.spread > 0 and self.spread >= ROUNDOFF / 4 * self.size
+
+
+def calibrate(fusion: Fusion, sizes: Sizes, evaluations: int) -> list[Calibration]:
+    """Return the calibration of every float output; inputs and orders of terms are drawn anew."""
+    outputs = [v for v in dict.fromkeys(o.value for o in fusion.outputs) if v.dtype.is_float]
+    sums = {v: np.zeros(4) for v in outputs}
+    ratios, medians = dict.fromkeys(outputs, 0.0), {v: list[float]() for v in outputs}
+    for number in range(evaluations):
+        setting = Setting(list(ORDERS)[number % len(ORDERS)], seed=number)
+        inputs = setting.inputs(fusion, sizes)
+        with np.errstate(all="ignore"):
+            found = evaluate_single(fusion, inputs, sizes, setting.arithmetic())
+            known = estimate(fusion, inputs, sizes, None, setting.model(fusion, sizes))
+        for value in outputs:
+            each = known[value.name]
+            error = np.abs(found[value.name].astype(np.float64) - each.value)
+            sure = np.isfinite(error) & np.isfinite(each.sigma) & np.isfinite(each.value)
+            error, sigma, size = error[sure], each.sigma[sure], np.abs(each.value[sure])
+            squares = (error, sigma, size, np.ones(error.size))
+            sums[value] += [float(np.sum(np.square(s))) for s in squares]
+            with np.errstate(all="ignore"):
+                over = np.where(error > 0, error / sigma, 0.0)
+            ratios[value] = max(ratios[value], float(np.max(over, initial=0.0)))
+            if sigma.any():
+                medians[value].append(float(np.median(over[sigma > 0])))
+    rounds = {v: any(u.dtype.is_half for u in _before(fusion, v)) for v in outputs}
+    return [
+        Calibration(
+            v.name,
+            v.dtype.name,
+            *np.sqrt(sums[v][:3] / sums[v][3]).tolist(),
+            ratios[v],
+            float(np.median(medians[v] or [0.0])),
+            rounds[v],
+        )  # fmt: skip
+        for v in outputs
+        if sums[v][3]
+    ]
+
+
+def _before(fusion: Fusion, value: Value) -> Iterator[Value]:
+    """Yield the values that a node computes for another one, itself left out."""
+    for node in needed_nodes(fusion.nodes, [value]):
+        yield from (v for v in node.outputs if v is not value)
 
 
 def small_sizes(fusion: Fusion, most: int, terms: int = 2048) -> dict[str, int]:

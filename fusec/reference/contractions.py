@@ -9,7 +9,7 @@ some sums the products are really added in f32 and in order: where they are furt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import sqrt
 from typing import Any
 
@@ -33,7 +33,7 @@ from fusec.reference.estimate import (
     unit,
 )
 from fusec.reference.order import Order, performed, roundings
-from fusec.reference.sums import TAKEN, WHOLE, Rules, State, alike, part_of
+from fusec.reference.sums import SIZE, STEP, TAKEN, Rules, State, alike, is_exact, part_of, spacing
 
 Attributes = Mapping[str, Any]
 
@@ -77,7 +77,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
     with np.errstate(all="ignore"):
         squares = [squared(v) for v in values[:2]]
         state["squares"] = product(*squares, *none)
-        state["whole"] = _magnitude(values[0], values[1], product, none)
+        state |= _lattice(node, values, out)
         state |= _sample(node, values, rules)
         for place, operand in enumerate(operands[:2]):
             axis = _summed(node, place, operand.value)
@@ -113,7 +113,7 @@ def _indexed(node: Node) -> bool:
 
 def merge(a: State, b: State) -> State:
     """Return the state of two blocks together."""
-    return {k: a[k] + b[k] for k in a}
+    return {k: np.minimum(a[k], b[k]) if k == STEP else a[k] + b[k] for k in a}
 
 
 def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> Estimate:
@@ -151,7 +151,7 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
     if dtype.is_complex:
         own = own * COMPLEX
     own = own + np.square(count * SMALLEST[dtype.compute.part.name])
-    own = np.where(state["whole"] <= WHOLE[dtype.compute.part.name], 0.0, own)
+    own = np.where(is_exact(state, dtype), 0.0, own)
     if count == 1:
         own = np.where(is_float(out, dtype), own, own + np.square(np.abs(out) * u) * SPREAD)
     if "bias" in state:
@@ -173,15 +173,34 @@ def _further(state: State, number: int, count: int, order: Order, u: float) -> f
     return max(1.0, float(np.mean(ratio)), float(np.max(ratio)) / FURTHEST**2)
 
 
-def _magnitude(a: Array, b: Array, product: Callable[..., Array], none: Sequence[Array]) -> Array:
-    """Return sum(|a b|) of whole numbers, infinity of others: a look at a few tells most."""
-    for factor in (a, b):
-        few = factor[tuple(slice(0, 8) for _ in factor.shape)]
-        if factor.dtype.kind == "c" or not (few == np.rint(few)).all():
-            return np.asarray(np.inf)
-    if not (a == np.rint(a)).all() or not (b == np.rint(b)).all():
-        return np.asarray(np.inf)
-    return product(np.abs(a), np.abs(b), *none)
+def _lattice(node: Node, values: Sequence[Array], out: Array) -> State:
+    """Return what sums of products are exact by: see `sums.lattice`.
+
+    The sum of the sizes of products is at most the product of the norms.
+    """
+    unknown: State = {SIZE: np.asarray(np.inf), STEP: np.asarray(0.0)}
+    if _indexed(node):
+        return unknown
+    sizes, steps = list[Array](), list[Array]()
+    for place, factor in enumerate(values[:2]):
+        step = spacing(factor, node.output.dtype)
+        if step is None:
+            return unknown
+        axis = _summed(node, place, factor)
+        sizes.append(_beside(node, place, np.sqrt(np.sum(squared(factor), axis=axis)), factor))
+        steps.append(_beside(node, place, np.min(step, axis=axis, initial=np.inf), factor))
+    found: State = {SIZE: sizes[0] * sizes[1], STEP: steps[0] * steps[1]}
+    return {key: array.reshape(out.shape) for key, array in found.items()}
+
+
+def _beside(node: Node, place: int, array: Array, factor: Array) -> Array:
+    """Return what is known of rows or columns of a factor where they are in products."""
+    if factor.ndim == 1:
+        return array
+    other = len(node.operands[1 - place].type.shape or ())
+    if other == 1:
+        return array
+    return array[..., :, None] if place == 0 else array[..., None, :]
 
 
 def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:

@@ -3,14 +3,14 @@
 With independent variances s and common ones l of the terms, a sum has sum(s) and sum(sqrt(l))**2,
 what the roundings of its order add up to (`order.roundings`), and the square of the error of the
 same sum really taken in that order: roundings of terms that repeat are not independent. Sums of
-whole numbers below 2**24 are exact.
+multiples of one number, up to 2**24 of it, are exact: whole numbers, and some halves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import expm1, inf
+from math import expm1, inf, prod
 
 import numpy as np
 
@@ -24,6 +24,12 @@ State = dict[str, Array]
 
 WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
 """Up to which all whole numbers are floats."""
+COARSE = 6
+"""Last bits that are 0 in all terms of sums that may be exact."""
+CERTAIN = 4.0
+"""Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
+SIZE, STEP = "size", "step"
+"""Names of the sum of all sizes, and of what all terms are multiples of."""
 TAKEN = "taken"
 """Name of the sums that were really taken, in every order."""
 OFF = "off"
@@ -148,8 +154,13 @@ def _arrangements(terms: Array) -> list[Array]:
 
 def merged(a: State, b: State) -> State:
     """Return the sums of two blocks' states; of other arrangements those that both have."""
-    return {key: _stacked(a[key], b[key]) if key.startswith((TAKEN, OFF)) else a[key] + b[key]
-            for key in a}  # fmt: skip
+
+    def joined(key: str) -> Array:
+        if key.startswith((TAKEN, OFF)):
+            return _stacked(a[key], b[key])
+        return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
+
+    return {key: joined(key) for key in a}
 
 
 def _stacked(a: Array, b: Array) -> Array:
@@ -157,12 +168,62 @@ def _stacked(a: Array, b: Array) -> Array:
     return a[:both] + b[:both]
 
 
-def whole_magnitude(x: Array, axes: tuple[int, ...]) -> Array:
-    """Return sum(|x|) of whole numbers, infinity of others: a look at a few tells most."""
-    few = x.reshape(-1)[:256] if x.flags.c_contiguous else x[tuple(slice(0, 4) for _ in x.shape)]
-    if x.dtype.kind == "c" or not (few == np.rint(few)).all() or not (x == np.rint(x)).all():
-        return np.asarray(inf)
-    return np.sum(np.abs(x), axis=axes)
+def spacing(x: Array, dtype: DType) -> Array | None:
+    """Return the largest power of 2 that each term is a multiple of, infinity for 0.
+
+    None where some are as fine as floats get: a look at a few tells most.
+    """
+    if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
+        return None
+    return _spacing(x, dtype.compute)
+
+
+def _few(x: Array) -> Array:
+    """Return some elements of an array, without a look at the others."""
+    return x[tuple(slice(None, None, -(-e // 16)) for e in x.shape[-2:])] if x.ndim < 3 else (
+        x[(*(e // 2 for e in x.shape[:-2]), ..., slice(None, None, -(-x.shape[-1] // 256)))]
+    )  # fmt: skip
+
+
+def _spacing(x: Array, compute: DType) -> Array | None:
+    wide = compute.name == "f64"
+    kind, bits, digits = (np.float64, np.int64, 52) if wide else (np.float32, np.int32, 23)
+    near = x.astype(kind)
+    if not (near == x).all():
+        return None
+    fraction, exponent = np.frexp(near)
+    whole = np.ldexp(fraction, digits + 1).astype(bits)
+    lowest = whole & -whole
+    if np.any((lowest != 0) & (lowest < 1 << COARSE)):
+        return None
+    found = np.ldexp(lowest.astype(np.float64), exponent - digits - 1)
+    return np.where(lowest == 0, inf, found)
+
+
+def lattice(x: Array, axes: tuple[int, ...], dtype: DType) -> State:
+    """Return sum(|x|), and what all terms are multiples of: sums are exact up to 2**24 of these."""
+    steps = spacing(x, dtype) if _may_be_exact(x, axes, dtype) else None
+    if steps is None:
+        return {SIZE: np.asarray(inf), STEP: np.asarray(0.0)}
+    return {SIZE: np.sum(np.abs(x), axis=axes), STEP: np.min(steps, axis=axes, initial=inf)}
+
+
+def _may_be_exact(x: Array, axes: tuple[int, ...], dtype: DType) -> bool:
+    """Return whether a few terms leave it open that sums are exact."""
+    if x.dtype.kind == "c" or not x.size:
+        return False
+    few = _few(x)
+    steps = _spacing(few, dtype.compute)
+    if steps is None:
+        return False
+    count = prod(x.shape[a] for a in axes)
+    size = float(np.mean(np.abs(few))) * count
+    return size <= CERTAIN * WHOLE[dtype.compute.part.name] * float(np.min(steps))
+
+
+def is_exact(state: State, dtype: DType) -> Array:
+    """Return which sums have no partial sum that is rounded, in any order."""
+    return state[SIZE] <= WHOLE[dtype.compute.part.name] * state[STEP]
 
 
 def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rules) -> State:
@@ -170,7 +231,7 @@ def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rul
     state: State = {"out": addition(dtype)(x, axes)}
     if not rules.errors or not dtype.is_rounded:
         return state | (passed(operand, axes) if rules.errors else {})
-    state["whole"] = whole_magnitude(x, axes)
+    state |= lattice(x, axes, dtype)
     state["squares"] = moments(x, axes)
     return state | taken(x, axes, dtype, rules) | passed(operand, axes)
 
@@ -182,7 +243,7 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
     if "squares" not in state:
         return Estimate(out, independent, common)
     count, squares = int(state["count"]), state["squares"]
-    exact = state["whole"] <= WHOLE[dtype.compute.part.name]
+    exact = is_exact(state, dtype)
     own = sum_error(out, squares, sums_of(state), count, dtype, rules.orders)
     own = np.where(exact, 0.0, own)
     part = part_of(out, squares)

@@ -62,6 +62,7 @@ class OutputVerdict:
     ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements of
     which nothing is known. power: the smallest scale error that some elements would show; lost:
     the smallest share of one of 64 parts of the last reduction, None where there is none.
+    resolution: the rounding of the output's type: few elements may not show less.
     """
 
     name: str
@@ -74,6 +75,7 @@ class OutputVerdict:
     power: float
     lost: float | None = None
     worst: tuple[Worst, ...] = ()
+    resolution: float = 0.0
 
     @property
     def word(self) -> str:
@@ -91,7 +93,7 @@ class OutputVerdict:
         if self.open > max(self.checked * OPEN_SHARE, 2):
             share = f"{self.open} of {self.checked}"
             return f"of {share} elements nothing is known: they lie at a pole or a jump"
-        if self.power > LEAST_POWER:
+        if self.power > max(LEAST_POWER, self.resolution):
             return f"a scale error of {self.power:.2g} would not show"
         return None
 
@@ -221,6 +223,7 @@ class _Tally:
         return OutputVerdict(
             self.value.name, self.checked, self.wrong, self.unwritten, self.open,
             self.error, self.ratio, self._last(shown), self._lost(), worst,
+            self.value.dtype.epsilon,
         )  # fmt: skip
 
     def _last(self, shown: Array) -> float:
