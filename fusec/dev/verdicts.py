@@ -162,18 +162,16 @@ def calibrate(fusion: Fusion, sizes: Sizes, evaluations: int) -> list[Calibratio
             if sigma.any():
                 medians[value].append(float(np.median(over[sigma > 0])))
     rounds = {v: any(u.dtype.is_half for u in _before(fusion, v)) for v in outputs}
-    return [
-        Calibration(
-            v.name,
-            v.dtype.name,
-            *np.sqrt(sums[v][:3] / sums[v][3]).tolist(),
-            ratios[v],
-            float(np.median(medians[v] or [0.0])),
-            rounds[v],
-        )  # fmt: skip
-        for v in outputs
-        if sums[v][3]
-    ]
+    found = list[Calibration]()
+    for value in outputs:
+        if sums[value][3]:
+            spread, expected, size = np.sqrt(sums[value][:3] / sums[value][3]).tolist()
+            median = float(np.median(medians[value] or [0.0]))
+            rounds = any(v.dtype.is_half for v in _before(fusion, value))
+            kind = (value.name, value.dtype.name)
+            ratio = ratios[value]
+            found.append(Calibration(*kind, spread, expected, size, ratio, median, rounds))
+    return found
 
 
 def _before(fusion: Fusion, value: Value) -> Iterator[Value]:

@@ -19,15 +19,15 @@ import numpy as np
 
 from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value, needed_nodes
-from fusec.reference import contractions, reductions
+from fusec.reference import contractions, memory, reductions
 from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values, input_array, last_uses, widen_input
-from fusec.reference.nodes import Environment, Model, Nodes, operand_of
+from fusec.reference.nodes import PLAIN, Environment, Model, Nodes, operand_of
 from fusec.reference.sums import State
 from fusec.reference.sweeps import choose_plan, streamed
 
 MEMORY = 8 << 30
-"""Bytes that blocks in flight may take together."""
+"""Bytes that blocks in flight may take together, where there is so much."""
 
 Index = tuple[slice, ...]
 Consume = Callable[[Value, Index, Estimate], None]
@@ -64,6 +64,8 @@ class Stream:
         self.rules = Nodes(fusion, sizes, model)
         self.nodes = needed_nodes(fusion.nodes, wanted)
         self.plan = choose_plan(fusion, self.nodes, sizes)
+        self.each = memory.DOUBLE * (memory.WITH_ERRORS if model.errors else memory.PLAIN)
+        memory.require(fusion, self.needed_bytes())
         self.whole: Environment = {}
         self.raw: dict[Value, Array] = {}
         read = {v for n in self.nodes for v in n.inputs} | set(wanted)
@@ -77,6 +79,16 @@ class Stream:
                 self.raw[value] = array
             else:
                 self.whole[value] = Estimate(widen_input(value, array))
+
+    def needed_bytes(self) -> float:
+        """Return about how much memory the evaluation takes, one block at a time."""
+        values = {*self.wanted, *(v for n in self.nodes for v in (*n.inputs, *n.outputs))}
+        count = {v: int(np.prod(extents(v.type, self.sizes), dtype=np.int64)) for v in values}
+        band = self.plan.band
+        if band is not None:
+            share = self.plan.step / band.extent
+            count = {v: int(c * share) if v in band.axes else c for v, c in count.items()}
+        return self.each * memory.live_elements(self.nodes, self.wanted, count)
 
     def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
         """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
@@ -169,8 +181,9 @@ class Stream:
         values = {*targets, *(v for n in nodes for v in n.outputs)}
         shapes = (extents(v.type, self.sizes) for v in values)
         slab = max((int(np.prod(s, dtype=np.int64)) // band.extent for s in shapes), default=1)
-        # A block holds about twelve live arrays of doubles, bounds among them.
-        fitting = MEMORY // max(slab * self.plan.step * 8 * 12, 1)
+        # A block holds a few live values.
+        room = min(MEMORY, memory.SHARE * memory.available())
+        fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
         return max(1, min(os.cpu_count() or 1, 32, fitting))
 
     def _block(
@@ -297,6 +310,22 @@ def estimate(
             array[index] = 0.0 if piece is None else piece
 
     Stream(fusion, inputs, sizes, values, model or Model()).run(consume, float("inf"), 0)
+    return found
+
+
+def outputs_of(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Array]:
+    """Return the outputs of the reference in their own types, evaluated in bounded memory."""
+    values, found, lock = find_values(fusion, None), dict[str, Array](), Lock()
+
+    def consume(value: Value, index: Index, part: Estimate) -> None:
+        with lock:
+            if value.name not in found:
+                shape: Any = extents(value.type, sizes)
+                found[value.name] = np.empty(shape, value.dtype.numpy)
+        with np.errstate(all="ignore"):
+            found[value.name][index] = part.settled.value.astype(value.dtype.numpy)
+
+    Stream(fusion, inputs, sizes, values, PLAIN).run(consume, float("inf"), 0)
     return found
 
 
