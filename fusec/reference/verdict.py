@@ -27,6 +27,8 @@ WORK_LIMIT = 4e9
 """Elements times operations per core beyond which slices are sampled."""
 LEAST_POWER = 0.02
 """The scale error that an output must show to be decided."""
+LEAST_AGREEMENT = 0.2
+"""The same between two results that both are rounded, one of them after every operation."""
 OPEN_SHARE = 0.01
 """Share of an output's elements of which nothing may be known."""
 VISIBLE_SHARE = 0.01
@@ -62,7 +64,8 @@ class OutputVerdict:
     ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements of
     which nothing is known. power: the smallest scale error that some elements would show; lost:
     the smallest share of one of 64 parts of the last reduction, None where there is none.
-    resolution: the rounding of the output's type: few elements may not show less.
+    least: the power that is needed; few elements of a coarse type may not show less than its
+    rounding.
     """
 
     name: str
@@ -75,7 +78,7 @@ class OutputVerdict:
     power: float
     lost: float | None = None
     worst: tuple[Worst, ...] = ()
-    resolution: float = 0.0
+    least: float = LEAST_POWER
 
     @property
     def word(self) -> str:
@@ -93,7 +96,7 @@ class OutputVerdict:
         if self.open > max(self.checked * OPEN_SHARE, 2):
             share = f"{self.open} of {self.checked}"
             return f"of {share} elements nothing is known: they lie at a pole or a jump"
-        if self.power > max(LEAST_POWER, self.resolution):
+        if self.power > self.least:
             return f"a scale error of {self.power:.2g} would not show"
         return None
 
@@ -220,10 +223,11 @@ class _Tally:
         worst = tuple(w for _, w in self.worst)
         few = self.looked and self.beyond < VISIBLE_SHARE * self.looked
         shown = self.size if few and self.size.size else self.scale
+        least = LEAST_POWER if self.given is None else LEAST_AGREEMENT
         return OutputVerdict(
             self.value.name, self.checked, self.wrong, self.unwritten, self.open,
             self.error, self.ratio, self._last(shown), self._lost(), worst,
-            self.value.dtype.epsilon,
+            max(least, self.value.dtype.epsilon),
         )  # fmt: skip
 
     def _last(self, shown: Array) -> float:
