@@ -112,7 +112,7 @@ def uniform(
 @operation(
     "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
-    cost=Cost(60, 4), accuracy=8.0,
+    cost=Cost(60, 4), accuracy=4.0,
 )  # fmt: skip
 def normal(
     mean: Array,

@@ -152,18 +152,21 @@ def rounding(
 ) -> tuple[Array | None, Array | None]:
     """Return the variances of one operation of `ulps` accuracy, relative to `value`.
 
-    A correctly rounded one adds nothing where its operands are `exact` and the result is a float.
+    Every one rounds by at most half a unit; what approximations are off beside may have one sign. A
+    correctly rounded one adds nothing where its operands are `exact` and the result is a float. On
+    an H200 the approximations declared with 1 to 6 units are off by 0.21 to 0.45 (root mean square)
+    and 0.6 to 2.7 units (most of a million): decision 040.
     """
     if not ulps or not dtype.is_rounded:
         return None, None
     with np.errstate(all="ignore"):
         squares = squared(value)
-        squares = squares * ((ulps * unit(dtype)) ** 2 * SPREAD)
+        squares = squares * ((min(ulps, 0.5) * unit(dtype)) ** 2 * SPREAD)
         squares += TINY[dtype.compute.part.name]
         if not np.isfinite(np.max(squares, initial=0.0)):
             squares = np.where(np.isfinite(value), squares, 0.0)
         if ulps > 0.5:
-            return squares, squares * (BIAS / SPREAD)
+            return squares, squares * (BIAS / SPREAD * (ulps / 0.5) ** 2)
         if exact is not False and (exact is True or exact.any()):
             squares = np.where(exact & is_float(value, dtype), 0.0, squares)
             return without_zeros(squares), None
