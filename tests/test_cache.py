@@ -19,9 +19,8 @@ from fusec.run import nvrtc
 from fusec.run.build import Artifact, Source, build
 from fusec.run.cache import Cache, cache_directory, entry_key
 from fusec.run.nvrtc import Compiled, CompileError
-from fusec.run.ptxas import KernelStats
 
-COMPILED = Compiled(b"\x7fELF\n\0cubin", "a log\n", (KernelStats("k", registers=9),))
+COMPILED = Compiled(b"\x7fELF\n\0cubin", ("a warning", "another\nline"))
 KEY = "ab" + "0" * 62
 FACTS = {
     "source": "text",

@@ -14,13 +14,12 @@ import os
 import tempfile
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from fusec.run.nvrtc import Compiled
-from fusec.run.ptxas import KernelStats
 
-_MARK = b"fusec kernel 1"
+_MARK = b"fusec kernel 2"
 _PATIENCE_SECONDS = 120.0
 _STALE_SECONDS = 3600.0
 
@@ -137,8 +136,7 @@ def _remove_stale(folder: Path) -> None:
 
 def _encode(compiled: Compiled) -> bytes:
     """Return the entry's bytes."""
-    facts = {"log": compiled.log, "kernels": [asdict(kernel) for kernel in compiled.kernels]}
-    body = json.dumps(facts, sort_keys=True).encode() + b"\n" + compiled.cubin
+    body = json.dumps({"warnings": compiled.warnings}).encode() + b"\n" + compiled.cubin
     return b"\n".join([_MARK, hashlib.sha256(body).hexdigest().encode(), body])
 
 
@@ -149,5 +147,4 @@ def _decode(content: bytes) -> Compiled | None:
     if mark != _MARK or hashlib.sha256(body).hexdigest().encode() != digest:
         return None
     line, _, cubin = body.partition(b"\n")
-    facts = json.loads(line)
-    return Compiled(cubin, facts["log"], tuple(KernelStats(**k) for k in facts["kernels"]))
+    return Compiled(cubin, tuple(json.loads(line)["warnings"]))
