@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-_WARNING = re.compile(r"\bwarning\b|Potential Performance Loss|Advisory", re.IGNORECASE)
+# Remarks of the assembler have a code, as (C7511): wgmma that is serialized, waits that it adds.
+_WARNING = re.compile(r"\bwarning\b|\(C\d+\)|Advisory", re.IGNORECASE)
 _ERROR = re.compile(
     r"^(?P<file>[^\s(]+)\((?P<line>\d+)\): (?:catastrophic )?error: (?P<what>.*)$", re.MULTILINE
 )
