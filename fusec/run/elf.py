@@ -12,8 +12,9 @@ _SECTIONS_AT = 0x28
 _SECTION_COUNTS_AT = 0x3A  # bytes of an entry, entries, the entry of the section names
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_NO_BITS = 8
 _SYMBOL_TABLE = 2
+STRINGS = 3  # a section's kind: a table of strings
+_NO_BITS = 8
 
 
 @dataclass(frozen=True)
