@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import InternalError
-from fusec.run.cache import Cache, cache_directory, entry_key
+from fusec.run.cache import Cache, entry_key, user_cache
 from fusec.run.cubin import renamed
 from fusec.run.headers import headers_for
-from fusec.run.nvrtc import Compiled, compile_cuda, compiler_version
+from fusec.run.nvrtc import FLAGS, Compiled, compile_cuda, compiler_version
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -81,7 +81,7 @@ class Builder:
     ) -> None:
         """Start with nothing built."""
         self._archs, self._jobs, self._options = archs, jobs, options
-        self._cache = Cache(cache_directory()) if cache is None else cache
+        self._cache = user_cache() if cache is None else cache
         self._progress = progress
         # By digest and architecture: how long the name is, and what was built.
         self._models: dict[tuple[str, str], tuple[int, Future[Artifact]]] = {}
@@ -188,7 +188,7 @@ def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache
         name=source.name,
         headers=headers,
         arch=arch,
-        options=options,
+        options=(*FLAGS, *options),
         compiler=compiler,
     )
     compiled = cache.load(key)

@@ -22,6 +22,9 @@ from fusec.run.headers import anchor_includes
 # cubins equal from directory to directory.
 _FOLDER = "/fusec/"
 _STANDARD = "-std=c++17"
+FLAGS = (_STANDARD, "-lineinfo")
+"""What every cubin is built with."""
+
 _NVRTC_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 _INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
 
@@ -89,7 +92,7 @@ def compile_cuda(
     options: tuple[str, ...] = (),
 ) -> Compiled:
     """Return the cubin of `source` for `arch` (as `sm_90a`), with line information."""
-    flags = (f"--gpu-architecture={arch}", _STANDARD, "-lineinfo", *options)
+    flags = (f"--gpu-architecture={arch}", *FLAGS, *options)
     cubin, log = _compile(source, name, headers, flags, "CUBIN")
     return Compiled(cubin, parse_warnings(log))
 
