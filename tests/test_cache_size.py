@@ -64,7 +64,7 @@ def test_the_limit_is_read(text: str, size: int) -> None:
     assert size_limit({}) == DEFAULT_LIMIT
 
 
-@pytest.mark.parametrize("text", ["many", "-1", "1X", "1 2", "M", "1e9", "inf", "1..5G"])
+@pytest.mark.parametrize("text", ["many", "-1", "1X", "1 2", "M", "1e9", "inf", "1..5G", "9" * 400])
 def test_what_is_no_limit(text: str, tmp_path: Path, capsys: Capture) -> None:
     with pytest.raises(FusecError, match=r"FUSEC_CACHE_LIMIT=.* is no size"):
         size_limit({"FUSEC_CACHE_LIMIT": text})

@@ -20,7 +20,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fusec.run.cache_size import DEFAULT_LIMIT, LOCKS, add, remove, size_limit
+from fusec.run.cache_size import DEFAULT_LIMIT, LOCKS, add, mark_used, remove, size_limit
 from fusec.run.nvrtc import Compiled
 
 _LAYOUT = b"fusec kernel 2"
@@ -86,7 +86,7 @@ class Cache:
             return None
         if compiled is not None:
             with contextlib.suppress(OSError):
-                os.utime(path)  # it leaves the cache after what was used less recently
+                mark_used(path)
         return compiled
 
     def store(self, key: str, compiled: Compiled) -> bool:
@@ -145,6 +145,7 @@ def _write(path: Path, content: bytes) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(content)
+        mark_used(Path(aside))
         if path.is_dir():
             remove(path)
         os.replace(aside, path)

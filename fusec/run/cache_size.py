@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ ENTRY = re.compile(r"[0-9a-f]{64}\.kernel")
 FOLDER = re.compile(r"[0-9a-f]{2}")
 LOCKS = "locks"
 _TOTAL = "total"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
 _UNITS = ("", "k", "m", "g", "t")
 _PATIENCE_SECONDS = 5.0
 
@@ -93,6 +94,12 @@ def clear(directory: Path) -> tuple[int, int]:
                 os.rmdir(folder.path)
     (directory / _TOTAL).unlink(missing_ok=True)
     return removed
+
+
+def mark_used(path: Path) -> None:
+    """Note that an entry was used now; by the clock itself, as file systems count in ticks."""
+    now = time.time_ns()
+    os.utime(path, ns=(now, now))
 
 
 def remove(path: Path) -> None:

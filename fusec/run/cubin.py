@@ -72,12 +72,12 @@ def kernel_stats(cubin: bytes) -> tuple[KernelStats, ...]:
 
 def _facts_by_symbol(elf: Elf) -> dict[tuple[int, int], int]:
     """Return the numbers that the file's attributes give, by attribute and symbol."""
-    payloads = ((kind, payload) for kind, payload in _attributes(elf, ".nv.info"))
+    payloads = ((kind, payload) for kind, payload in attributes(elf, ".nv.info"))
     pairs = ((kind, struct.unpack("<II", p)) for kind, p in payloads if len(p) == 8)
     return {(kind, symbol): value for kind, (symbol, value) in pairs}
 
 
-def _attributes(elf: Elf, section: str) -> Iterator[tuple[int, bytes]]:
+def attributes(elf: Elf, section: str) -> Iterator[tuple[int, bytes]]:
     """Yield kind and payload of the attributes of a section that have a payload."""
     found = elf.by_name.get(section)
     content = b"" if found is None else elf.content(found)
@@ -97,7 +97,7 @@ def _spill_bytes(elf: Elf, kernel: str) -> int:
     """
     code = elf.content(elf.by_name[f".text.{kernel}"])
     total = 0
-    for kind, payload in _attributes(elf, f".nv.info.{kernel}"):
+    for kind, payload in attributes(elf, f".nv.info.{kernel}"):
         if kind != _ANNOTATIONS:
             continue
         for what, offset in _ANNOTATION.iter_unpack(payload):
