@@ -283,6 +283,15 @@ def schema_command() -> int:
     return print_schema()
 
 
+@cli.command("cache")
+@click.option("--clear", "clears", is_flag=True, help="Remove the kernels that it holds.")
+def cache_command(clears: bool) -> int:
+    """Show the cache of built kernels: its place, entries, size and limit; or clear it."""
+    from fusec.commands.cache import clear_cache, show_cache
+
+    return clear_cache() if clears else show_cache()
+
+
 @cli.command("doctor")
 @click.option("--measure", "folder", metavar="DIR", help="Write the GPU's rates as a target file.")
 def doctor_command(folder: str | None) -> int:

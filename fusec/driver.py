@@ -236,19 +236,18 @@ def plan(fusion: Fusion, options: CompileOptions) -> Planned:
 def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
     """Return a planned fusion with its kernels built for every target."""
     from fusec.hostir.lower import lower
-    from fusec.run.build import build as build_kernels
+    from fusec.run.build import Builder
     from fusec.run.cache import Cache
     from fusec.run.spills import build_plans
 
     cache = None if options.use_cache else Cache(None)
+    builder = Builder(options.targets, options.jobs, cache=cache, progress=progress)
     plans, sources, artifacts = planned.timings.measure(
         "build",
         lambda: build_plans(
             planned.plans,
             planned.sources,
-            lambda kernels: build_kernels(
-                kernels, options.targets, options.jobs, cache=cache, progress=progress
-            ),
+            builder.build,
             lambda number: other_plans(planned.segmented, options, number),
         ),
     )

@@ -8,7 +8,6 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -460,28 +459,6 @@ def test_the_place_is_looked_at_before_the_work(
 ) -> None:
     monkeypatch.setattr(driver, "compile_targets", None)
     compile_to(capsys, tmp_path, tmp_path / "small.yaml").says(2, "is a file")
-
-
-@pytest.mark.parametrize("failing", [1, 2])
-def test_a_failed_rename_leaves_the_old_folder(
-    failing: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    base = tmp_path / "here"
-    write_folder(base / "out", OLD)
-    calls: list[int] = []
-
-    def replace(*names: Any) -> None:
-        calls.append(1)
-        if len(calls) == failing:
-            raise OSError(28, "No space left on device")
-        os.rename(*names)
-
-    played = SimpleNamespace(replace=replace, access=os.access, W_OK=os.W_OK, X_OK=os.X_OK)
-    monkeypatch.setattr("fusec.commands.artifacts.os", played)
-    with pytest.raises(FusecError, match="No space left on device"):
-        write_folder(base / "out", NEW)
-    assert files(base / "out") == OLD
-    assert [p.name for p in base.iterdir()] == ["out"]
 
 
 def test_a_failed_write_leaves_the_old_folder(
