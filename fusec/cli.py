@@ -150,7 +150,7 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="Seed of the random inputs.",
+    help="Seed of the random inputs and of draws without a seed of their own.",
 )
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True

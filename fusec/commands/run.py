@@ -168,12 +168,13 @@ def _inputs(fusion: Fusion, options: RunOptions) -> tuple[dict[str, Any], dict[s
     if options.inputs is None:
         sizes = choose_sizes(fusion)
         return random_inputs(fusion, sizes, options.seed), sizes
-    inputs = _load_inputs(fusion, options.inputs)
+    inputs = _load_inputs(fusion, options.inputs, options.seed)
     return inputs, bind_sizes(fusion, inputs)
 
 
-def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
+def _load_inputs(fusion: Fusion, path: str, seed: int) -> dict[str, Any]:
     from fusec.run.arrays import as_declared, load_arrays
+    from fusec.run.inputs import generator_state
 
     arrays = load_arrays(path)
     inputs: dict[str, Any] = {}
@@ -182,6 +183,8 @@ def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
         if name in arrays:
             array = as_declared(name, arrays[name], entry.value.dtype)
             inputs[name] = array.item() if entry.value.is_scalar and not array.shape else array
+        elif entry.generator:
+            inputs[name] = generator_state(entry, (seed, 0))
         elif entry.default is None:
             raise no_array(path, name, arrays)
     return inputs
@@ -283,6 +286,7 @@ def _run_script(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
+    from fusec.generator import manual_seed
     from fusec.parse.script import run_script
     from fusec.run.inputs import bind_sizes
 
@@ -330,6 +334,7 @@ def _run_script(
         codes.append(code)
         return [outputs[o.value.name] for o in fusion.outputs]
 
+    manual_seed(options.seed)
     run_script(path, on_fusion)
     if not codes:
         raise FusecError(

@@ -84,6 +84,8 @@ def random_inputs(fusion: Fusion, sizes: Sizes, seed: int = 0) -> dict[str, Any]
 def random_input(fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> Any:
     """Return one random input; it depends on its name and the seed, not on the other inputs."""
     value = entry.value
+    if entry.generator:
+        return generator_state(entry, (seed, 0))
     generator = np.random.Generator(
         np.random.PCG64(np.random.SeedSequence([seed, crc32(value.name.encode())]))
     )
@@ -102,6 +104,12 @@ def random_input(fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> Any:
         low, high, explicit = 0, max(limit - 1, 0), True
     storage = _draw(generator, count, value.dtype, low, high, zeros=explicit)
     return StridedArray(storage, shape, strides)
+
+
+def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:
+    """Return the generator's seed or offset as the input that it is."""
+    part = pair[0] if entry.generator == "seed" else pair[1]
+    return StridedArray(np.array([part], np.uint64), (), ())
 
 
 def _scalar(entry: Input, sizes: Sizes, generator: Any, low: float, high: float) -> Any:
