@@ -168,6 +168,14 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     help="Timed runs; 0 for none.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@click.option(
+    "--print",
+    "values",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Print the first N values of each output.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @compile_options
 def run_command(
@@ -179,13 +187,18 @@ def run_command(
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    values: int,
     times: bool,
     options: CompileOptions,
 ) -> int:
-    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
+    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
+
+    Without a GPU, kernels are built and their times predicted; the reference is evaluated where
+    its values are asked for: by --device reference, --outputs, --expect or --print.
+    """
     from fusec.commands.run import RunOptions, run
 
-    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times)
+    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times, values)
     return run(file, options, chosen)
 
 
