@@ -156,6 +156,13 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
 )
 @click.option(
+    "--inputs-kind",
+    type=click.Choice(["reals", "integers"]),
+    default="reals",
+    show_default=True,
+    help="Random inputs; integers are so small that sums and products are exact in any order.",
+)
+@click.option(
     "--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones."
 )
 @click.option("--outputs", metavar="FILE", help="Save the outputs (.safetensors or .npz).")
@@ -182,6 +189,7 @@ def run_command(
     file: str,
     seed: int,
     device: str,
+    inputs_kind: str,
     inputs: str | None,
     outputs: str | None,
     expect: str | None,
@@ -198,7 +206,8 @@ def run_command(
     """
     from fusec.commands.run import RunOptions, run
 
-    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times, values)
+    files = (inputs, outputs, expect)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, times, values, inputs_kind)
     return run(file, options, chosen)
 
 

@@ -38,7 +38,8 @@ class RunOptions:
     """How a run is done.
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
-    times: print the time of each stage; values: print so many of each output.
+    times: print the time of each stage; values: print so many of each output; kind: of random
+    inputs, reals or integers.
     """
 
     device: str = "auto"
@@ -50,6 +51,7 @@ class RunOptions:
     expect: str | None = None
     times: bool = False
     values: int = 0
+    kind: str = "reals"
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,8 @@ def _run(path: str, compile_options: CompileOptions, options: RunOptions, place:
 
 def _check_files(options: RunOptions) -> None:
     """Raise FusecError for a file that cannot be, before any work is done."""
+    if options.kind != "reals" and options.inputs is not None:
+        raise FusecError("--inputs-kind has no effect on the inputs of a file")
     for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
         if name is not None and not Path(name).is_file():
             what = "is a directory" if Path(name).is_dir() else "does not exist"
@@ -188,7 +192,7 @@ def _inputs(
         sizes = choose_sizes(fusion)
         if not (place.on_gpu or place.evaluates):
             return {}, sizes
-        return random_inputs(fusion, sizes, options.seed), sizes
+        return random_inputs(fusion, sizes, options.seed, options.kind), sizes
     inputs = _load_inputs(fusion, options.inputs, options.seed)
     return inputs, bind_sizes(fusion, inputs)
 
@@ -337,9 +341,10 @@ def _run_script(
                 codes.append(_run_fusion(sized, compile_options, options, place))
             return None
         fusion = replace(fusion, phases=())  # all inputs are given at once
-        if options.inputs or compile_options.sizes:
+        if options.inputs or options.kind != "reals" or compile_options.sizes:
             raise FusecError(
-                "--inputs and --set have no effect: the script gives the inputs itself",
+                "--inputs, --inputs-kind and --set have no effect: the script gives the inputs "
+                "itself",
                 help="change them in the script, or compile it and run the folder",
             )
         dump_for_environment(fusion, compile_options)
