@@ -147,7 +147,7 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 @click.argument("file")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
     help="Seed of the random inputs and of draws without a seed of their own.",

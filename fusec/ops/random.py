@@ -109,7 +109,10 @@ def uniform(
     rng_offset: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Return numbers spread evenly from minval to before maxval; f32 without `dtype`."""
+    """Return numbers spread evenly from minval to before maxval; f32 without `dtype`.
+
+    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    """
     assert rng_seed is not None
     assert rng_offset is not None
     drawn = _numbers(philox.uniforms, shape, rng_seed, rng_offset, dtype)
@@ -129,7 +132,10 @@ def normal(
     rng_offset: Array | None = None,
     dtype: DType | None = None,
 ) -> Array:
-    """Return numbers of a normal distribution; f32 without `dtype`."""
+    """Return numbers of a normal distribution; f32 without `dtype`.
+
+    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    """
     assert rng_seed is not None
     assert rng_offset is not None
     drawn = _numbers(philox.normals, shape, rng_seed, rng_offset, dtype)
@@ -150,13 +156,19 @@ def _like(name: str, draw: str) -> Any:
 
 @composite(expand=_like("rand_like", "uniform"))
 def rand_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
-    """Return numbers from 0 to before 1 in the shape and type of `arg`."""
+    """Return numbers from 0 to before 1 in the shape and type of `arg`.
+
+    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    """
     return _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
 
 
 @composite(expand=_like("randn_like", "normal"))
 def randn_like(arg: Array, rng_seed: Array | None = None, rng_offset: Array | None = None) -> Array:
-    """Return numbers of the standard normal distribution in the shape and type of `arg`."""
+    """Return numbers of the standard normal distribution in the shape and type of `arg`.
+
+    Without rng_seed and rng_offset every run draws anew, from the program's generator.
+    """
     return _numbers(philox.normals, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
 
 
@@ -202,7 +214,8 @@ def dropout(
 ) -> Array:
     """Return (arg with a share p of its elements set to 0 and the others scaled, the mask).
 
-    The scale is 1 / (1 - p) if it is left out.
+    The scale is 1 / (1 - p) if it is left out. Without rng_seed and rng_offset every run draws
+    anew, from the program's generator.
     """
     drawn = _numbers(philox.uniforms, np.shape(arg), rng_seed or 0, rng_offset or 0, None)
     mask = drawn < 1 - p

@@ -117,7 +117,7 @@ def random_input(
 def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:
     """Return the generator's seed or offset as the input that it is."""
     part = pair[0] if entry.generator == "seed" else pair[1]
-    return StridedArray(np.array([part], np.uint64), (), ())
+    return StridedArray(np.array([part & (2**64 - 1)], np.uint64), (), ())
 
 
 def _scalar(entry: Input, sizes: Sizes, generator: Any, contents: Numbers, way: Way | None) -> Any:
