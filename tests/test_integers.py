@@ -11,15 +11,19 @@ import numpy as np
 import pytest
 from any_order import ORDERS, evaluate_in
 from any_order import SUMS as ORDERED
-from cli_tools import fusec, small
+from cli_tools import EXAMPLES, fusec, small
+from emulated import emulated
 
+from fusec import driver
 from fusec.dev.draw import draw_fusion
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion, Value
 from fusec.ops import TABLE
+from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.contents import Numbers
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_input, random_inputs
 from fusec.run.integers import WAYS, Way, choose, places, points_of
 from fusec.run.lattice import FAMILIES, RULES, SUMS, Lattice, filled, held, of_number
@@ -292,3 +296,25 @@ def test_the_command(tmp_path: Path, capsys: Capture) -> None:
     np.savez(tmp_path / "in.npz", x=np.ones(1))
     given = fusec(capsys, "run", path, "--inputs-kind", "integers", "--inputs", tmp_path / "in.npz")
     given.says(2, "--inputs-kind has no effect")
+
+
+@pytest.mark.parametrize(
+    ("example", "sizes"),
+    [("layernorm_backward", {"B": 48, "H": 256}), ("rope", {"S": 16}), ("column_mean", {"B": 64})],
+)
+def test_kernels_agree_bitwise(example: str, sizes: dict[str, int], tmp_path: Path) -> None:
+    fusion = driver.load(str(EXAMPLES / f"{example}.yaml"), sizes)
+    compiled = driver.compile_fusion(fusion, CompileOptions(targets=("sm_90a",)))
+    at = choose_sizes(fusion)
+    exact = [o.value.name for o in fusion.outputs if o.value in choose(fusion, at).exact]
+    assert exact
+    inputs = random_inputs(fusion, at, 2, "integers")
+    device: Any = emulated(compiled, tmp_path)
+    executable = Executable(device, compiled.program, compiled.cubins("sm_90a"))
+    with executable.bind(inputs, at) as bound:
+        bound.reset()
+        bound.run()
+        found = bound.outputs()
+    expected = driver.reference(fusion, inputs, at)
+    for name in exact:
+        np.testing.assert_array_equal(found[name], expected[name])
