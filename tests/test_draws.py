@@ -89,12 +89,7 @@ def test_every_execution_draws_anew() -> None:
     package.manual_seed(7)
     (kept,) = fd.execute([x])
     np.testing.assert_array_equal(np.asarray(kept).ravel(), mask(7, 0, 256))
-
-
-def test_validation_compares_with_the_same_draw() -> None:
-    fd, x = defined(), np.ones((8, 32), np.float32)
-    for _ in range(3):
-        fd.validate([x])
+    fd.validate([x])  # the reference draws as the execution that it is compared with
 
 
 def test_the_generator_hands_out_each_pair_once_and_wraps() -> None:
