@@ -145,17 +145,6 @@ def test_values_of_every_kind_are_printed(tmp_path: Path, capsys: Capture, on_gp
     assert "verified (checked" in done.out
 
 
-def test_a_reference_that_memory_does_not_hold(tmp_path: Path, capsys: Capture) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fusec.reference.evaluate.evaluate", raise_memory_error)
-        done = run(capsys, small(tmp_path), "--device", "reference")
-    done.says(4, "the reference of `small` does not fit", "--set")
-
-
-def raise_memory_error(*_: Any) -> None:
-    raise MemoryError
-
-
 def test_the_reference_needs_no_compiler(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
