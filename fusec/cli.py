@@ -147,13 +147,20 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 @click.argument("file")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
-    help="Seed of the random inputs.",
+    help="Seed of the random inputs and of draws without a seed of their own.",
 )
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
+)
+@click.option(
+    "--inputs-kind",
+    type=click.Choice(["reals", "integers"]),
+    default="reals",
+    show_default=True,
+    help="Random inputs; integers are so small that sums and products are exact in any order.",
 )
 @click.option(
     "--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones."
@@ -168,24 +175,39 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     help="Timed runs; 0 for none.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@click.option(
+    "--print",
+    "values",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Print the first N values of each output.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @compile_options
 def run_command(
     file: str,
     seed: int,
     device: str,
+    inputs_kind: str,
     inputs: str | None,
     outputs: str | None,
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    values: int,
     times: bool,
     options: CompileOptions,
 ) -> int:
-    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
+    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
+
+    Without a GPU, kernels are built and their times predicted; the reference is evaluated where
+    its values are asked for: by --device reference, --outputs, --expect or --print.
+    """
     from fusec.commands.run import RunOptions, run
 
-    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times)
+    files = (inputs, outputs, expect)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, times, values, inputs_kind)
     return run(file, options, chosen)
 
 

@@ -14,7 +14,7 @@ from fusec.options import ENVIRONMENT
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "fusec").rglob("*.py"))
 LAYERS = (
-    ("diagnostics", "options"),
+    ("diagnostics", "options", "generator"),
     ("ir",),
     ("ops",),
     ("reference",),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from fusec.options import CompileOptions
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.segment.query import Segmentation
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Job:
     """A fusion with its program and machine code, ready to run; no program for the reference alone.
 
     segments: scheduler and bytes by name; seconds: the time of each stage so far; edited: the
-    kernels whose text somebody changed after it was compiled.
+    kernels whose text somebody changed after it was compiled; predicted: what they should cost,
+    where no GPU is there to measure it.
     """
 
     fusion: Fusion
@@ -33,6 +35,7 @@ class Job:
     segments: Mapping[str, tuple[str, int]]
     seconds: Mapping[str, float]
     edited: tuple[str, ...] = ()
+    predicted: Segmentation | None = None
 
 
 def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
@@ -40,6 +43,11 @@ def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
     options = _for_device(options, on_gpu)
     with build_progress() as progress:
         compiled = driver.compile_fusion(fusion, options, progress)
+    predicted = None
+    if not on_gpu:
+        from fusec.explain.record import record_of
+
+        predicted = record_of(compiled.planned.segmented, compiled.program, options.target)
     return Job(
         fusion,
         compiled.program,
@@ -50,6 +58,7 @@ def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
             for s in compiled.planned.segmented.segments
         },
         compiled.planned.timings.seconds,
+        predicted=predicted,
     )
 
 
@@ -80,7 +89,12 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
     plan = folder.plan_for(target)
     cubins = _cubins(plan, target, options)
     edited = tuple(k.name for k in plan.kernels if k.edited)
-    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited)
+    predicted = None
+    if not on_gpu:
+        from fusec.explain.record import explain
+
+        predicted = explain(folder.fusion, replace(options, targets=(target,))).record
+    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited, predicted)
 
 
 def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str, bytes]:

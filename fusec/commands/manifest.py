@@ -82,6 +82,7 @@ def _inputs(fusion: Fusion) -> list[dict[str, Any]]:
             "strides": None if i.value.is_scalar else _sizes(i.strides),
             "default": _default(i.default),
         }
+        | ({"generator": i.generator} if i.generator else {})
         for i in fusion.inputs
     ]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
@@ -36,15 +37,19 @@ def print_table(job: Job, timing: Timing, device: str, bandwidth: float) -> None
         share = f"{100 * rate / bandwidth:.0f} %"
         time = f"{kernel.seconds * 1e6:.1f} us"
         rows.append((kernel.kernel, scheduler, time, size_text(moved), f"{rate / 1e9:.0f}", share))
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        aligned = (c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(cells))
-        print("  ".join(aligned).rstrip())
+    print("\n".join(aligned(rows, left=(0, 1))))
     print(
         f"total {timing.seconds * 1e6:.1f} us, median of {timing.repeats} runs with a cold L2, "
         f"on {device}"
     )
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[str]:
+    """Yield the lines of a table; the columns in `left` begin alike, the others end alike."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        yield "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in cells).rstrip()
 
 
 def print_verdict(job: Job, verdict: Verdict) -> None:
@@ -72,6 +77,35 @@ def origin(job: Job, name: str) -> str:
             scheduler, _ = job.segments.get(launch.segment, ("?", 0))
             return f"segment {launch.segment} ({scheduler}), kernel {launch.kernel}"
     return "no kernel: it is a view of an input"
+
+
+def print_outputs(
+    fusion: Fusion, sizes: Mapping[str, int], outputs: Mapping[str, Any], values: int
+) -> None:
+    """Print the type of each output at `sizes`, with its first values in row-major order."""
+    import numpy as np
+
+    for output in fusion.outputs:
+        value = output.value
+        extents = ", ".join(str(d.evaluate(sizes)) for d in value.shape)
+        print(f"  {value.name}: {value.dtype}[{extents}]")
+        if values and value.name in outputs:
+            array = np.asarray(outputs[value.name])
+            shown = [number_text(v) for v in array.reshape(-1)[:values]]
+            text = ", ".join([*shown, "..."] if array.size > values else shown)
+            indent = "    "
+            print(fill(text or "no elements", 100, initial_indent=indent, subsequent_indent=indent))
+
+
+def number_text(value: Any) -> str:
+    """Return an element of an array as people write it."""
+    number = value.item()
+    if isinstance(number, complex):
+        sign = "-" if str(number.imag).startswith("-") else "+"
+        return f"{number.real:.6g}{sign}{abs(number.imag):.6g}i"
+    if isinstance(number, (bool, int)):
+        return str(number).lower()
+    return f"{float(number):.6g}"
 
 
 def size_text(size: float) -> str:

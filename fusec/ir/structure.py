@@ -52,6 +52,7 @@ def structure_of(fusion: Fusion) -> tuple[Any, ...]:
             i.high,
             i.on_cpu,
             i.part and i.part.index,
+            i.generator,
         )
         for i in fusion.inputs
     )

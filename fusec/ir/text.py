@@ -139,6 +139,8 @@ def _options(entry: Input) -> Iterator[str]:
         yield f"range: [{_number(entry.low)}, {_number(entry.high)}]"
     if entry.on_cpu:
         yield "on_cpu: true"
+    if entry.generator:
+        yield f"generator: {entry.generator}"
 
 
 def _natural(rank: int) -> tuple[int, ...]:

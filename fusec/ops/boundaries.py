@@ -29,7 +29,8 @@ def phases_between(
     phases: list[Phase] = []
     for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
         name = ("forward", "backward")[k] if len(starts) == 2 else f"phase_{k}"
-        given = tuple(i.value.name for i in inputs[start.inputs : end.inputs]) if k else ()
+        own = inputs[start.inputs : end.inputs] if k else ()
+        given = tuple(i.value.name for i in own if not i.generator)
         made = tuple(o.value.name for o in outputs[start.outputs : end.outputs])
         if not made:
             raise FusecError(

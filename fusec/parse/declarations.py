@@ -6,12 +6,13 @@ from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DType
+from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
+from fusec.ops.draws import PARTS
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import (
     Problems,
@@ -30,7 +31,7 @@ from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
 INPUT_FIELDS = (
-    "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu",
+    "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu", "generator",
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
@@ -154,6 +155,8 @@ class Declarations:
         if not isinstance(type_node, Scalar) or not type_node.text.strip():
             raise wrong(type_node, f"the type of `{name}`", _TYPE_HELP)
         dtype, shape, default = self._type(name, type_node)
+        if "generator" in given:
+            return self._generator(name, (dtype, shape), given, span)
         if shape is None:
             return self._scalar(name, dtype, default, given, entry)
         if "default" in given or default is not None:
@@ -180,6 +183,26 @@ class Declarations:
             on_cpu=boolean(given["on_cpu"], "true or false") if "on_cpu" in given else False,
             span=span,
         )
+
+    def _generator(
+        self,
+        name: str,
+        type: tuple[DType, list[Dim] | None],
+        given: dict[str, YamlNode],
+        span: Span,
+    ) -> Value:
+        """Declare what the program's random generator gives: its seed or its offset."""
+        node = given["generator"]
+        if not isinstance(node, Scalar) or node.value not in PARTS:
+            raise wrong(node, "`seed` or `offset`")
+        if type != (U64, []):
+            where = given["type"].span
+            raise FusecError("seed and offset of the generator are `u64[]`", span=where)
+        for other in given.keys() - {"type", "generator"}:
+            raise FusecError(
+                f"`{name}` is given by the generator and has no `{other}`", span=given[other].span
+            )
+        return self.builder.generator_input(name, str(node.value), span)
 
     def _type(
         self, name: str, node: Scalar

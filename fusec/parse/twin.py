@@ -16,6 +16,7 @@ from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
 from fusec.parse.dsl.lists import is_list
+from fusec.parse.twin_draws import unseeded_draws
 
 _OWN_NAMES = frozenset({"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum"})
 _WIDTH = 100
@@ -24,7 +25,7 @@ _WIDTH = 100
 def to_python(fusion: Fusion) -> str:
     """Return a script that defines `fusion`; loading it gives an equal fusion."""
     writer = _Writer(fusion)
-    body = [*writer.declarations(), *(writer.node(n) for n in fusion.nodes), *writer.ends()]
+    body = [*writer.declarations(), *writer.nodes(), *writer.ends()]
     functions = sorted({"DataType", "FusionDefinition", *writer.imports})
     head = [
         *([_docstring(fusion.doc), ""] if fusion.doc else []),
@@ -46,6 +47,7 @@ class _Writer:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.imports: set[str] = set()
+        self._draws = unseeded_draws(fusion)
         self._scalars = {i.value.name for i in fusion.inputs if i.value.is_scalar}
         taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
         self._declared: set[str] = set()
@@ -67,7 +69,11 @@ class _Writer:
             if "." not in fact.name and fact.name not in self._scalars:
                 yield self._dim(fact)
         for entry in self.fusion.inputs:
-            yield self._input(entry)
+            if not entry.generator:
+                yield self._input(entry)
+            elif not self._draws.nodes:
+                options = [f'"{entry.generator}"', f'name="{entry.value.name}"']
+                yield _call(f"{self.name(entry.value.name)} = fd.define_generator", options)
         for fact in strides:
             yield f'fd.set_hint("{fact.name}", {fact.default})'
 
@@ -120,13 +126,17 @@ class _Writer:
             raise Unsupported(f"the strides of `{entry.value.name}` in a script")
         return [f"strides={self._sizes(strides)}"]
 
-    def node(self, node: Node) -> str:
+    def nodes(self) -> Iterable[str]:
+        return (self._node(n) for n in self.fusion.nodes if n not in self._draws.numbers)
+
+    def _node(self, node: Node) -> str:
         targets = ", ".join(self.name(v.name) for v in node.outputs)
         if len(node.outputs) == 1 and node.op.name == "shape":
             targets += ","
         arguments: list[str] = []
-        operands = iter(node.operands)
-        left = len(node.operands) - sum(p.kind == "operand" for p in node.op.operands)
+        given = node.operands[:2] if node in self._draws.nodes else node.operands
+        operands = iter(given)
+        left = len(given) - sum(p.kind == "operand" for p in node.op.operands)
         written = written_attributes(node.op, node.attributes)
         by_name = False
         for param in node.op.params:

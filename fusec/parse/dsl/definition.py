@@ -11,9 +11,11 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
+from fusec.ops.draws import PARTS
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
+from fusec.parse.dsl.draws import with_generator
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
@@ -162,6 +164,24 @@ class FusionDefinition(Boundaries):
 
             self._steps.declare(step)
             self._inputs.append((own, len(form.shape)))
+        return handle
+
+    def define_generator(self, part: str, *, name: str | None = None) -> Tensor:
+        """Declare the `seed` or the `offset` of the program's generator; no caller gives them.
+
+        Draws without a seed read both by themselves; this names them, for draws that must agree.
+        """
+        with placed() as place:
+            if part not in PARTS:
+                raise FusecError(f"the generator has no {part!r}", help="`seed` or `offset`")
+            own = input_name(self._builder, place, name, f"rng_{part}")
+            handle = Tensor(self)
+
+            def step() -> None:
+                made = self._builder.generator_input(own, part, span_of(place))
+                self._steps.build.operands[handle] = made
+
+            self._steps.declare(step)
         return handle
 
     def _input_name(self, place: Place | None, given: str | None, letter: str) -> str:
@@ -335,7 +355,7 @@ class FusionDefinition(Boundaries):
             sizes = inputs.sizes_of(self._inputs, actuals)
             bound = inputs.bind(self._steps.finish(sizes), actuals)
         self.executed_as = self.executed_as or bound
-        return bound, actuals
+        return bound, with_generator(bound, actuals)
 
     def validate(
         self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None, **_: Any

@@ -20,7 +20,8 @@ class Actual:
     """An input given to `execute`: what it looks like, and how to get its data.
 
     strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
-    into the caller's memory; `wrap` makes a result of the caller's kind out of an array.
+    into the caller's memory; `wrap` makes a result of the caller's kind out of an array. `tensor`
+    is PyTorch's own.
     """
 
     shape: tuple[int, ...] | None
@@ -29,6 +30,7 @@ class Actual:
     array: Callable[[], Any]
     write: Callable[[Any], None]
     wrap: Callable[[Any], Any] | None = None
+    tensor: Any = None
 
 
 def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
@@ -109,7 +111,7 @@ def _adopt_torch(tensor: Any) -> Actual:
             made = torch.from_numpy(result.view(raw)).view(getattr(torch, own.long))
         return made.to(tensor.device)
 
-    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap)
+    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap, tensor)
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -133,16 +135,16 @@ def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int
 
 def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
     """Return the fusion with sizes and scalars of `actuals` as defaults, once they are checked."""
-    if len(actuals) != len(fusion.inputs):
+    if len(actuals) != len(fusion.given):
         raise FusecError(
-            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.inputs)}",
-            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.inputs)}"],
+            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.given)}",
+            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.given)}"],
         )
     sizes: dict[str, tuple[int, str]] = {}
     inputs: list[Input] = []
     pending: list[tuple[Dim, int, str, Input]] = []
     strides: list[tuple[Dim, int, str, Input]] = []
-    for declared, actual in zip(fusion.inputs, actuals, strict=True):
+    for declared, actual in zip(fusion.given, actuals, strict=True):
         value = declared.value
         _check_kind(declared, actual)
         if value.is_scalar:
@@ -161,6 +163,7 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
                 strides.append((stride, actual.strides[axis], f"the stride of {place}", declared))
     _solve([*pending, *strides], sizes)
     hints = {name: size for name, (size, _) in sizes.items()}
+    inputs += [i for i in fusion.inputs if i.generator]
     return with_hints(replace(fusion, inputs=tuple(inputs)), hints)
 
 
