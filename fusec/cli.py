@@ -176,6 +176,15 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    help="Judge by this tolerance relative to what is expected, not by the expected errors.",
+)
+@click.option("--atol", type=click.FloatRange(0), help="The same, absolute; both add up.")
+@click.option(
+    "--allow-undecided", is_flag=True, help="Exit with 0 also where the verdict is not decided."
+)
+@click.option(
     "--print",
     "values",
     type=click.IntRange(0),
@@ -195,6 +204,9 @@ def run_command(
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    rtol: float | None,
+    atol: float | None,
+    allow_undecided: bool,
     values: int,
     times: bool,
     options: CompileOptions,
@@ -205,9 +217,12 @@ def run_command(
     its values are asked for: by --device reference, --outputs, --expect or --print.
     """
     from fusec.commands.run import RunOptions, run
+    from fusec.commands.verify import Judging
 
     files = (inputs, outputs, expect)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, times, values, inputs_kind)
+    how = Judging(rtol, atol, allow_undecided, seed)
+    shown = (times, values, inputs_kind)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
     return run(file, options, chosen)
 
 

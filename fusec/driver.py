@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.reference.nodes import Model
     from fusec.run.build import Artifact, Progress
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
@@ -297,6 +298,13 @@ def reference(
     from fusec.reference.stream import outputs_of
 
     return outputs_of(fusion, inputs, sizes)
+
+
+def model_of(program: HostProgram | None, sizes: Mapping[str, int]) -> Model:
+    """Return what is expected of the results of a program: the orders of its sums."""
+    from fusec.reference.nodes import Model
+
+    return Model() if program is None else Model(program.orders_at(sizes))
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:

@@ -206,7 +206,7 @@ def test_outputs_are_expected_again(
     assert f"as in {saved}" in again.out
     other = run(capsys, path, "--expect", saved, "--seed", 1)
     assert (other.code, other.err) == (1, "")
-    assert f"elements differ from `{saved}`, first at [0, 0]: " in other.out
+    assert f"elements differ from `{saved}`, first at [" in other.out
     shape = run(capsys, path, "--expect", saved, "--set", "B=4")
     assert shape.code == 1
     assert f"y: has shape [4, 16], in `{saved}` [8, 16]" in shape.out

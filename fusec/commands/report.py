@@ -117,47 +117,8 @@ def size_text(size: float) -> str:
     return f"{size:.4g} GiB"
 
 
-def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
-    """Return the outputs in a file by name; FusecError where one is missing or of another type."""
-    from fusec.run.arrays import as_declared, load_arrays
-
-    arrays = load_arrays(path)
-    for output in fusion.outputs:
-        if output.value.name not in arrays:
-            raise no_array(path, output.value.name, arrays)
-    values = (o.value for o in fusion.outputs)
-    return {v.name: as_declared(v.name, arrays[v.name], v.dtype) for v in values}
-
-
 def no_array(path: str, name: str, arrays: Mapping[str, Any]) -> FusecError:
     """Return the error that says what a file has instead."""
     return FusecError(
         f"`{path}` has no array `{name}`", help=f"it has {', '.join(sorted(arrays)) or 'none'}"
     )
-
-
-def differences(
-    fusion: Fusion, outputs: Mapping[str, Any], expected: Mapping[str, Any], path: str
-) -> list[str]:
-    """Return a line for each output that differs from what was expected, none where all agree."""
-    import numpy as np
-
-    lines: list[str] = []
-    for output in fusion.outputs:
-        name, dtype = output.value.name, output.value.dtype
-        wide = np.complex128 if dtype.is_complex else np.float64
-        found, wanted = outputs[name].astype(wide), expected[name].astype(wide)
-        if found.shape != wanted.shape:
-            shapes = f"{list(found.shape)}, in `{path}` {list(wanted.shape)}"
-            lines.append(f"{name}: has shape {shapes}")
-            continue
-        # Made by other kernels, or on another machine: some units of the type's own precision.
-        slack = 8 * max(dtype.epsilon, 2.0**-24) if dtype.is_rounded else 0.0
-        close = np.isclose(found, wanted, rtol=slack, atol=slack, equal_nan=True)
-        if not close.all():
-            at = tuple(int(i) for i in np.argwhere(~close)[0])
-            wrong = f"{int((~close).sum())} of {close.size} elements differ from `{path}`"
-            lines.append(
-                f"{name}: {wrong}, first at {list(at)}: {found[at]:g}, there {wanted[at]:g}"
-            )
-    return lines

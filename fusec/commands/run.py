@@ -15,14 +15,12 @@ from fusec.commands.job import Job, job_of_folder, job_of_fusion
 from fusec.commands.prediction import print_next, print_prediction
 from fusec.commands.progress import working
 from fusec.commands.report import (
-    differences,
-    load_expected,
     no_array,
     print_outputs,
     print_table,
     print_times,
-    print_verdict,
 )
+from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.options import CompileOptions
 
@@ -39,7 +37,7 @@ class RunOptions:
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
     times: print the time of each stage; values: print so many of each output; kind: of random
-    inputs, reals or integers.
+    inputs, reals or integers; judging: what counts as right.
     """
 
     device: str = "auto"
@@ -52,6 +50,7 @@ class RunOptions:
     times: bool = False
     values: int = 0
     kind: str = "reals"
+    judging: Judging = Judging()
 
 
 @dataclass(frozen=True)
@@ -236,7 +235,7 @@ def _run_job(
             print_table(job, timing, device, bandwidth)
         if options.verify:
             start = perf_counter()
-            right = _verify(job, inputs, sizes, outputs, options)
+            right = verify(job, inputs, sizes, outputs, options.judging)
             seconds["verify"] = perf_counter() - start
     elif job.program is not None:
         print_prediction(job)
@@ -251,9 +250,8 @@ def _run_job(
         save_arrays(options.outputs, outputs)
     if expected is not None:
         assert options.expect is not None
-        lines = differences(fusion, outputs, expected, options.expect)
-        print("\n".join(lines) if lines else f"as in {options.expect}")
-        right = right and not lines
+        found = (inputs, sizes, outputs, expected, options.expect)
+        right = agree(job, *found, options.judging) and right
     if options.times:
         print_times(seconds)
     return 0 if right else 1, outputs
@@ -284,21 +282,6 @@ def _execute(
             notes=[*error.diagnostic.notes, f"edited: {', '.join(job.edited)}"],
             help="undo the edit, or compile the fusion again into another folder",
         ) from None
-
-
-def _verify(
-    job: Job,
-    inputs: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    outputs: Mapping[str, Any],
-    options: RunOptions,
-) -> bool:
-    from fusec.reference.verdict import compare
-
-    with working("comparing with the reference"):
-        verdict = compare(job.fusion, sizes, inputs, outputs, seed=options.seed)
-    print_verdict(job, verdict)
-    return verdict.ok
 
 
 def _run_script(
