@@ -253,7 +253,7 @@ def build(planned: Planned, options: CompileOptions, progress: Progress | None =
         ),
     )
     planned = replace(planned, plans=plans, sources=sources)
-    program = lower(planned.segmented, planned.plans)
+    program = lower(planned.segmented, planned.plans, planned.original)
     return Compiled(planned, program, artifacts, options.targets)
 
 
@@ -277,7 +277,7 @@ def compile_targets(
     groups: list[tuple[Planned, object, list[str]]] = []
     for target in options.targets:
         planned = plan(fusion, replace(options, targets=(target,)))
-        program = lower(planned.segmented, planned.plans)
+        program = lower(planned.segmented, planned.plans, planned.original)
         key = (planned.kernel_sources, program, [s.scheduler for s in planned.segmented.segments])
         for _, known, targets in groups:
             if key == known:

@@ -193,6 +193,7 @@ def _check_symbols(program: HostProgram, known: set[str]) -> None:
 
 
 def _sizes(program: HostProgram) -> Iterable[Dim]:
+    yield from (stage.chain for order in program.orders.values() for stage in order.stages)
     for item in (*program.buffers, *program.guards, *program.instructions, *program.checks):
         match item:
             case Buffer():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import fields
 from typing import Any, cast
 
@@ -25,6 +25,7 @@ from fusec.hostir.program import (
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import DType
+from fusec.schedule.orders import PlannedOrder, PlannedStage
 from fusec.schedule.plan import (
     Guard,
     ScalarArgument,
@@ -49,6 +50,11 @@ _OMITTED = frozenset({"of", "part"})
 """Fields that are left out where empty: most scalars are no part of a complex number."""
 _LISTS = frozenset({"block", "cluster", "box"})
 
+_MOST_DEPTH = 64
+_MOST_RUN = 64
+_MOST_WIDTH = 1 << 24
+_GROUPS = (1, 16, 32)
+
 
 def to_json(program: HostProgram) -> dict[str, Any]:
     """Return the program as plain data for json.dumps."""
@@ -62,7 +68,13 @@ def to_json(program: HostProgram) -> dict[str, Any]:
         "guards": [_encode(g) for g in program.guards],
         "aliases": [list(pair) for pair in program.aliases],
         **({"checks": [_encode(c) for c in program.checks]} if program.checks else {}),
+        **({"orders": [_order(*o) for o in program.orders.items()]} if program.orders else {}),
     }
+
+
+def _order(name: str, order: PlannedOrder) -> dict[str, Any]:
+    stages = [{f.name: _encode(getattr(s, f.name)) for f in fields(s)} for s in order.stages]
+    return {"name": name, "stages": stages, "group": order.group}
 
 
 def _encode(item: Any) -> Any:
@@ -98,6 +110,7 @@ def from_json(data: Mapping[str, Any]) -> HostProgram:
             guards=tuple(_decode(g, scalars) for g in data["guards"]),
             aliases=tuple((a, b) for a, b in data["aliases"]),
             checks=tuple(_decode(c, scalars) for c in data.get("checks", ())),
+            orders=dict(_order_of(o, scalars) for o in data.get("orders", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise FusecError(f"the host program is damaged: {error!r}", help="compile again") from None
@@ -130,6 +143,34 @@ def _decode(item: Mapping[str, Any], scalars: frozenset[str]) -> Any:
         else:
             values[name] = raw
     return cls(**values)
+
+
+def _order_of(item: Mapping[str, Any], scalars: frozenset[str]) -> tuple[str, PlannedOrder]:
+    name = item["name"]
+    if not isinstance(name, str):
+        raise TypeError(f"the name of a sum cannot be {name!r}")
+    stages = tuple(_stage_of(s, scalars) for s in item["stages"])
+    return name, PlannedOrder(stages, _whole(item, "group", _GROUPS))
+
+
+def _stage_of(item: Mapping[str, Any], scalars: frozenset[str]) -> PlannedStage:
+    chain = parse_dim(item["chain"], scalars)
+    if chain.is_const and chain.value < 1:
+        raise ValueError(f"a chain of {chain} terms")
+    return PlannedStage(
+        chain,
+        _whole(item, "depth", range(_MOST_DEPTH + 1)),
+        _whole(item, "width", range(_MOST_WIDTH + 1)),
+        _whole(item, "run", range(1, _MOST_RUN + 1)),
+        _whole(item, "cut", range(1 << 62)),
+    )
+
+
+def _whole(item: Mapping[str, Any], key: str, allowed: Container[int]) -> int:
+    value = item[key]
+    if type(value) is not int or value not in allowed:
+        raise ValueError(f"`{key}` of an order of additions cannot be {value!r}")
+    return value
 
 
 def parse_dim(text: str | int, scalars: frozenset[str] = frozenset()) -> Dim:

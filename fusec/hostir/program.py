@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
+from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import (
     Argument,
     Guard,
@@ -18,6 +20,9 @@ from fusec.schedule.plan import (
     TensorMapArgument,
     WorkspaceArgument,
 )
+
+if TYPE_CHECKING:
+    from fusec.reference.order import Order
 
 
 @dataclass(frozen=True)
@@ -225,6 +230,8 @@ class HostProgram:
     aliases: tuple[tuple[str, str], ...] = ()
     """(output, input whose memory it is written into)"""
     checks: tuple[IndexCheck, ...] = ()
+    orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
+    """In which the kernels add: of the sums of the fusion that was given, by their first result."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -261,6 +268,10 @@ class HostProgram:
             if value is not None and not 0 <= value < check.extent.evaluate(sizes):
                 raise check.error(value, sizes)
 
+    def orders_at(self, sizes: Mapping[str, int]) -> dict[str, Order]:
+        """Return in which order each sum is taken at `sizes`."""
+        return {name: order.at(sizes) for name, order in self.orders.items()}
+
     def text(self) -> str:
         """Return the program as text, one line for each buffer, guard and instruction."""
         lines = [f"host program {self.name}:"]
@@ -268,6 +279,7 @@ class HostProgram:
         lines += [f"  {s}" for s in self.scalars]
         lines += [f"  guard {g}" for g in self.guards]
         lines += [f"  check {c}" for c in self.checks]
+        lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"
