@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -50,7 +50,7 @@ class RunOptions:
     times: bool = False
     values: int = 0
     kind: str = "reals"
-    judging: Judging = Judging()
+    judging: Judging = field(default_factory=Judging)
 
 
 @dataclass(frozen=True)

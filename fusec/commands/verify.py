@@ -45,7 +45,9 @@ class Judging:
 Arrays = Mapping[str, Any]
 
 
-def verify(job: Job, inputs: Arrays, sizes: Mapping[str, int], outputs: Arrays, how: Judging) -> bool:
+def verify(
+    job: Job, inputs: Arrays, sizes: Mapping[str, int], outputs: Arrays, how: Judging
+) -> bool:
     """Compare outputs with the reference, print the verdict, and return whether it is accepted."""
     from fusec.reference.verdict import compare
 

@@ -26,6 +26,7 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.nvrtc import CompileError
 
 if TYPE_CHECKING:
+    from fusec.reference.nodes import Model
     from fusec.run.build import Source
     from fusec.run.device import Device
 
@@ -204,7 +205,7 @@ class _Trial:
                 self.resized, sizes = other is not None, other or sizes
             inputs = self.at("inputs", lambda s=seed, z=sizes: random_inputs(fusion, z, s))
             outputs = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
-            found = (inputs, outputs, sizes, seed)
+            found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes))
             self.at("verify", lambda f=found: _verify(fusion, *f))
 
     def outcome(self, status: str, kind: str = "", message: str = "", **facts: Any) -> Outcome:
@@ -312,10 +313,11 @@ def _verify(
     outputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     seed: int,
+    model: Model | None = None,
 ) -> None:
     from fusec.reference.verdict import compare
 
-    verdict = compare(fusion, sizes, inputs, outputs, seed=seed)
+    verdict = compare(fusion, sizes, inputs, outputs, seed=seed, model=model)
     if verdict.ok:
         return
     wrong = [o for o in verdict.outputs if o.wrong]
