@@ -293,7 +293,7 @@ def _sources(plans: Any) -> Any:
 def _lowered(fusion: Fusion, segmented: Any, plans: Any) -> Any:
     from fusec.hostir.lower import lower
 
-    program = lower(segmented, plans)
+    program = lower(segmented, plans, fusion)
     names = tuple(o.value.name for o in fusion.outputs)
     if program.outputs != names:
         raise Rejected("outputs", f"the program returns {program.outputs}, not {names}")

@@ -27,7 +27,7 @@ from fusec.reference.estimate import (
     unit,
     without_zeros,
 )
-from fusec.reference.order import Order, Stage
+from fusec.reference.order import Order, Stage, as_terms, running
 from fusec.reference.products import meets_no_number, of_neighbours, product_range
 from fusec.reference.sums import Rules, alike, part_of, sum_error
 
@@ -146,16 +146,10 @@ def _running_sum(
 
 
 def _taken(x: Array, dim: int, dtype: DType, order: Order) -> Array:
-    """Return running sums as a kernel takes them: in runs as long as a chain, and between these."""
-    terms = np.moveaxis(x, dim, -1).astype(dtype.compute.numpy)
-    *before, count = terms.shape
-    run = max((s.chain for s in order.within(count)), default=1)
-    missing = np.zeros((*before, -count % run), terms.dtype)
-    runs = np.concatenate([terms, missing], -1).reshape(*before, -1, run)
-    runs = np.add.accumulate(runs, axis=-1)
-    ends = np.add.accumulate(runs[..., -1], axis=-1)
-    runs[..., 1:, :] += ends[..., :-1, None]
-    return np.moveaxis(runs.reshape(*before, -1)[..., :count], -1, dim)
+    """Return running sums in the type that a kernel takes them in, and in its order."""
+    kind = dtype.compute.numpy if x.dtype.kind == "c" else dtype.compute.part.numpy
+    terms = as_terms(x.astype(kind, copy=False), (dim,))
+    return running(terms, order).reshape(x.shape)
 
 
 def _running_product(

@@ -24,7 +24,6 @@ from fusec.reference.estimate import (
     SPREAD,
     Estimate,
     add,
-    is_float,
     overflowing,
     result,
     spread_alike,
@@ -151,9 +150,10 @@ def _own(node: Node, state: State, count: int, dtype: DType, rules: Rules) -> Ar
     if dtype.is_complex:
         own = own * COMPLEX
     own = own + np.square(count * SMALLEST[dtype.compute.part.name])
-    own = np.where(is_exact(state, dtype), 0.0, own)
     if count == 1:
-        own = np.where(is_float(out, dtype), own, own + np.square(np.abs(out) * u) * SPREAD)
+        # A single product is rounded by itself.
+        own = own + squares * (np.square(u) * SPREAD)
+    own = np.where(is_exact(state, dtype), 0.0, own)
     if "bias" in state:
         own = own + state["bias"] * (np.square(u) * SPREAD)
     return np.where(np.isfinite(out), own, 0.0)

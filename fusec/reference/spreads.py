@@ -31,6 +31,7 @@ from fusec.reference.sums import (
     sum_error,
     sums_of,
     taken,
+    widened,
 )
 
 SPREADS = frozenset({"var", "var_mean", "welford"})
@@ -127,7 +128,7 @@ def _spread_errors(
     # The roundings of the distances, of their squares and of the sum of these.
     of_squares = np.maximum.reduce(
         [
-            roundings(m2, fourth, count, order, u) + np.max(np.square(off_by), axis=0)
+            widened(roundings(m2, fourth, count, order, u), np.square(off_by))
             for order, off_by in zip(orders, sums_of(state, OFF), strict=True)
         ]
     )

@@ -281,11 +281,16 @@ def _in_order(
     out: Array, squares: Array, sums: Array, count: Array | int, dtype: DType, order: Order
 ) -> Array:
     closed = roundings(out, squares, count, order, unit(dtype) / 2)
-    off = squared(sums - out)
+    return widened(closed, squared(sums - out))
+
+
+def widened(closed: Array, off: Array) -> Array:
+    """Return the variance of sums by the closed form and by how far they really were off (squared).
+
+    Where they are further off than roundings that are independent, all may be.
+    """
     off = np.where(np.isfinite(off), off, 0.0)
-    # Where sums are further off than roundings that are independent, all may be.
-    sure = (off > 0) & (closed > 0)
-    further = 1.0
+    sure, further = (off > 0) & (closed > 0), 1.0
     if sure.any():
         further = max(1.0, float(np.mean(off[sure] / np.broadcast_to(closed, off.shape)[sure])))
     return closed * further + np.max(off, axis=0)
