@@ -11,6 +11,7 @@ from fusec import driver
 from fusec.commands.folder import FolderKernel, FolderPlan, read_folder
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError, Span
+from fusec.escape import visible
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
         )
     folder = read_folder(path)
     for name in folder.edited:
-        print(f"edited since it was compiled: {path / name}")
+        print(visible(f"edited since it was compiled: {path / name}"))
     if not builds:
         return Job(folder.fusion, None, {}, "", {}, {})
     options = _for_device(options, on_gpu)

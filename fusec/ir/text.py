@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
+from fusec.escape import quoted
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
 from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Phase, Pin
@@ -52,13 +52,13 @@ def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[st
 
 def _doc(doc: str) -> Iterator[str]:
     lines = doc.split("\n")
-    if _PLAIN_DOC.fullmatch(doc) and "  " not in doc:
+    if _PLAIN_DOC.fullmatch(doc) and doc.isprintable() and "  " not in doc:
         yield f"doc: {doc}"
     elif len(lines) > 1 and all(t and t[0] != " " and t.isprintable() for t in lines):
         yield "doc: |"
         yield from (f"  {line}" for line in lines)
     else:
-        yield f"doc: {json.dumps(doc, ensure_ascii=False)}"
+        yield f"doc: {quoted(doc)}"
 
 
 # -- dims

@@ -21,7 +21,7 @@ from fusec.ops.arguments import (
     operand_slots,
     turned_pads,
 )
-from fusec.ops.boundaries import Boundary, phases_between
+from fusec.ops.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.complexes import check_complex
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
@@ -329,6 +329,7 @@ class GraphBuilder(InputBuilder):
 
     def pin(self, pin: Pin) -> None:
         """Keep a segment named in the file."""
+        check_pin(pin, self._pins)
         self._pins.append(pin)
 
     def phase_boundary(self, span: Span | None = None) -> None:

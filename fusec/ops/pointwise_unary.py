@@ -16,7 +16,7 @@ def rounding(name: str) -> dict[str, str]:
 
 @pointwise(
     cuda={
-        "f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
+        "f32": "fabsf({x})", "f64": "::fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
     },
     dtype=MAGNITUDE,
 )  # fmt: skip

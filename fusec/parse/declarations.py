@@ -179,6 +179,7 @@ class Declarations:
             high=high,
             on_cpu=boolean(given["on_cpu"], "true or false") if "on_cpu" in given else False,
             span=span,
+            layout_span=given["strides"].span if "strides" in given else None,
         )
 
     def _type(
@@ -280,8 +281,9 @@ class Declarations:
             if not isinstance(item, Scalar):
                 raise wrong(item, "a stride, in elements")
             parser = Parser(item.source, *item.body)
-            strides.append(self.size_of(parser.expression()))
+            stride = self.size_of(parser.expression())
             parser.finish("stride")
+            strides.append(stride)
         return strides
 
     def _contiguity(self, node: YamlNode | None, rank: int) -> list[bool | None] | None:

@@ -9,13 +9,8 @@ from dataclasses import dataclass
 from fusec import ops
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Operand
 from fusec.ops.names import check_name
-
-RESERVED = frozenset(
-    {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
-)
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
@@ -49,16 +44,7 @@ class Scope:
 
     def check_new(self, name: str, what: str, span: Span) -> None:
         """Raise FusecError unless `name` may be defined at `span`."""
-        if name in RESERVED:
-            raise FusecError(
-                f"`{name}` cannot name a {what}: it is a word of the fusion language",
-                span=span,
-                help=f"try `{name}_`",
-            )
-        try:
-            check_name(name, what)
-        except FusecError as error:
-            raise error.at(span) from None
+        check_name(name, what, span)
         if name in self._meanings:
             raise FusecError(
                 f"`{name}` is defined twice",

@@ -92,7 +92,11 @@ def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
 
 
 def _strided(flat: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of memory with strides in elements."""
+    """Return a view of memory with strides in elements; FusecError where it leaves the memory."""
+    if min(strides, default=0) < 0 or span(shape, strides) > flat.size:
+        raise FusecError(
+            f"strides {list(strides)} of shape {list(shape)} leave a memory of {flat.size} elements"
+        )
     # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
     size = flat.dtype.itemsize
     steps = tuple(s * size for s in strides)
