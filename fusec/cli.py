@@ -21,6 +21,7 @@ from fusec.options import (
     DEFAULT_TARGET,
     DUMP_KINDS,
     DUMP_STYLES,
+    REDEFINITIONS,
     CompileOptions,
     environment,
 )
@@ -70,7 +71,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @click.option(
         "--redefine",
-        type=click.Choice(["after", "before", "never"]),
+        type=click.Choice(REDEFINITIONS),
         default="after",
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",

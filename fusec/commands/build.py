@@ -28,7 +28,7 @@ def compile_file(path: str, options: CompileOptions, output: str | None, *, time
     with build_progress() as progress:
         made = [driver.compile_targets(f, options, progress) for f in fusions]
     for folder, builds in zip(folders, made, strict=True):
-        write_folder(folder, files_of(builds, options.targets))
+        write_folder(folder, files_of(builds, options))
     for folder, builds in zip(folders, made, strict=True):
         _print_builds(folder, builds)
         if times:

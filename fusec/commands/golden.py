@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from fusec import driver
-from fusec.commands.manifest import as_text, manifest_of
+from fusec.commands.manifest import manifest_of
+from fusec.commands.manifest_records import as_data, as_text
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
@@ -90,7 +91,7 @@ def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) ->
                 made[f"{folder}segmented_fusion.{dialect}{mark}.txt"] = text
             for source in built.planned.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
-        manifest = manifest_of(builds, options.targets, {})
+        manifest = as_data(manifest_of(builds, options, {}))
         made[f"{folder}{REGISTERS}"] = as_text(_take_builds(manifest))
         made[f"{folder}manifest.json"] = as_text(manifest)
     return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from fusec.diagnostics import FusecError, Span
+from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
@@ -18,6 +19,9 @@ from fusec.schedule.plan import (
     TensorMapArgument,
     WorkspaceArgument,
 )
+
+VERSION = 1
+"""Of the form of a program; it grows when a field changes its meaning or goes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +58,8 @@ class Scalar:
     name: str
     dtype: DType
     default: bool | int | float | None = None
-    of: str = ""
-    part: str = ""
+    of: str = field(default="", metadata=OMITTED)
+    part: str = field(default="", metadata=OMITTED)
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {self.default}"
@@ -216,6 +220,7 @@ def dense_strides(shape: Shape) -> Shape:
 class HostProgram:
     """Everything that a run needs besides the kernels' machine code."""
 
+    version: int = field(default=VERSION, kw_only=True)
     name: str
     buffers: tuple[Buffer, ...]
     scalars: tuple[Scalar, ...]
@@ -224,7 +229,7 @@ class HostProgram:
     guards: tuple[Guard, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     """(output, input whose memory it is written into)"""
-    checks: tuple[IndexCheck, ...] = ()
+    checks: tuple[IndexCheck, ...] = field(default=(), metadata=OMITTED)
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -275,6 +280,11 @@ class HostProgram:
 
 def check_program(program: HostProgram) -> None:
     """Raise FusecError where an instruction names what is not there or not allocated."""
+    if program.version != VERSION:
+        raise FusecError(
+            f"the host program has version {program.version}, expected {VERSION}",
+            help="compile again",
+        )
     scalars = {s.name for s in program.scalars}
     live = {b.name for b in program.inputs}
     maps = set[str]()
