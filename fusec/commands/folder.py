@@ -16,7 +16,7 @@ from fusec.commands.manifest_records import (
     damaged,
     read_manifest,
 )
-from fusec.commands.replan import check_head, check_plan
+from fusec.commands.replan import check_head, check_plan, check_targets
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.program import HostProgram
 from fusec.ir.graph import Fusion
@@ -110,6 +110,7 @@ def read_folder(folder: Path) -> Folder:
     from fusec.parse import read_file
 
     manifest = read_manifest(folder)
+    check_targets(folder / MANIFEST, manifest)
     _check_listed(folder, manifest)
     contents = {path: _read(folder, path) for path in manifest.files}
     changed = {p for p in contents if digest(contents[p]) != manifest.files[p]}

@@ -7,7 +7,7 @@ their workspaces. Nothing in it can vouch for that but the planner itself, and i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +23,14 @@ from fusec.commands.manifest import (
     parameters_of,
     plan_of,
 )
-from fusec.commands.manifest_records import AGAIN, MANIFEST, BuildRecord, Manifest, PlanRecord
+from fusec.commands.manifest_records import (
+    AGAIN,
+    MANIFEST,
+    BuildRecord,
+    Manifest,
+    PlanRecord,
+    damaged,
+)
 from fusec.diagnostics import FusecError
 from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
@@ -34,21 +41,27 @@ from fusec.segment.segmented import SegmentedFusion
 _SHOWN = 80
 
 
-def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
-    """Raise FusecError where a manifest says of its fusion and targets what they are not."""
-    planned_for = tuple(t for plan in manifest.plans for t in plan.targets)
+def check_targets(path: Path, manifest: Manifest) -> None:
+    """Raise FusecError unless there are plans, each for known targets of its own."""
     if not manifest.plans:
-        raise _differs(folder, manifest, "it has no plans")
+        raise damaged(path, "it has no plans")
     for number, plan in enumerate(manifest.plans):
         if not plan.targets:
-            raise _differs(folder, manifest, f"plans[{number}] has no targets")
-    for target in (*manifest.targets, *planned_for):
-        if target not in targets.TARGETS:
-            raise _differs(folder, manifest, f"it has a target `{target}`, which there is none of")
+            raise damaged(path, f"plans[{number}] has no targets")
+    planned_for = [t for plan in manifest.plans for t in plan.targets]
+    for listed in (manifest.targets, planned_for):
+        for target in listed:
+            if target not in targets.TARGETS:
+                raise damaged(path, f"there is no target `{target}`")
+        if len({*listed}) < len(listed) or {*listed} != {*planned_for}:
+            raise damaged(path, "its targets are not those of its plans")
+
+
+def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
+    """Raise FusecError where a manifest says of its fusion what that is not."""
     wanted = replace(
         manifest,
         fusion=fusion.name,
-        targets=_in_order(manifest.targets, planned_for),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),
         outputs=outputs_of(fusion),
@@ -56,12 +69,6 @@ def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
     difference = first_difference(manifest, wanted)
     if difference is not None:
         raise _differs(folder, manifest, difference)
-
-
-def _in_order(listed: Sequence[str], planned_for: Sequence[str]) -> tuple[str, ...]:
-    """Return the targets of all plans, in the order in which they are listed."""
-    known = [t for t in listed if t in planned_for]
-    return tuple(dict.fromkeys((*known, *planned_for)))
 
 
 def check_plan(folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path) -> None:
@@ -93,11 +100,8 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
         redefine=chosen.redefine,
         rates=rates,
     )
-    segmented = driver.segment(driver.optimise(fusion, options), options)
-    plans = [
-        _as_recorded(segmented, options, k, plan, recorded)
-        for k, plan in enumerate(driver.plan_segments(segmented, options))
-    ]
+    segmented, first = planned_segments(fusion, options)
+    plans = [_as_recorded(segmented, options, k, plan, recorded) for k, plan in enumerate(first)]
     builds = {k.name: k.builds for s in recorded.segments for k in s.kernels}
 
     def build_of(kernel: str, target: str) -> BuildRecord:
@@ -107,6 +111,14 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
 
     folder = kernels_at(recorded.targets, len(manifest.plans))
     return plan_of(segmented, plans, recorded.targets, folder, build_of)
+
+
+def planned_segments(
+    fusion: Fusion, options: CompileOptions
+) -> tuple[SegmentedFusion, tuple[KernelPlan, ...]]:
+    """Return a fusion's segments and the first plan of each."""
+    segmented = driver.segment(driver.optimise(fusion, options), options)
+    return segmented, driver.plan_segments(segmented, options)
 
 
 def _as_recorded(
