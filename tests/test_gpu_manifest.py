@@ -1,4 +1,4 @@
-"""Folders whose manifest was changed, on the GPU: refused, or run with the verdict that they had."""
+"""Folders whose manifest was changed, on the GPU: refused, or run with the same verdict."""
 
 from __future__ import annotations
 
