@@ -282,6 +282,19 @@ def test_a_kernel_that_is_gone(folder: Path, capsys: Capture) -> None:
     fusec(capsys, "run", folder).says(2, "no longer defines the kernel `small_pointwise`")
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("small_pointwise(\n", "small_pointwise(\n    int more,\n"), ("float s", "double s")],
+)
+def test_other_parameters_are_refused(old: str, new: str, folder: Path, capsys: Capture) -> None:
+    text = (folder / KERNEL).read_text()
+    assert old in text
+    (folder / KERNEL).write_text(text.replace(old, new))
+    fusec(capsys, "run", folder).says(
+        2, f"`{folder / KERNEL}`: the parameters of `small_pointwise` have ", "its launch passes 8,"
+    )
+
+
 def test_a_fault_of_an_edited_kernel_is_no_bug(
     folder: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
