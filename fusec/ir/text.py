@@ -29,7 +29,7 @@ def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: boo
 
 def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str]:
     yield f"fusion: {fusion.name}"
-    if fusion.doc:
+    if fusion.doc.strip():
         yield from _doc(fusion.doc)
     yield from _section("dims", _dims(fusion))
     yield from _section("inputs", (line for i in fusion.inputs for line in _input(i)))
@@ -51,6 +51,7 @@ def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[st
 
 
 def _doc(doc: str) -> Iterator[str]:
+    doc = doc.encode(errors="replace").decode()  # YAML has no lone surrogates
     lines = doc.split("\n")
     if _PLAIN_DOC.fullmatch(doc) and doc.isprintable() and "  " not in doc:
         yield f"doc: {doc}"

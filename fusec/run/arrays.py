@@ -85,7 +85,7 @@ def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
     plain = np.asarray(array)
     if _same_layout(shape, strides_of(plain), wanted) and plain.flags.c_contiguous:
         return StridedArray(plain.reshape(-1), shape, wanted)
-    target = np.zeros(span(shape, wanted), plain.dtype)
+    target = np.zeros(max(span(shape, wanted), 0), plain.dtype)
     if plain.size:
         _strided(target, shape, wanted)[...] = plain
     return StridedArray(target, shape, wanted)
