@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cli_tools import EXAMPLES, SMALL, fusec
+from cli_tools import EXAMPLES, SMALL, fusec, small
 from emulated import emulated
 from guarded_device import GuardedDevice
 from mutations import changes
@@ -23,8 +23,10 @@ from fusec import driver
 from fusec.commands import replan
 from fusec.commands.artifacts import files_of, write_folder
 from fusec.commands.job import job_of_folder
-from fusec.commands.manifest_records import signed
+from fusec.commands.manifest import plan_of
+from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
+from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.run.execute import execute
@@ -235,6 +237,45 @@ def test_a_smaller_workspace_is_refused(made: dict[str, Made], capsys: Capture) 
             lambda d: d["plans"][0]["program"]["buffers"][number].update(shape=[1]),
         )
         fusec(capsys, "run", known.folder).says(2, f"plans[0].program.buffers[{number}].shape[0]")
+
+
+STRIDES = """\
+fusion: strides
+dims: {B: 96, A: 4}
+inputs:
+  x: {type: "f32[B, A]", contiguity: [false, false], stride_order: [0, 1]}
+ops:
+  - y = exp(x)
+outputs: [y]
+"""
+LATER = """\
+fusion: later
+inputs:
+  x: f32[n, 4]
+  n: i64 = 8
+ops:
+  - y = exp(x)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize("text", [STRIDES, LATER], ids=["strides", "later"])
+def test_sizes_of_all_kinds_come_back(text: str, tmp_path: Path, capsys: Capture) -> None:
+    out = tmp_path / "out"
+    assert fusec(capsys, "compile", small(tmp_path, text), "-o", out).code == 0
+    assert fusec(capsys, "run", out).code == 0
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.yaml")), ids=lambda p: p.stem)
+def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
+    fusion = driver.load(str(path))
+    records: list[PlanRecord] = []
+    for read in (fusion, read_text(to_text(fusion))):
+        segmented, plans = replan.planned_segments(read, CompileOptions())
+        none = BuildRecord("", 0, 0, 0, "")
+        record = plan_of(segmented, plans, ("sm_90a",), "kernels", lambda *_: none)
+        records.append(replan.without_labels(record))
+    assert records[0] == records[1]
 
 
 def test_options_are_kept(tmp_path: Path, capsys: Capture) -> None:

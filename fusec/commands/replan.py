@@ -81,8 +81,8 @@ def check_plan(folder: Path, manifest: Manifest, number: int, fusion: Fusion, ra
     except FusecError as error:
         reason = f"its fusion cannot be planned with its options: {error}"
         raise _differs(folder, manifest, reason) from None
-    recorded = _without_labels(manifest.plans[number])
-    difference = first_difference(recorded, _without_labels(made), f"plans[{number}]")
+    recorded = without_labels(manifest.plans[number])
+    difference = first_difference(recorded, without_labels(made), f"plans[{number}]")
     if difference is not None:
         raise _differs(folder, manifest, difference)
 
@@ -139,7 +139,7 @@ def _as_recorded(
     return first
 
 
-def _without_labels(plan: PlanRecord) -> PlanRecord:
+def without_labels(plan: PlanRecord) -> PlanRecord:
     """Return the plan without what its checks of indices call operations and places.
 
     They name the file that was compiled; fusion.yaml has other lines.

@@ -358,7 +358,7 @@ class GraphBuilder(InputBuilder):
             inputs=tuple(self._final_input(i, values, size) for i in self._inputs),
             nodes=nodes,
             outputs=outputs,
-            dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
+            dims=self._facts(),
             doc=self.doc,
             pins=tuple(self._pins),
             boundaries=self.boundaries,

@@ -139,6 +139,21 @@ class InputBuilder:
         self._dims[label] = DimFact(label, self.bindings.size(dense).evaluate(self.hints))
         return symbol(label)
 
+    def _facts(self) -> tuple[DimFact, ...]:
+        """Return the facts of all dims in the one order in which the text form declares them.
+
+        Named dims first, then by input what scalars hold, and strides from the last dim on: kernels
+        take sizes in this order.
+        """
+        number = {entry.value.name: k for k, entry in enumerate(self._inputs)}
+
+        def place(fact: DimFact) -> tuple[int, int]:
+            owner, _, stride = fact.name.partition(".stride")
+            return number.get(owner, -1), -int(stride or 0)
+
+        kept = (f for f in self._dims.values() if f.name not in self.bindings.bound)
+        return tuple(sorted(kept, key=place))
+
     @property
     def hints(self) -> Mapping[str, int]:
         """Return the default size of every symbol declared so far."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, symbol
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
@@ -128,7 +128,9 @@ class Declarations:
                 )
 
     def entries(self, node: Mapping) -> None:
-        """Declare every input."""
+        """Declare every input; sizes may be scalar inputs that come later."""
+        names = (e.key.text for e in node.entries if _is_integer(e.value))
+        self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
             with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
@@ -136,6 +138,7 @@ class Declarations:
                 value = self._input(name, entry)
                 self.inputs.append(value)
                 self.scope.define(name, value, span)
+        self.scope.coming = {}
 
     def _input(self, name: str, entry: Entry) -> Value:
         node, span = entry.value, entry.key.span
@@ -296,6 +299,14 @@ class Declarations:
                 raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
             flags.append(value)
         return flags
+
+
+def _is_integer(node: YamlNode) -> bool:
+    """Return whether an input is a scalar that may hold a size."""
+    if isinstance(node, Mapping):
+        node = node.get("type") or node
+    text = node.text.partition("=")[0].strip() if isinstance(node, Scalar) else ""
+    return text in dtypes.DTYPES and dtypes.DTYPES[text].is_integer
 
 
 def _pair_of(node: Listing) -> Items:

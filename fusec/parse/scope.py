@@ -41,6 +41,8 @@ class Scope:
         self._meanings: dict[str, Meaning] = {}
         self._spans: dict[str, Span] = {}
         self.later: Mapping[str, Span] = {}
+        self.coming: Mapping[str, Dim] = {}
+        """The sizes that scalar inputs hold which are declared further down."""
 
     def check_new(self, name: str, what: str, span: Span) -> None:
         """Raise FusecError unless `name` may be defined at `span`."""
@@ -72,6 +74,8 @@ class Scope:
         meaning = self._meanings.get(name)
         if isinstance(meaning, Poison):
             raise Skip
+        if meaning is None and name in self.coming:
+            return self.coming[name]
         if meaning is None:
             raise self._undefined(name, span, otherwise)
         return meaning
