@@ -239,6 +239,7 @@ def test_a_smaller_workspace_is_refused(made: dict[str, Made], capsys: Capture) 
         fusec(capsys, "run", known.folder).says(2, f"plans[0].program.buffers[{number}].shape[0]")
 
 
+NO_BUILD = BuildRecord("", 0, 0, 0, "")
 STRIDES = """\
 fusion: strides
 dims: {B: 96, A: 4}
@@ -272,8 +273,7 @@ def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     records: list[PlanRecord] = []
     for read in (fusion, read_text(to_text(fusion))):
         segmented, plans = replan.planned_segments(read, CompileOptions())
-        none = BuildRecord("", 0, 0, 0, "")
-        record = plan_of(segmented, plans, ("sm_90a",), "kernels", lambda *_: none)
+        record = plan_of(segmented, plans, ("sm_90a",), "kernels", lambda *_: NO_BUILD)
         records.append(replan.without_labels(record))
     assert records[0] == records[1]
 
