@@ -16,7 +16,7 @@ NAMES = (
     "", " ", "a b", "a\nb", "a\r\nb", "a\tb", "a\x1b[31mb", "a\0b", "a\x07", "a\x9b31m", "a\\",
     "a\\\nb", "a*/b", "a??/", "a//b", "a;b", "a\"); import os; os.system('touch HACKED'); (\"b",
     "a'b", "{{ 7 * 7 }}", "<script>alert(1)</script>", '"><img src=x>', "../escaped",
-    "/tmp/escaped", "..", ".", "a\u2028b", "a\x85b", "a\u202eb", "caf\u00e9", "\ud800", "a" * 300,
+    "/tmp/escaped", "..", ".", "a\u2028b", "a\x85b", "a\u202eb", "caf\u00e9", "\ud800", "a" * 2000,
     "__import__", "None", "null", "f32", "for", "#define a b", "$(touch HACKED)", "x: {y", "- y",
     "[y]", "%s%n",
 )  # fmt: skip

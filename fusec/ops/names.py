@@ -27,6 +27,8 @@ RESERVED = frozenset(
 """Words of the fusion language."""
 MOST_LETTERS = 100
 """Of the names that files are called after; they may stand twice in the name of one."""
+MOST_LETTERS_INSIDE = 1000
+"""Of all others: YAML takes no keys of more than 1024."""
 _OF_FILES = frozenset({"fusion", "phase"})
 
 
@@ -57,9 +59,8 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         )
     if name.startswith("__"):
         raise FusecError(f"{what} name `{name}` is reserved: it begins with `__`", span=span)
-    if what in _OF_FILES and len(name) > MOST_LETTERS:
+    most = MOST_LETTERS if what in _OF_FILES else MOST_LETTERS_INSIDE
+    if len(name) > most:
         raise FusecError(
-            f"a {what} name of {len(name)} letters is too long: files are called after it",
-            span=span,
-            help=f"at most {MOST_LETTERS}",
+            f"a {what} name of {len(name)} letters is too long", span=span, help=f"at most {most}"
         )

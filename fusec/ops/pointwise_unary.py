@@ -11,7 +11,7 @@ from fusec.ops.lazy import np
 
 def rounding(name: str) -> dict[str, str]:
     """Return the expressions of a function that leaves integers as they are."""
-    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})", "int": "{x}"}
+    return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})", "int": "{x}"}
 
 
 @pointwise(
