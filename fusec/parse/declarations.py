@@ -284,9 +284,8 @@ class Declarations:
             if not isinstance(item, Scalar):
                 raise wrong(item, "a stride, in elements")
             parser = Parser(item.source, *item.body)
-            stride = self.size_of(parser.expression())
+            strides.append(self.size_of(parser.expression()))
             parser.finish("stride")
-            strides.append(stride)
         return strides
 
     def _contiguity(self, node: YamlNode | None, rank: int) -> list[bool | None] | None:
@@ -306,7 +305,10 @@ def _is_integer(node: YamlNode) -> bool:
     if isinstance(node, Mapping):
         node = node.get("type") or node
     text = node.text.partition("=")[0].strip() if isinstance(node, Scalar) else ""
-    return text in dtypes.DTYPES and dtypes.DTYPES[text].is_integer
+    try:
+        return dtypes.find(text).is_integer
+    except FusecError:
+        return False
 
 
 def _pair_of(node: Listing) -> Items:
