@@ -16,10 +16,12 @@ import click
 from fusec import __version__
 from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
+from fusec.escape import visible
 from fusec.options import (
     DEFAULT_TARGET,
     DUMP_KINDS,
     DUMP_STYLES,
+    REDEFINITIONS,
     CompileOptions,
     environment,
 )
@@ -69,7 +71,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @click.option(
         "--redefine",
-        type=click.Choice(["after", "before", "never"]),
+        type=click.Choice(REDEFINITIONS),
         default="after",
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",
@@ -352,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
+    _accept_any_path()
     try:
         code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
         sys.stdout.flush()
@@ -385,13 +388,20 @@ def run_main(arguments: list[str]) -> int:
         if environment("FUSEC_TRACEBACK"):
             raise
         click.echo(
-            f"internal error: {type(error).__name__}: {error}\n"
+            f"internal error: {type(error).__name__}: {visible(str(error))}\n"
             f"  = this is a bug in fusec ({_place_of(error)}); please report it with the file\n"
             f"{_reproduction(arguments)}\n"
             f"  = FUSEC_TRACEBACK=1 shows the traceback",
             err=True,
         )
         return 70
+
+
+def _accept_any_path() -> None:
+    """Let paths be printed that are no UTF-8, or that the terminal cannot show."""
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -404,7 +414,7 @@ def _drop_output() -> None:
 
 
 def _reproduction(arguments: Sequence[str]) -> str:
-    return f"  = to reproduce: fusec {shlex.join(arguments)}"
+    return visible(f"  = to reproduce: fusec {shlex.join(arguments)}")
 
 
 def _place_of(error: BaseException) -> str:

@@ -192,7 +192,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.segment.redefine import redefine
     from fusec.segment.search import segment as search
 
-    gpu = target.find(options.target)
+    gpu = target.find(options.target, options.rates)
     offers = Offers(schedulers(), gpu)
     return redefine(
         fusion,
@@ -208,7 +208,7 @@ def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[
     from fusec import target
     from fusec.schedule.segments import plan_segment
 
-    gpu = target.find(options.target)
+    gpu = target.find(options.target, options.rates)
     return tuple(plan_segment(s, gpu) for s in segmented.segments)
 
 
@@ -219,7 +219,7 @@ def other_plans(
     from fusec import target
     from fusec.schedule.segments import plans_for_fewer
 
-    return plans_for_fewer(segmented.segments[number], target.find(options.target))
+    return plans_for_fewer(segmented.segments[number], target.find(options.target, options.rates))
 
 
 def plan(fusion: Fusion, options: CompileOptions) -> Planned:

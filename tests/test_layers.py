@@ -17,6 +17,7 @@ PACKAGE = Path(__file__).parent.parent / "fusec"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
+        "escape",
         "diagnostics options generator",
         "ir",
         "ops",

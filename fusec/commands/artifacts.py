@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from fusec.commands.manifest import MANIFEST, as_text, cubin_path, kernel_folder, manifest_of
+from fusec.commands.manifest import cubin_path, kernel_folder, manifest_of
+from fusec.commands.manifest_records import MANIFEST, as_data, as_text, signed
 from fusec.commands.swap import NEW, put_in_place, tidy, working_folder
 from fusec.diagnostics import FusecError
 from fusec.driver import Compiled
+from fusec.options import CompileOptions
 from fusec.run.headers import headers_for
+from fusec.target import own_file
 
 TRIES = 10
 """How often a folder is looked at that other processes replace at the same time."""
@@ -23,7 +26,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def files_of(builds: Sequence[Compiled], targets: Sequence[str]) -> dict[str, bytes]:
+def files_of(builds: Sequence[Compiled], options: CompileOptions) -> dict[str, bytes]:
     """Return every file of a compiled folder by its path."""
     from fusec.ir.text import to_text
 
@@ -36,9 +39,13 @@ def files_of(builds: Sequence[Compiled], targets: Sequence[str]) -> dict[str, by
                 files[f"{folder}/{name}"] = text.encode()
         for (name, target), artifact in built.artifacts.items():
             files[cubin_path(name, target)] = artifact.cubin
+    for target in options.targets:
+        rates = own_file(target)
+        if rates is not None:
+            files[f"targets/{target}.toml"] = rates.read_bytes()
     files["fusion.yaml"] = to_text(builds[0].planned.original).encode()
     digests = {path: digest(content) for path, content in files.items()}
-    files[MANIFEST] = as_text(manifest_of(builds, targets, digests)).encode()
+    files[MANIFEST] = as_text(signed(as_data(manifest_of(builds, options, digests)))).encode()
     return files
 
 

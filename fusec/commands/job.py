@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +11,7 @@ from fusec import driver
 from fusec.commands.folder import FolderKernel, FolderPlan, read_folder
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError, Span
+from fusec.escape import visible
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
         )
     folder = read_folder(path)
     for name in folder.edited:
-        print(f"edited since it was compiled: {path / name}")
+        print(visible(f"edited since it was compiled: {path / name}"))
     if not builds:
         return Job(folder.fusion, None, {}, "", {}, {})
     options = _for_device(options, on_gpu)
@@ -122,7 +123,27 @@ def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str,
                 f"`{stale[name].path}` no longer defines the kernel `{name}`",
                 help=f'keep `extern "C" __global__ void {name}(...)`',
             )
-    return {k.name: fresh[k.name] if k.name in fresh else k.cubins[target] for k in plan.kernels}
+    cubins = {k.name: fresh.get(k.name) or k.cubins[target] for k in plan.kernels}
+    for kernel in plan.kernels:
+        _check_parameters(kernel, cubins[kernel.name])
+    return cubins
+
+
+def _check_parameters(kernel: FolderKernel, cubin: bytes) -> None:
+    """Raise FusecError where a kernel takes other parameters than its launch passes."""
+    from fusec.run.kernel_parameters import sizes_passed, sizes_taken
+
+    taken, passed = sizes_taken(cubin, kernel.name), sizes_passed(kernel.record.arguments)
+    if taken is not None and taken != passed:
+        raise FusecError(
+            f"`{kernel.path}`: the parameters of `{kernel.name}` have {_bytes(taken)}, its launch "
+            f"passes {_bytes(passed)}",
+            help="keep the parameters as they were, in number, order and type",
+        )
+
+
+def _bytes(sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, sizes)) or 'no'} bytes"
 
 
 def _broken_edit(kernels: list[FolderKernel], span: Span | None, log: str) -> FusecError:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fusec.commands.report import aligned, count
+from fusec.escape import visible
 
 if TYPE_CHECKING:
     from fusec.commands.job import Job
@@ -56,7 +57,7 @@ def print_next(path: str, sizes: Mapping[str, int]) -> None:
     """Print the commands that tell more, on this machine and on one with a GPU."""
     set_ = "".join(f" --set {name}={size}" for name, size in sizes.items())
     file = str(Path(path, "fusion.yaml")) if Path(path).is_dir() else path
-    file, path = shlex.quote(file) + set_, shlex.quote(path) + set_
+    file, path = visible(shlex.quote(file)) + set_, visible(shlex.quote(path)) + set_
     rows = [
         (f"  fusec explain {file}", "why it is cut so, and what bounds each kernel"),
         (f"  fusec dump {file} --cuda-kernel", "the CUDA text"),

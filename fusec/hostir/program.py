@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
+from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.orders import PlannedOrder
@@ -23,6 +24,9 @@ from fusec.schedule.plan import (
 
 if TYPE_CHECKING:
     from fusec.reference.order import Order
+
+VERSION = 1
+"""Of the form of a program; it grows when a field changes its meaning or goes."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,8 @@ class Scalar:
     name: str
     dtype: DType
     default: bool | int | float | None = None
-    of: str = ""
-    part: str = ""
+    of: str = field(default="", metadata=OMITTED)
+    part: str = field(default="", metadata=OMITTED)
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {self.default}"
@@ -221,6 +225,7 @@ def dense_strides(shape: Shape) -> Shape:
 class HostProgram:
     """Everything that a run needs besides the kernels' machine code."""
 
+    version: int = field(default=VERSION, kw_only=True)
     name: str
     buffers: tuple[Buffer, ...]
     scalars: tuple[Scalar, ...]
@@ -229,8 +234,10 @@ class HostProgram:
     guards: tuple[Guard, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     """(output, input whose memory it is written into)"""
-    checks: tuple[IndexCheck, ...] = ()
-    orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
+    checks: tuple[IndexCheck, ...] = field(default=(), metadata=OMITTED)
+    orders: Mapping[str, PlannedOrder] = field(
+        default_factory=dict[str, PlannedOrder], metadata=OMITTED
+    )
     """In which the kernels add: of the sums of the fusion that was given, by their first result."""
 
     @cached_property
@@ -287,6 +294,11 @@ class HostProgram:
 
 def check_program(program: HostProgram) -> None:
     """Raise FusecError where an instruction names what is not there or not allocated."""
+    if program.version != VERSION:
+        raise FusecError(
+            f"the host program has version {program.version}, expected {VERSION}",
+            help="compile again",
+        )
     scalars = {s.name for s in program.scalars}
     live = {b.name for b in program.inputs}
     maps = set[str]()
@@ -329,3 +341,5 @@ def check_program(program: HostProgram) -> None:
                         )
     for name in program.outputs:
         need(name, Free(name))
+    for name, order in program.orders.items():
+        order.check(name)

@@ -1,4 +1,4 @@
-"""Phases of a graph that is built step by step: what lies between two boundaries."""
+"""Segments and phases of a graph that is built step by step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Input, Output, Phase
+from fusec.ir.graph import Input, Output, Phase, Pin
+from fusec.ops.names import check_name
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,15 @@ class Boundary:
     inputs: int
     outputs: int
     span: Span | None = None
+
+
+def check_pin(pin: Pin, others: Sequence[Pin]) -> None:
+    """Raise FusecError where a segment, or its scheduler, cannot be called as it is."""
+    check_name(pin.name, "segment", pin.span)
+    if pin.scheduler is not None:
+        check_name(pin.scheduler, "scheduler", pin.span)
+    if any(other.name == pin.name for other in others):
+        raise FusecError(f"two segments are called `{pin.name}`", span=pin.span)
 
 
 def phases_between(

@@ -21,7 +21,7 @@ from fusec.ops.arguments import (
     operand_slots,
     turned_pads,
 )
-from fusec.ops.boundaries import Boundary, phases_between
+from fusec.ops.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.complexes import check_complex
 from fusec.ops.draws import DrawBuilder
 from fusec.ops.dtypes import common_type, dtype_of
@@ -329,6 +329,7 @@ class GraphBuilder(DrawBuilder):
 
     def pin(self, pin: Pin) -> None:
         """Keep a segment named in the file."""
+        check_pin(pin, self._pins)
         self._pins.append(pin)
 
     def phase_boundary(self, span: Span | None = None) -> None:
@@ -357,7 +358,7 @@ class GraphBuilder(DrawBuilder):
             inputs=tuple(self._final_input(i, values, size) for i in self._given_first()),
             nodes=nodes,
             outputs=outputs,
-            dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
+            dims=self._facts(),
             doc=self.doc,
             pins=tuple(self._pins),
             boundaries=self.boundaries,

@@ -182,7 +182,7 @@ def pow(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda={"f32": "atan2f({a}, {b})", "f64": "atan2({a}, {b})"},
+    cuda={"f32": "atan2f({a}, {b})", "f64": "::atan2({a}, {b})"},
     dtype=FLOAT,
     cost=Cost(24, 1),
     accuracy=3,

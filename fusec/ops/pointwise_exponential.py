@@ -9,8 +9,11 @@ from fusec.ops.lazy import np
 
 
 def builtin(name: str) -> dict[str, str]:
-    """Return the expressions of a function that CUDA names `name` and, for float, `namef`."""
-    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})"}
+    """Return the expressions of a function that CUDA names `name` and, for float, `namef`.
+
+    The global one of double, since values may well be called `cos`.
+    """
+    return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 
 
 @pointwise(cuda=builtin("exp"), dtype=FLOAT, cost=Cost(6, 1), accuracy=2)

@@ -12,12 +12,12 @@ from fusec.ops.lazy import np
 
 def rounding(name: str) -> dict[str, str]:
     """Return the expressions of a function that leaves integers as they are."""
-    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})", "int": "{x}"}
+    return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})", "int": "{x}"}
 
 
 @pointwise(
     cuda={
-        "f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
+        "f32": "fabsf({x})", "f64": "::fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
     },
     dtype=MAGNITUDE, accuracy=0, slopes=slopes.sums,
 )  # fmt: skip

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
+from fusec.ir.dim import Dim, symbol
 from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
@@ -129,7 +129,9 @@ class Declarations:
                 )
 
     def entries(self, node: Mapping) -> None:
-        """Declare every input."""
+        """Declare every input; sizes may be scalar inputs that come later."""
+        names = (e.key.text for e in node.entries if _is_integer(e.value))
+        self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
             with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
@@ -137,6 +139,7 @@ class Declarations:
                 value = self._input(name, entry)
                 self.inputs.append(value)
                 self.scope.define(name, value, span)
+        self.scope.coming = {}
 
     def _input(self, name: str, entry: Entry) -> Value:
         node, span = entry.value, entry.key.span
@@ -182,6 +185,7 @@ class Declarations:
             high=high,
             on_cpu=boolean(given["on_cpu"], "true or false") if "on_cpu" in given else False,
             span=span,
+            layout_span=given["strides"].span if "strides" in given else None,
         )
 
     def _generator(
@@ -317,6 +321,17 @@ class Declarations:
                 raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
             flags.append(value)
         return flags
+
+
+def _is_integer(node: YamlNode) -> bool:
+    """Return whether an input is a scalar that may hold a size."""
+    if isinstance(node, Mapping):
+        node = node.get("type") or node
+    text = node.text.partition("=")[0].strip() if isinstance(node, Scalar) else ""
+    try:
+        return dtypes.find(text).is_integer
+    except FusecError:
+        return False
 
 
 def _pair_of(node: Listing) -> Items:

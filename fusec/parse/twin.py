@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fusec.diagnostics import Unsupported
+from fusec.escape import quoted, visible
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
@@ -18,7 +19,9 @@ from fusec.parse.dsl.datatype import of_dtype
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.twin_draws import unseeded_draws
 
-_OWN_NAMES = frozenset({"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum"})
+_OWN_NAMES = frozenset(
+    {"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum", "complex", "float"}
+)
 _WIDTH = 100
 
 
@@ -37,7 +40,8 @@ def to_python(fusion: Fusion) -> str:
 
 
 def _docstring(text: str) -> str:
-    safe = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    doubled = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    safe = "\n".join(map(visible, doubled.split("\n")))
     return f'"""{safe}{" " if safe.endswith(chr(34)) else ""}"""'
 
 
@@ -210,9 +214,9 @@ class _Writer:
     def ends(self) -> Iterable[str]:
         for pin in self.fusion.pins:
             values = ", ".join(self.name(v) for v in pin.values)
-            scheduler = [f'scheduler="{pin.scheduler}"'] if pin.scheduler else []
+            scheduler = [f"scheduler={quoted(pin.scheduler)}"] if pin.scheduler else []
             grows = ["open=True"] if pin.open else []
-            yield _call("fd.pin", [f'"{pin.name}"', f"[{values}]", *scheduler, *grows])
+            yield _call("fd.pin", [quoted(pin.name), f"[{values}]", *scheduler, *grows])
         if self.fusion.boundaries != "free":
             yield "fd.explicit_boundaries()"
         for output in self.fusion.outputs:

@@ -6,10 +6,11 @@ does, `fusec.reference.order.performed` returns the same bits (tests/test_planne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, ceildiv, dim, maximum
 from fusec.ir.graph import Fusion, Node
 
@@ -23,6 +24,7 @@ GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
 TILES_AT_ONCE = 32
 """Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
+_MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,21 @@ class PlannedOrder:
     def longest(self, sizes: Mapping[str, int]) -> int:
         """Return the length of the longest chain."""
         return max((s.chain.evaluate(sizes) for s in self.stages), default=1)
+
+    def check(self, name: str) -> None:
+        """Raise FusecError where no kernel adds the sum called `name` in such an order."""
+        numbers: list[tuple[str, int, Container[int]]] = [("group", self.group, (1, GROUP, WARP))]
+        for stage in self.stages:
+            numbers += [
+                ("chain", stage.chain.value if stage.chain.is_const else 1, range(1, _MOST)),
+                ("depth", stage.depth, range(_DEEPEST + 1)),
+                ("width", stage.width, range(_WIDEST + 1)),
+                ("run", stage.run, range(1, _LONGEST_RUN + 1)),
+                ("cut", stage.cut, range(_MOST)),
+            ]
+        for key, value, allowed in numbers:
+            if value not in allowed:
+                raise FusecError(f"`{key}` of the order of `{name}` cannot be {value}")
 
     def then(self, other: PlannedOrder) -> PlannedOrder:
         """Return the order of sums whose terms are sums in this order."""

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
+from fusec.ops.names import check_name
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
@@ -58,7 +59,8 @@ class FusionDefinition(Boundaries):
         self._unknown = False
         self._defined = False
         self._has_outputs = False
-        self._hints: dict[str, int] = {}
+        self._hints: dict[str, tuple[int, Span | None]] = {}
+        self._sized: dict[str, Span | None] = {}
         self.executed_as: Fusion | None = None
         # The `Fusion` of nvFuser's first versions wants to know what defines it.
         adopt: Callable[[FusionDefinition], None] | None = getattr(id, "adopt_definition", None)
@@ -130,10 +132,14 @@ class FusionDefinition(Boundaries):
 
     def set_hint(self, symbol: str, value: int) -> None:
         """Set the size, at which decisions are made, of a dim or of a stride `x.stride0`."""
-        self._hints[symbol] = value
+        with placed() as place:
+            self._hints[symbol] = int(value), span_of(place)
 
     def size_of(self, scalar: str) -> Dim:
         """Return the size that an integer scalar input holds, which may be declared later."""
+        with placed() as place:
+            check_name(scalar, "scalar")
+            self._sized[scalar] = span_of(place)
         return symbol(scalar, extent=False)
 
     def define_tensor(
@@ -316,7 +322,11 @@ class FusionDefinition(Boundaries):
         """Return the fusion as defined so far, unknown sizes as symbols."""
         with placed():
             self._define()
-            return inputs.with_hints(self._steps.finish(), self._hints)
+            made = self._steps.finish()
+            for name, (_, span) in self._hints.items():
+                if name not in made.hints:
+                    raise FusecError(f"the fusion has no dim or stride `{name}`", span=span)
+            return inputs.with_hints(made, {name: size for name, (size, _) in self._hints.items()})
 
     @property
     def is_complete(self) -> bool:
@@ -330,6 +340,9 @@ class FusionDefinition(Boundaries):
                 raise refuse("schedule", "FusionDefinition")
             self._defined = True
             definition()
+        for name, span in self._sized.items():
+            if (name, None) not in self._inputs:
+                raise FusecError(f"the fusion has no scalar input `{name}`", span=span)
 
     def schedule(self) -> None:
         """Refuse: schedules are chosen by fusec."""

@@ -12,6 +12,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Input
+from fusec.ops.limits import check_layouts
 from fusec.parse.dsl.lists import is_list
 
 
@@ -58,6 +59,7 @@ def _adopt(value: Any) -> Actual:
         return _adopt_torch(value)
     if type(value) is np.ndarray:
         array: Any = value  # pyright: ignore[reportUnknownVariableType]
+        _check_memory(array)
         return Actual(
             tuple(int(n) for n in array.shape),
             tuple(int(s) // array.itemsize for s in array.strides),
@@ -71,6 +73,34 @@ def _adopt(value: Any) -> Actual:
         f"an input of type {type(value).__name__} cannot be used",
         help="inputs are NumPy arrays, PyTorch tensors and Python numbers",
     )
+
+
+def _check_memory(array: Any) -> None:
+    """Raise FusecError for a NumPy array that is read backwards, or beyond what it is a view of."""
+    import numpy as np
+
+    if not array.size:
+        return
+    help = "give a copy: numpy.ascontiguousarray(x)"
+    for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
+        if stride < 0 and extent > 1:
+            message = f"the stride of dim {axis} of a given array is {stride} bytes"
+            raise FusecError(message, help=help)
+    owner: Any = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    try:
+        memory: Any = owner if hasattr(owner, "ctypes") else np.frombuffer(owner, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        return  # memory of another library, which alone knows its size
+    offset = array.ctypes.data - memory.ctypes.data
+    reach = span(array.shape, array.strides) - 1 + array.itemsize
+    if offset < 0 or offset + reach > memory.nbytes:
+        raise FusecError(
+            f"a given array reaches over {reach} bytes, outside of the {memory.nbytes} bytes that "
+            "it is a view of",
+            help="strides of numpy.lib.stride_tricks.as_strided count bytes",
+        )
 
 
 def _adopt_number(number: Any) -> Actual:
@@ -172,6 +202,7 @@ def with_hints(fusion: Fusion, hints: Mapping[str, int]) -> Fusion:
     if not hints:
         return fusion
     facts = tuple(replace(f, default=hints.get(f.name, f.default)) for f in fusion.dims)
+    check_layouts(fusion, {fact.name: fact.default for fact in facts})
     return replace(fusion, dims=facts)
 
 
