@@ -205,7 +205,9 @@ def draw_inputs(prepared: Prepared, seed: int) -> dict[str, Any]:
     from fusec.run.inputs import random_input
 
     fusion, inputs = prepared.fusion, dict[str, Any]()
-    for entry, example in zip(fusion.inputs, prepared.examples, strict=True):
+    for entry in (i for i in fusion.inputs if i.generator):
+        inputs[entry.value.name] = random_input(fusion, entry, fusion.hints, seed)
+    for entry, example in zip(fusion.given, prepared.examples, strict=True):
         value = entry.value
         ranged = entry
         if example.int_range is not None:

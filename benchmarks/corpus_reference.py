@@ -65,7 +65,7 @@ def compare(
 def _given(graph: Mapping[str, Any], fusion: Fusion, inputs: Mapping[str, Any]) -> list[Any]:
     """Return the inputs as the other evaluator takes them: floats in double precision."""
     flat: list[Any] = []
-    for entry in fusion.inputs:
+    for entry in fusion.given:
         given = inputs[entry.value.name]
         flat.append(given if entry.value.is_scalar else widen(np.asarray(given), entry.value.dtype))
     given_flat = iter(flat)

@@ -62,10 +62,10 @@ class Record:
 
 
 class Differs(FusecError):
-    """Results differ: exit code 1."""
+    """Results differ, or are not decided: exit code 1."""
 
     exit_code = 1
-    severity = "results differ"
+    severity = "not verified"
 
 
 def run_graph(name: str, settings: Settings, device: Any, note: Callable[[str], None]) -> Record:
@@ -160,12 +160,19 @@ class _Run:
         )
         work = self.settings.work
         verdict = self.timed(
-            "verify", lambda: compare(fusion, fusion.hints, inputs, outputs, limit=work)
-        )
+            "verify",
+            lambda: compare(
+                fusion, fusion.hints, inputs, outputs,
+                model=driver.model_of(compiled.program, fusion.hints), limit=work,
+            ),
+        )  # fmt: skip
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
+        self.record.facts["power"] = float(f"{verdict.power:.2g}")
+        words = Counter(o.word for o in verdict.outputs)
+        self.record.facts["outputs"] = dict(words)
         if not verdict.ok:
-            raise Differs("the results differ from the reference", notes=[verdict.text()])
+            raise Differs(f"the verdict is: {verdict.word}", notes=[verdict.text()])
         ordered = [outputs[o.value.name] for o in fusion.outputs]
         self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
 

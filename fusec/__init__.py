@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fusec.explain.record import segmentation
+    from fusec.generator import manual_seed
     from fusec.ir.dim import ceildiv, maximum, minimum
     from fusec.parse.dsl import DataType, FusionDefinition
 
@@ -15,6 +16,7 @@ __all__ = [
     "FusionDefinition",
     "__version__",
     "ceildiv",
+    "manual_seed",
     "maximum",
     "minimum",
     "segmentation",
@@ -31,6 +33,10 @@ def __getattr__(name: str) -> Any:
         from fusec.ir import dim
 
         return getattr(dim, name)
+    if name == "manual_seed":
+        from fusec import generator
+
+        return generator.manual_seed
     if name == "segmentation":
         from fusec.explain import record
 

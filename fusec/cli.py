@@ -16,10 +16,12 @@ import click
 from fusec import __version__
 from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
+from fusec.escape import visible
 from fusec.options import (
     DEFAULT_TARGET,
     DUMP_KINDS,
     DUMP_STYLES,
+    REDEFINITIONS,
     CompileOptions,
     environment,
 )
@@ -69,7 +71,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @click.option(
         "--redefine",
-        type=click.Choice(["after", "before", "never"]),
+        type=click.Choice(REDEFINITIONS),
         default="after",
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",
@@ -147,13 +149,20 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 @click.argument("file")
 @click.option(
     "--seed",
-    type=click.IntRange(0),
+    type=click.IntRange(0, 2**64 - 1),
     default=0,
     show_default=True,
-    help="Seed of the random inputs.",
+    help="Seed of the random inputs and of draws without a seed of their own.",
 )
 @click.option(
     "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
+)
+@click.option(
+    "--inputs-kind",
+    type=click.Choice(["reals", "integers"]),
+    default="reals",
+    show_default=True,
+    help="Random inputs; integers are so small that sums and products are exact in any order.",
 )
 @click.option(
     "--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones."
@@ -168,24 +177,54 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     help="Timed runs; 0 for none.",
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
+@click.option(
+    "--rtol",
+    type=click.FloatRange(0),
+    help="Judge by this tolerance relative to what is expected, not by the expected errors.",
+)
+@click.option("--atol", type=click.FloatRange(0), help="The same, absolute; both add up.")
+@click.option(
+    "--allow-undecided", is_flag=True, help="Exit with 0 also where the verdict is not decided."
+)
+@click.option(
+    "--print",
+    "values",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Print the first N values of each output.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @compile_options
 def run_command(
     file: str,
     seed: int,
     device: str,
+    inputs_kind: str,
     inputs: str | None,
     outputs: str | None,
     expect: str | None,
     repeat: int,
     no_verify: bool,
+    rtol: float | None,
+    atol: float | None,
+    allow_undecided: bool,
+    values: int,
     times: bool,
     options: CompileOptions,
 ) -> int:
-    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
-    from fusec.commands.run import RunOptions, run
+    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
 
-    chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times)
+    Without a GPU, kernels are built and their times predicted; the reference is evaluated where
+    its values are asked for: by --device reference, --outputs, --expect or --print.
+    """
+    from fusec.commands.run import RunOptions, run
+    from fusec.commands.verify import Judging
+
+    files = (inputs, outputs, expect)
+    how = Judging(rtol, atol, allow_undecided, seed)
+    shown = (times, values, inputs_kind)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
     return run(file, options, chosen)
 
 
@@ -283,6 +322,15 @@ def schema_command() -> int:
     return print_schema()
 
 
+@cli.command("cache")
+@click.option("--clear", "clears", is_flag=True, help="Remove the kernels that it holds.")
+def cache_command(clears: bool) -> int:
+    """Show the cache of built kernels: its place, entries, size and limit; or clear it."""
+    from fusec.commands.cache import clear_cache, show_cache
+
+    return clear_cache() if clears else show_cache()
+
+
 @cli.command("doctor")
 @click.option("--measure", "folder", metavar="DIR", help="Write the GPU's rates as a target file.")
 def doctor_command(folder: str | None) -> int:
@@ -306,6 +354,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
+    _accept_any_path()
     try:
         code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
         sys.stdout.flush()
@@ -339,13 +388,20 @@ def run_main(arguments: list[str]) -> int:
         if environment("FUSEC_TRACEBACK"):
             raise
         click.echo(
-            f"internal error: {type(error).__name__}: {error}\n"
+            f"internal error: {type(error).__name__}: {visible(str(error))}\n"
             f"  = this is a bug in fusec ({_place_of(error)}); please report it with the file\n"
             f"{_reproduction(arguments)}\n"
             f"  = FUSEC_TRACEBACK=1 shows the traceback",
             err=True,
         )
         return 70
+
+
+def _accept_any_path() -> None:
+    """Let paths be printed that are no UTF-8, or that the terminal cannot show."""
+    reconfigure: Callable[..., None] | None = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="backslashreplace")
 
 
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -358,7 +414,7 @@ def _drop_output() -> None:
 
 
 def _reproduction(arguments: Sequence[str]) -> str:
-    return f"  = to reproduce: fusec {shlex.join(arguments)}"
+    return visible(f"  = to reproduce: fusec {shlex.join(arguments)}")
 
 
 def _place_of(error: BaseException) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from fusec.escape import visible
+
 
 @dataclass(frozen=True)
 class Span:
@@ -33,20 +35,29 @@ class Diagnostic:
     help: str | None = None
 
     def render(self) -> str:
-        """Return the message as text, with the line and a caret where there is a span."""
-        lines = [f"{self.severity}: {self.message}"]
+        """Return the message as text, with the line and a caret where there is a span.
+
+        What cannot be seen is escaped: names and paths in it may be anybody's.
+        """
+        lines = [f"{self.severity}: {visible(self.message)}"]
         margin = " "
         if self.span is not None:
             number = str(self.span.line)
             margin = " " * (len(number) + 1)
-            lines.append(f"{margin}--> {self.span.place()}")
+            lines.append(f"{margin}--> {visible(self.span.place())}")
             if self.span.text:
+                shown = _shown(self.span.text)
                 caret = " " * (self.span.column - 1) + "^" * max(1, self.span.width)
-                lines += [f"{margin} |", f" {number} | {self.span.text}", f"{margin} | {caret}"]
-        lines += [f"{margin} = {note}" for note in self.notes]
+                lines += [f"{margin} |", f" {number} | {shown}", f"{margin} | {caret}"]
+        lines += [f"{margin} = {visible(note.expandtabs())}" for note in self.notes]
         if self.help is not None:
-            lines.append(f"{margin} = help: {self.help}")
+            lines.append(f"{margin} = help: {visible(self.help)}")
         return "\n".join(lines)
+
+
+def _shown(line: str) -> str:
+    """Return a line with one sign for each that cannot be seen, so that carets stand right."""
+    return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in line)
 
 
 class FusecError(Exception):

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.reference.nodes import Model
     from fusec.run.build import Artifact, Progress
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
@@ -191,7 +192,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.segment.redefine import redefine
     from fusec.segment.search import segment as search
 
-    gpu = target.find(options.target)
+    gpu = target.find(options.target, options.rates)
     offers = Offers(schedulers(), gpu)
     return redefine(
         fusion,
@@ -207,7 +208,7 @@ def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[
     from fusec import target
     from fusec.schedule.segments import plan_segment
 
-    gpu = target.find(options.target)
+    gpu = target.find(options.target, options.rates)
     return tuple(plan_segment(s, gpu) for s in segmented.segments)
 
 
@@ -218,7 +219,7 @@ def other_plans(
     from fusec import target
     from fusec.schedule.segments import plans_for_fewer
 
-    return plans_for_fewer(segmented.segments[number], target.find(options.target))
+    return plans_for_fewer(segmented.segments[number], target.find(options.target, options.rates))
 
 
 def plan(fusion: Fusion, options: CompileOptions) -> Planned:
@@ -236,24 +237,23 @@ def plan(fusion: Fusion, options: CompileOptions) -> Planned:
 def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
     """Return a planned fusion with its kernels built for every target."""
     from fusec.hostir.lower import lower
-    from fusec.run.build import build as build_kernels
+    from fusec.run.build import Builder
     from fusec.run.cache import Cache
     from fusec.run.spills import build_plans
 
     cache = None if options.use_cache else Cache(None)
+    builder = Builder(options.targets, options.jobs, cache=cache, progress=progress)
     plans, sources, artifacts = planned.timings.measure(
         "build",
         lambda: build_plans(
             planned.plans,
             planned.sources,
-            lambda kernels: build_kernels(
-                kernels, options.targets, options.jobs, cache=cache, progress=progress
-            ),
+            builder.build,
             lambda number: other_plans(planned.segmented, options, number),
         ),
     )
     planned = replace(planned, plans=plans, sources=sources)
-    program = lower(planned.segmented, planned.plans)
+    program = lower(planned.segmented, planned.plans, planned.original)
     return Compiled(planned, program, artifacts, options.targets)
 
 
@@ -277,7 +277,7 @@ def compile_targets(
     groups: list[tuple[Planned, object, list[str]]] = []
     for target in options.targets:
         planned = plan(fusion, replace(options, targets=(target,)))
-        program = lower(planned.segmented, planned.plans)
+        program = lower(planned.segmented, planned.plans, planned.original)
         key = (planned.kernel_sources, program, [s.scheduler for s in planned.segmented.segments])
         for _, known, targets in groups:
             if key == known:
@@ -295,16 +295,16 @@ def reference(
     fusion: Fusion, inputs: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """Return the outputs of the fp64 reference, rounded to their types."""
-    import numpy as np
+    from fusec.reference.stream import outputs_of
 
-    from fusec.reference.evaluate import evaluate
+    return outputs_of(fusion, inputs, sizes)
 
-    values = evaluate(fusion, inputs, sizes)
-    with np.errstate(all="ignore"):
-        return {
-            o.value.name: np.asarray(values[o.value.name]).astype(o.value.dtype.numpy)
-            for o in fusion.outputs
-        }
+
+def model_of(program: HostProgram | None, sizes: Mapping[str, int]) -> Model:
+    """Return what is expected of the results of a program: the orders of its sums."""
+    from fusec.reference.nodes import Model
+
+    return Model() if program is None else Model(program.orders_at(sizes))
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:

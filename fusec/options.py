@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 DEFAULT_TARGET = "sm_90a"
 
 ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
+    "FUSEC_CACHE_LIMIT": "size of that folder, as 500M or 2G (default: 2G; 0 keeps nothing)",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
@@ -31,6 +33,7 @@ DUMP_KINDS = {
 """What can be dumped, by option name."""
 
 DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
+REDEFINITIONS = ("after", "before", "never")
 
 
 def environment(name: str) -> str | None:
@@ -47,7 +50,8 @@ class CompileOptions:
     chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
     sizes: default sizes that the user replaces. check_bounds: whether kernels check indices that
     are data. redefine: when schedulers are asked for other definitions of segments: `after` these
-    were accepted, `before` there are any, or `never`.
+    were accepted, `before` there are any, or `never`. rates: a folder of target files that are used
+    instead of those of FUSEC_TARGETS.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -59,6 +63,7 @@ class CompileOptions:
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     check_bounds: bool = False
     redefine: str = "after"
+    rates: Path | None = None
 
     @property
     def target(self) -> str:

@@ -23,6 +23,7 @@ class FakeDevice:
         """Start without memory."""
         self.kernels = kernels
         self.blocks: dict[int, np.ndarray] = {}
+        self.sizes: dict[int, int] = {}
         self.launched: list[tuple[str, Any]] = []
         self.attributes: list[dict[str, int]] = []
         self.driver = SimpleNamespace(
@@ -46,29 +47,40 @@ class FakeDevice:
         """Return the address of host memory."""
         block = np.zeros(size + 256, np.uint8)
         address = -(-block.ctypes.data // 256) * 256
-        self.blocks[address] = block
+        self.blocks[address], self.sizes[address] = block, size
         return address
+
+    def inside(self, address: int, size: int, what: str) -> None:
+        """Fail unless some bytes lie in one block of memory that was allocated."""
+        assert size >= 0, f"{what} of {size} bytes"
+        holding = (a for a, n in self.sizes.items() if a <= address and address + size <= a + n)
+        assert next(holding, None) is not None, f"{what} of {size} bytes lies outside"
 
     def free(self, address: int) -> None:
         """Forget the memory."""
-        del self.blocks[address]
+        del self.blocks[address], self.sizes[address]
 
     def fill(self, address: int, byte: int, size: int) -> None:
         """Fill memory."""
+        self.inside(address, size, "a fill")
         ctypes.memset(address, byte, size)
 
     def upload(self, address: int, array: np.ndarray) -> None:
         """Copy in."""
+        self.inside(address, array.nbytes, "an upload")
         ctypes.memmove(address, array.ctypes.data, array.nbytes)
 
     def download(self, address: int, size: int) -> np.ndarray:
         """Copy out."""
+        self.inside(address, size, "a download")
         data = np.empty(size, np.uint8)
         ctypes.memmove(data.ctypes.data, address, size)
         return data
 
     def copy(self, target: int, source: int, size: int) -> None:
         """Copy."""
+        self.inside(target, size, "what is copied to")
+        self.inside(source, size, "what is copied")
         ctypes.memmove(target, source, size)
 
     def synchronise(self, what: str = "") -> None:

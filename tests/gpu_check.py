@@ -92,7 +92,8 @@ def check_on_gpu(
     at = choose_sizes(fusion, run_sizes)
     given = {**random_inputs(fusion, at, seed), **(inputs or {})}
     outputs = _run(compiled, given, at, repeats)
-    verdict = compare(fusion, at, given, outputs, seed=seed)
+    model = driver.model_of(compiled.program, at)
+    verdict = compare(fusion, at, given, outputs, model=model, seed=seed)
     assert verdict.ok or (DRY and _nearly(verdict)), _story(compiled, verdict.text())
     return Checked(compiled, given, outputs, verdict)
 
@@ -160,7 +161,7 @@ def _stand_in(
 
 
 def _nearly(verdict: Verdict) -> bool:
-    """Return whether few elements are beyond the bound: NumPy's f32 functions are less exact."""
+    """Return whether few elements are beyond their limits: NumPy's f32 functions are less exact."""
     return all(o.wrong <= 0.01 * o.checked and not o.unwritten for o in verdict.outputs)
 
 

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,7 @@ from fusec.run import nvrtc
 from fusec.run.build import Artifact, Source, build
 from fusec.run.cache import Cache, cache_directory, entry_key
 from fusec.run.nvrtc import Compiled, CompileError
-from fusec.run.ptxas import KernelStats
 
-COMPILED = Compiled(b"\x7fELF\n\0cubin", "a log\n", (KernelStats("k", registers=9),))
 KEY = "ab" + "0" * 62
 FACTS = {
     "source": "text",
@@ -37,6 +37,12 @@ def text(value: int) -> str:
     return f'extern "C" __global__ void k(int* x) {{ x[threadIdx.x] = {value}; }}\n'
 
 
+COMPILED = replace(
+    nvrtc.compile_cuda(text(0), name="k", arch="sm_80", headers={}),
+    warnings=("a warning", "another\nline"),
+)
+
+
 def entry_file(folder: Path) -> Path:
     (path,) = folder.glob("*/*.kernel")
     return path
@@ -47,7 +53,7 @@ def test_an_entry_comes_back_whole(tmp_path: Path) -> None:
     assert cache.load(KEY) is None
     assert cache.store(KEY, COMPILED)
     assert cache.load(KEY) == COMPILED
-    assert [path.suffix for path in tmp_path.glob("*/*")] == [".kernel"]
+    assert [path.suffix for path in tmp_path.glob("??/*")] == [".kernel"]
 
 
 @pytest.mark.parametrize("where", [0, 20, 90, -1])
@@ -61,17 +67,77 @@ def test_a_damaged_entry_is_not_used(tmp_path: Path, where: int) -> None:
     assert cache.load(KEY) is None
 
 
-def test_a_truncated_entry_is_built_again(tmp_path: Path) -> None:
+def laid_out(first: bytes) -> Callable[[Path], None]:
+    """Return what gives an entry another layout, whole by its digest."""
+
+    def change(path: Path) -> None:
+        body = path.read_bytes().split(b"\n", 2)[2]
+        path.write_bytes(b"\n".join([first, sha256(body).hexdigest().encode(), body]))
+
+    return change
+
+
+def other_body(body: bytes) -> Callable[[Path], None]:
+    def change(path: Path) -> None:
+        first = path.read_bytes().split(b"\n", 1)[0]
+        path.write_bytes(b"\n".join([first, sha256(body).hexdigest().encode(), body]))
+
+    return change
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").touch()
+
+
+def a_file_above(path: Path) -> None:
+    path.unlink()
+    path.parent.rmdir()
+    path.parent.write_text("not a folder")
+
+
+def a_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("nowhere")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-7]),
+    "empty": lambda path: path.write_bytes(b""),
+    "other bytes": lambda path: path.write_bytes(os.urandom(4000)),
+    "longer": lambda path: path.write_bytes(path.read_bytes() + b"\0"),
+    "unreadable": lambda path: path.chmod(0),
+    "an older layout": laid_out(b"fusec kernel 1"),
+    "a later layout": laid_out(b"fusec kernel 99"),
+    "no layout": laid_out(b""),
+    "no JSON": other_body(b"log\n\x7fELF"),
+    "other JSON": other_body(b"[1, 2]\n\x7fELF"),
+    "other keys": other_body(b'{"log": ""}\n\x7fELF'),
+    "no cubin": other_body(b'{"warnings": []}\n\x7fELF'),
+    "a folder": a_folder,
+    "a file for its folder": a_file_above,
+    "a link to nothing": a_link,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_entry_is_built_again(
+    damage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     cache = Cache(tmp_path)
     source = [Source("k", text(1))]
     first = build(source, ["sm_80"], cache=cache)
-    path = entry_file(tmp_path)
-    path.write_bytes(path.read_bytes()[:-7])
+    DAMAGES[damage](entry_file(tmp_path))
     second = build(source, ["sm_80"], cache=cache)
     third = build(source, ["sm_80"], cache=cache)
     key = ("k", "sm_80")
-    assert [r[key].cached for r in (first, second, third)] == [False, False, True]
-    assert first[key].cubin == third[key].cubin
+    reads_all = damage == "unreadable" and os.access(entry_file(tmp_path), os.R_OK)
+    assert [r[key].cached for r in (first, third)] == [False, True]
+    assert second[key].cached == (reads_all and os.getuid() == 0)
+    facts = [replace(r[key], cached=False, seconds=0.0) for r in (first, second, third)]
+    assert facts[0] == facts[1] == facts[2]
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize(
@@ -142,7 +208,7 @@ def test_the_build_lock_keeps_others_waiting(tmp_path: Path) -> None:
 
 
 def _write_for_ever(folder: str) -> None:
-    compiled = replace(COMPILED, cubin=os.urandom(1 << 20))
+    compiled = replace(COMPILED, cubin=COMPILED.cubin + os.urandom(1 << 20))
     while True:
         Cache(Path(folder)).store(KEY, compiled)
 
@@ -160,7 +226,7 @@ def test_killed_writers_leave_no_broken_entry(tmp_path: Path) -> None:
         writer.join()
         loaded = Cache(tmp_path).load(KEY)
         assert loaded is not None
-        assert len(loaded.cubin) == 1 << 20
+        assert len(loaded.cubin) == len(COMPILED.cubin) + (1 << 20)
 
 
 def test_a_hit_imports_no_cuda(tmp_path: Path) -> None:

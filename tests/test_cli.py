@@ -29,8 +29,8 @@ def test_check_takes_every_example(path: Path, capsys: Capture) -> None:
 
 @pytest.mark.parametrize("command", ["check", "compile", "run"])
 def test_time_prints_each_stage(command: str, tmp_path: Path, capsys: Capture) -> None:
-    place = ["-o", tmp_path / "out"] if command == "compile" else []
-    done = fusec(capsys, command, small(tmp_path), *place, "--time")
+    options = {"compile": ["-o", tmp_path / "out"], "run": ["--print", 1]}.get(command, [])
+    done = fusec(capsys, command, small(tmp_path), *options, "--time")
     assert done.code == 0
     lines = [line.split() for line in done.out.splitlines() if line.endswith(" ms")]
     assert all(float(milliseconds) >= 0 for _, milliseconds, _ in lines)

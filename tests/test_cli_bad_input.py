@@ -279,7 +279,8 @@ def test_out_of_memory_is_an_environment_problem(
         raise MemoryError
 
     monkeypatch.setattr("fusec.run.inputs.random_inputs", fail)
-    fusec(capsys, "run", small(tmp_path)).says(4, "out of memory", "--set")
+    path = small(tmp_path)
+    fusec(capsys, "run", path, "--device", "reference").says(4, "out of memory", "--set")
 
 
 def test_a_bug_says_how_to_reproduce_it(

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from cli_tools import ROOT, fusec, small
 
-from fusec.codegen.ctext import TEMPLATE_NAMES
+from fusec.codegen.ctext import C_NAMES, TEMPLATE_NAMES
 from fusec.codegen.matmul_names import RESERVED
 from fusec.codegen.names import KEYWORDS
+from fusec.ops import TABLE
 
 # A declaration in a template: a type (or what the view puts there), a name, and what may follow.
 DECLARED = re.compile(
@@ -99,3 +100,15 @@ def test_inputs_may_be_called_like_workspaces(
     assert (done.code, done.err) == (0, "")
     (kernel,) = (tmp_path / "out" / "kernels").glob("*.cu")
     assert "fusec::last_block(arrived__ + " in kernel.read_text(), "the blocks share results"
+
+
+CALLED = re.compile(r"(?<![:\w.>{])([A-Za-z]\w*)\s*\(")
+
+
+def test_the_list_of_functions_is_complete() -> None:
+    """What stands in a kernel without a namespace must not be hidden by a user's name."""
+    texts = [text for op in TABLE.values() for text in op.cuda.values()]
+    texts += [re.sub(r"//.*|\{[#%{].*?[#%}]\}", "", p.read_text()) for p in TEMPLATES]
+    called = {name for text in texts for name in CALLED.findall(text)}
+    assert called - C_NAMES - TEMPLATE_NAMES - RESERVED - KEYWORDS == set()
+    assert {"expf", "min"} <= called & C_NAMES

@@ -106,7 +106,7 @@ def test_no_progress_in_a_pipe(surroundings: dict[str, str], tmp_path: Path) -> 
 def test_progress_on_a_terminal(command: str, surroundings: dict[str, str], tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     arguments = [command, str(small(tmp_path)), "--no-cache"]
-    arguments += ["-o", str(tmp_path / "out")] if command == "compile" else []
+    arguments += ["-o", str(tmp_path / "out")] if command == "compile" else ["--print", "1"]
     process = subprocess.Popen(
         [*FUSEC, *arguments], stdout=subprocess.PIPE, stderr=theirs,
         env={**surroundings, "TERM": "xterm", "COLUMNS": "100"},

@@ -9,11 +9,12 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from cli_tools import EXECUTED, SCRIPT, SMALL, Result, fusec, small
+from cli_tools import EXAMPLES, EXECUTED, SCRIPT, SMALL, Result, fusec, small
 from safetensors.numpy import save_file
 
 from fusec import driver
 from fusec.commands import run as run_command
+from fusec.commands.prediction import HEADINGS as PREDICTED
 from fusec.commands.report import HEADINGS, size_text
 from fusec.diagnostics import InternalError
 from fusec.run.arrays import load_arrays
@@ -57,11 +58,91 @@ def run(capsys: Capture, path: Path, *options: object) -> Result:
 def test_without_a_gpu_it_builds_and_says_so(tmp_path: Path, capsys: Capture) -> None:
     done = run(capsys, small(tmp_path))
     assert (done.code, done.err) == (0, "")
-    assert done.out == (
-        "small: 1 kernel built for sm_90a, reference evaluated\n"
-        "  y: bf16[B, H]\n"
-        "not verified on a GPU: none today\n"
-    )
+    first, heading, row, total, output, said, *rest = done.out.splitlines()
+    assert first == "small: 1 kernel built for sm_90a, predicted for H200 at B=8, H=16"
+    assert [h.strip() for h in heading.split("  ") if h] == list(PREDICTED)
+    # 2 reads and writes of bf16[8, 16] and one of f32[16] are 576 bytes; a launch takes longer.
+    kernel, scheduler, time, unit, *bytes_, bound = row.split()
+    assert (kernel, scheduler, unit, bound) == ("small_pointwise", "pointwise", "us", "launch")
+    assert bytes_ == ["576", "B"]
+    assert total == f"total {time} us, moves 576 B, floor 576 B (100 % of it must move)"
+    assert output == "  y: bf16[8, 16]"
+    assert said == "not verified on a GPU: none today"
+    assert rest[0] == "next:"
+    commands = [line.strip().split("  ")[0] for line in rest[1:-1]]
+    path = tmp_path / "small.yaml"
+    assert commands == [f"fusec explain {path}", f"fusec dump {path} --cuda-kernel",
+                        f"fusec run {path} --print 4"]  # fmt: skip
+
+
+def test_nothing_is_evaluated_unless_it_is_asked_for(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither inputs are drawn nor the reference is evaluated, at sizes that no machine holds."""
+
+    def fail(*_: Any) -> None:
+        raise AssertionError("nobody asked")
+
+    monkeypatch.setattr("fusec.run.inputs.random_inputs", fail)
+    monkeypatch.setattr(driver, "reference", fail)
+    path = small(tmp_path)
+    done = run(capsys, path, "--set", "B=1000000", "--set", "H=1000000")
+    assert (done.code, done.err) == (0, "")
+    assert "  y: bf16[1000000, 1000000]\n" in done.out
+    assert f"fusec explain {path} --set B=1000000 --set H=1000000 " in done.out
+    joint = run(capsys, EXAMPLES / "joint" / "norm_dropout_residual.yaml")
+    assert (joint.code, joint.err) == (0, "")
+    assert joint.out.count("predicted for H200") == 2
+    assert joint.out.count("not verified on a GPU") == 1
+
+
+def test_what_is_asked_for_is_evaluated(tmp_path: Path, capsys: Capture) -> None:
+    path = small(tmp_path)
+    done = run(capsys, path, "--print", 3)
+    assert (done.code, done.err) == (0, "")
+    assert "predicted for H200" in done.out
+    assert "small: reference evaluated\n  y: bf16[8, 16]\n    " in done.out
+    assert "next:" not in done.out
+    values = done.out.split("  y: bf16[8, 16]\n    ")[1].splitlines()[0]
+    assert values.endswith(", ...")
+    saved = tmp_path / "y.npz"
+    plain = run(capsys, path, "--outputs", saved)
+    assert "small: reference evaluated\n  y: bf16[8, 16]\nnot verified" in plain.out
+    kept = load_arrays(saved)["y"].view(BF16).reshape(-1)[:3]
+    assert values.split(", ")[:3] == [f"{float(v):.6g}" for v in kept]
+
+
+PRINTED = """\
+fusion: printed
+inputs: {x: 'f32[2]', n: 'i64[]'}
+ops:
+  - b = gt(x, 0.0)
+  - c = cast(x, c64)
+  - m = neg(n)
+  - e = slice(x, start_indices=[1], end_indices=[1])
+  - h = cast(x, f8e4m3)
+outputs: [b, c, m, e, h]
+"""
+
+
+def test_values_of_every_kind_are_printed(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
+    """On a GPU, too, after the table and beside the verdict."""
+    np.savez(tmp_path / "in.npz", x=np.array([1.5, -2.0], np.float32), n=np.int64(7))
+    on_gpu["wrong"] = 0
+    done = run(capsys, small(tmp_path, PRINTED), "--inputs", tmp_path / "in.npz", "--print", 9,
+               "--no-verify", "--device", "reference")  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[1:-1] == [
+        "  b: bool[2]", "    true, false",
+        "  c: c64[2]", "    1.5+0i, -2+0i",
+        "  m: i64[]", "    -7",
+        "  e: f32[0]", "    no elements",
+        "  h: f8e4m3[2]", "    1.5, -2",
+    ]  # fmt: skip
+    done = run(capsys, small(tmp_path), "--print", 2)
+    assert done.code == 0
+    assert "\n  y: bf16[8, 16]\n    " in done.out
+    assert "verified (checked" in done.out
 
 
 def test_the_reference_needs_no_compiler(
@@ -93,7 +174,7 @@ def test_wrong_results_are_shown_with_their_origin(
     on_gpu["wrong"] = 1.0
     done = run(capsys, small(tmp_path))
     assert (done.code, done.err) == (1, "")
-    assert "results differ" in done.out
+    assert "differs (checked: all)" in done.out
     assert "y: 1 of 128 elements differ" in done.out
     assert "\n  [0, 0]: " in done.out
     assert "`y` is made by segment s0 (pointwise), kernel small_pointwise" in done.out
@@ -125,7 +206,7 @@ def test_outputs_are_expected_again(
     assert f"as in {saved}" in again.out
     other = run(capsys, path, "--expect", saved, "--seed", 1)
     assert (other.code, other.err) == (1, "")
-    assert f"elements differ from `{saved}`, first at [0, 0]: " in other.out
+    assert f"elements differ from `{saved}`, first at [" in other.out
     shape = run(capsys, path, "--expect", saved, "--set", "B=4")
     assert shape.code == 1
     assert f"y: has shape [4, 16], in `{saved}` [8, 16]" in shape.out
@@ -210,10 +291,11 @@ def test_a_script_gets_results_back(tmp_path: Path, capsys: Capture) -> None:
     assert (done.code, done.err) == (0, "")
     heads = [line for line in done.out.splitlines() if "built for" in line]
     assert heads == [
-        "two: 1 kernel built for sm_90a, reference evaluated",
-        "two_2: 1 kernel built for sm_90a, reference evaluated",
+        "two: 1 kernel built for sm_90a, predicted for H200 at x_size0=4, x_size1=6",
+        "two_2: 1 kernel built for sm_90a, predicted for H200 at x_size0=4, x_size1=6",
     ]
-    assert done.out.endswith("the script is done\n")
+    assert done.out.count("reference evaluated") == 2
+    assert done.out.index("the script is done\n") < done.out.index("not verified on a GPU")
 
 
 def test_a_script_on_a_gpu_is_verified(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:

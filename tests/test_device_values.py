@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from fusec.run import headers
-from fusec.run.divisor import fast_divisor
 
 SOURCE = Path(__file__).parent / "device" / "host_values.cpp"
 CASES = 4000
@@ -121,17 +120,6 @@ def test_fp8_encoding_saturates_and_rounds_to_even(library: ctypes.CDLL) -> None
         number = ~np.isnan(values)
         np.testing.assert_array_equal(bits[number], want.view(np.uint8)[number])
         assert np.isnan(bits.view(dtype).astype(np.float32)[~number]).all()
-
-
-@pytest.mark.parametrize("divisor", [1, 2, 3, 7, 640, 641, 2**20 + 1, 2**31 - 1])
-def test_fast_divisor(library: ctypes.CDLL, divisor: int) -> None:
-    generator = np.random.default_rng(5)
-    dividends = generator.integers(0, 2**31, CASES, np.uint32)
-    dividends[:4] = [0, divisor - 1, divisor, 2**31 - 1]
-    out = np.zeros((2, CASES), np.uint32)
-    fields = (ctypes.c_uint(field) for field in fast_divisor(divisor))
-    call(library.divide, CASES, dividends, *fields, out)
-    np.testing.assert_array_equal(out, [dividends // divisor, dividends % divisor])
 
 
 @pytest.mark.parametrize("parts", [1, 7, 2000])

@@ -19,7 +19,7 @@ from fusec.diagnostics import FusecError
 from fusec.explain.record import Explained, Questions, explain
 from fusec.explain.text import WIDTH, explanation
 from fusec.explain.units import bytes_text, share_text, time_text
-from fusec.hostir.form import parse_dim
+from fusec.hostir.sizes import parse_dim
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text

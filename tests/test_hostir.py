@@ -7,9 +7,10 @@ import json
 import pytest
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.form import from_json, parse_dim, to_json
+from fusec.hostir.form import from_json, to_json
 from fusec.hostir.lower import lower
 from fusec.hostir.program import Alias, Allocate, Copy, Free, HostProgram, Launch, Memset
+from fusec.hostir.sizes import parse_dim
 from fusec.ir.dim import ceildiv, dim, maximum, symbol
 from fusec.ir.dtype import BF16, F32, U32
 from fusec.ir.graph import Fusion

@@ -1,4 +1,4 @@
-"""Which elements a jump puts in doubt: those whose interval meets it, and no others."""
+"""Which elements may jump: those whose interval meets it, and no others."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
-from fusec.reference.bounds import Bounded
-from fusec.reference.pointwise_bounds import pointwise_bounds
-from fusec.reference.stream import evaluate_with_bounds
+from fusec.reference.estimate import LIMIT, Estimate
+from fusec.reference.pointwise import pointwise
+from fusec.reference.stream import estimate
 
 
 def doubts(
@@ -21,9 +21,9 @@ def doubts(
     builder = GraphBuilder("jumps")
     builder.output(define(builder, builder.input("x", dtype, [x.size])))
     fusion = builder.finish()
-    found = evaluate_with_bounds(fusion, {"x": x.astype(dtype.numpy)}, {})
-    (bounded,) = found.values()
-    return tuple(np.zeros(x.size, bool) if bounded.doubt is None else bounded.doubt)
+    (found,) = estimate(fusion, {"x": x.astype(dtype.numpy)}, {}).values()
+    # A bool may turn, an integer may be another one, a float may jump.
+    return tuple(found.sigma > (1e-3 if dtype == F64 else 1e-2))
 
 
 NEAR = np.array([1.5e-4, 0.1, -1.5e-4, 2.0])
@@ -60,7 +60,8 @@ def test_both_sides_of_a_compare_may_move():
         above = b.apply("mul", x, 3.0)
         return b.apply("lt", above, b.apply("mul", above, 1.0 + 2.0**-23 * 1.5))
 
-    assert doubts(define, np.linspace(0.1, 1, 64)) == (True,) * 64
+    # Some of the products are floats.
+    assert np.mean(doubts(define, np.linspace(0.1, 1, 64))) > 0.9
 
 
 def test_nothing_differs_from_itself():
@@ -86,7 +87,7 @@ def test_integers_at_their_ends_are_sure():
     assert not any(doubts(lambda b, x: b.apply("cast", b.apply("exp", x), dtype=I8), x[:3]))
 
 
-def test_an_overflow_of_one_side_alone_is_excused():
+def test_an_overflow_of_one_side_alone_is_open():
     """Halfway from the largest float to the next power of 2; elsewhere infinities must agree."""
     largest, half = np.finfo(np.float32).max, np.float32(2.0**103)
     builder = GraphBuilder("overflow")
@@ -96,25 +97,27 @@ def test_an_overflow_of_one_side_alone_is_excused():
         "x": np.array([largest] * 4),
         "y": np.array([np.nextafter(half, 0), half, 2.0**80, largest], np.float32),
     }
-    bound = evaluate_with_bounds(builder.finish(), arrays, {})["add_1"].bound
-    assert bound is not None
-    assert np.isinf(bound).tolist() == [True, True, True, False]
+
+    def open_ones() -> list[bool]:
+        (found,) = estimate(builder.finish(), arrays, {}).values()
+        return np.isinf(found.sigma).tolist()
+
+    assert open_ones() == [True, True, True, False]
     arrays["x"] /= 2
-    assert np.isinf(evaluate_with_bounds(builder.finish(), arrays, {})["add_1"].bound).sum() == 0
+    assert not any(open_ones())
 
 
-def bounds_of(op: str, value: float, off: float, *others: float) -> float:
-    """Return the bound of an operation on f64 that may be off by so much, by its last operand."""
+def limit_of(op: str, value: float, off: float, *others: float) -> float:
+    """Return the limit of an operation whose last operand may be off by so much."""
     builder = GraphBuilder("jumps")
     x = builder.input("x", F32, [1])
     near = builder.apply("add", builder.apply("mul", x, 0.0), value)
     builder.output(builder.apply(op, *others, near))
     fusion = builder.finish()
     node = fusion.nodes[-1]
-    known = [Bounded(np.full(1, o), None) for o in others]
-    (found,) = pointwise_bounds(node, [*known, Bounded(np.array([value]), np.array([off]))], {})
-    assert found.bound is not None
-    return float(found.bound[0])
+    known = [Estimate(np.full(1, o)) for o in others]
+    last = Estimate(np.array([value]), np.square(np.array([off]) / LIMIT), None, 1)
+    return LIMIT * float(pointwise(node, [*known, last], {}, errors=True).sigma[0])
 
 
 @pytest.mark.parametrize(
@@ -133,13 +136,13 @@ def bounds_of(op: str, value: float, off: float, *others: float) -> float:
 def test_what_lies_between_both_ends_counts(
     op: str, value: float, others: tuple[float, ...], reach: float, change: float
 ):
-    assert bounds_of(op, value, reach, *others) >= change
-    assert bounds_of(op, value, reach / 4, *others) < change
+    assert limit_of(op, value, reach, *others) >= change
+    assert limit_of(op, value, reach / 4, *others) < change
 
 
 def test_there_is_no_jump_at_0_where_the_sign_is_kept():
-    assert bounds_of("frac", 1e-3, 0.01) < 0.02
-    assert bounds_of("fmod", 5.0, 0.1, 0.01) < 0.02
+    assert limit_of("frac", 1e-3, 0.01) < 0.02
+    assert limit_of("fmod", 5.0, 0.1, 0.01) < 0.02
 
 
 def test_an_infinite_mean_in_half_precision_may_be_no_number():
@@ -148,6 +151,5 @@ def test_an_infinite_mean_in_half_precision_may_be_no_number():
     x = builder.input("x", BF16, [2, 4])
     builder.output(builder.call("welford", [x], {"dims": [1]})[0])
     given = {"x": np.array([[1, np.inf, 2, 3], [1, 2, 3, 4]], BF16.numpy)}
-    (bound,) = (b.bound for b in evaluate_with_bounds(builder.finish(), given, {}).values())
-    assert bound is not None
-    assert np.isinf(bound).tolist() == [True, False]
+    (found,) = estimate(builder.finish(), given, {}).values()
+    assert np.isinf(found.sigma).tolist() == [True, False]

@@ -17,7 +17,8 @@ PACKAGE = Path(__file__).parent.parent / "fusec"
 LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
-        "diagnostics options",
+        "escape",
+        "diagnostics options generator",
         "ir",
         "ops",
         "reference",

@@ -42,7 +42,7 @@ def build(op: str, given: list[Any], dtype: dtypes.DType, symbolic: bool, **attr
     for value in results:
         builder.output(value)
     fusion = builder.finish()
-    found = evaluate(fusion, arrays, fusion.hints)
+    found = evaluate(fusion, {**arrays, "rng_seed": 0, "rng_offset": 0}, fusion.hints)
     return [found[o.value.name] for o in fusion.outputs]
 
 
@@ -184,9 +184,11 @@ def test_forward_and_backward_draw_the_same_mask() -> None:
     fusion = builder.finish()
     drawn = [n for n in fusion.nodes if n.op.name == "uniform"]
     assert len(drawn) == 3
-    found = evaluate(fusion, {}, fusion.hints)
-    assert [a.tolist() for a in found.values()] == [[0, 0], 1]
-    assert drawn[1].operands[3].value == 1  # type: ignore[union-attr]
+    state = {"rng_seed": 2**63 + 5, "rng_offset": 40}
+    found = evaluate(fusion, state, fusion.hints)
+    assert [a.tolist() for a in found.values()] == [[2**63 + 5] * 2, 41]
+    assert drawn[1].operands[3] is offset
+    assert drawn[2].operands[3] is offset
 
 
 def test_running_statistics_are_written_into_the_inputs_by_the_dsl() -> None:

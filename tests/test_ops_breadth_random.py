@@ -18,7 +18,8 @@ from fusec.ops import philox
 from fusec.ops.build import GraphBuilder
 from fusec.reference import sweeps
 from fusec.reference.evaluate import evaluate, find_values
-from fusec.reference.stream import Stream, evaluate_with_bounds
+from fusec.reference.nodes import Model
+from fusec.reference.stream import Stream, estimate
 from fusec.run.headers import device_headers
 
 # From the test vectors that come with the generator's paper: counter, key, words.
@@ -31,6 +32,9 @@ KNOWN = [
         "d16cfe09 94fdcceb 5001e420 24126ea1",
     ),
 ]
+
+
+STATE = {"rng_seed": np.asarray(3, np.uint64), "rng_offset": np.asarray(70, np.uint64)}
 
 
 def pack(low: int, high: int) -> int:
@@ -127,18 +131,18 @@ def test_random_numbers_are_evaluated_in_blocks(
     for name in ("uniform", "normal"):
         builder.output(builder.apply("mul", builder.apply(name, 1.0, 2.0, shape), x))
     fusion = builder.finish()
-    inputs = {"x": np.ones((outer, 50, 7), np.float32)}
-    whole = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    inputs = {"x": np.ones((outer, 50, 7), np.float32), **STATE}
+    whole = estimate(fusion, inputs, fusion.hints)
     monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
     monkeypatch.setattr(sweeps, "BLOCK_ELEMENTS", 100)
-    stream = Stream(fusion, inputs, fusion.hints, find_values(fusion, None))
+    stream = Stream(fusion, inputs, fusion.hints, find_values(fusion, None), Model())
     assert stream.plan.band is not None
     assert {n.op.name for n in stream.plan.band.unbound} == {"uniform", "normal"}
     assert stream.plan.step < 50
-    blocks = evaluate_with_bounds(fusion, inputs, fusion.hints)
+    blocks = estimate(fusion, inputs, fusion.hints)
     for name, expected in whole.items():
         np.testing.assert_array_equal(blocks[name].value, expected.value)
-        np.testing.assert_array_equal(blocks[name].bound, expected.bound)
+        np.testing.assert_allclose(blocks[name].sigma, expected.sigma, rtol=1e-12)
 
 
 def drawn(dtype: str = "f32", **keys: Any) -> tuple[GraphBuilder, Fusion]:
@@ -162,22 +166,26 @@ def test_elements_are_keyed_by_their_row_major_position(dtype: str) -> None:
         np.testing.assert_allclose(found[value.value.name], want, rtol=1e-15)
 
 
-def test_calls_without_a_seed_differ_and_are_the_same_each_time() -> None:
-    def build() -> dict[str, Any]:
-        builder = GraphBuilder()
-        x = builder.input("x", dtypes.F32, [64])
-        for _ in range(2):
-            builder.output(builder.apply("rand_like", x))
-        builder.output(builder.apply("randn_like", x))
-        fusion = builder.finish()
-        assert [n.operands[3].value for n in fusion.nodes] == [0, 1, 2]  # type: ignore[union-attr]
-        return evaluate(fusion, {"x": np.zeros(64)}, fusion.hints)
+def test_calls_without_a_seed_differ_and_follow_the_generator() -> None:
+    builder = GraphBuilder()
+    x = builder.input("x", dtypes.F32, [64])
+    for _ in range(2):
+        builder.output(builder.apply("rand_like", x))
+    builder.output(builder.apply("randn_like", x))
+    fusion = builder.finish()
 
-    first, again = build(), build()
-    a, b, _ = first.values()
-    assert not np.any(a == b)
-    for name, array in first.items():
-        np.testing.assert_array_equal(array, again[name])
+    def draw(seed: int, offset: int) -> list[Any]:
+        state = {"rng_seed": np.uint64(seed), "rng_offset": np.uint64(offset)}
+        found = evaluate(fusion, {"x": np.zeros(64), **state}, fusion.hints)
+        return [found[o.value.name] for o in fusion.outputs]
+
+    for seed, offset in ((0, 0), (2**64 - 1, 2**64 - 2)):
+        a, b, c = draw(seed, offset)
+        np.testing.assert_array_equal(a, philox.uniforms(seed, offset, 64, double=False))
+        np.testing.assert_array_equal(b, philox.uniforms(seed, offset + 1, 64, double=False))
+        np.testing.assert_allclose(
+            c, philox.normals(seed, offset + 2, 64, double=False).astype(np.float32)
+        )
 
 
 def test_seeds_may_be_scalar_inputs() -> None:
@@ -198,7 +206,7 @@ def test_dropout_keeps_a_share_and_scales() -> None:
     builder.output(out)
     builder.output(mask)
     fusion = builder.finish()
-    given = {"x": np.full(1000, 3.0)}
+    given = {"x": np.full(1000, 3.0), **STATE}
     y, kept = evaluate(fusion, given, fusion.hints).values()
     assert 0.2 < 1 - kept.mean() < 0.3
     assert set(y[kept]) == {4.0}
@@ -212,16 +220,15 @@ def test_dropout_of_everything_and_nothing() -> None:
         out, _ = builder.call("dropout", [x, p])
         builder.output(out)
         fusion = builder.finish()
-        (y,) = evaluate(fusion, {"x": np.ones(100)}, fusion.hints).values()
+        (y,) = evaluate(fusion, {"x": np.ones(100), **STATE}, fusion.hints).values()
         assert set(y) == {float(share)}
 
 
-def test_bounds_allow_for_the_arithmetic_only() -> None:
+def test_errors_are_those_of_the_arithmetic_only() -> None:
     _, fusion = drawn(rng_seed=1, rng_offset=2)
-    for found in evaluate_with_bounds(fusion, {}, fusion.hints).values():
-        assert found.bound is not None
-        assert found.doubt is None
-        assert 0 < float(found.bound.max()) < 2e-5
+    for found in estimate(fusion, {}, fusion.hints).values():
+        assert not found.exact
+        assert 0 < float(found.sigma.max()) < 5e-6
 
 
 @pytest.mark.parametrize(

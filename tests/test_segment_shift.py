@@ -13,6 +13,8 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
+from fusec.schedule.registry import schedulers
+from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

@@ -10,7 +10,7 @@ with FusionDefinition("norm_dropout_residual") as fd:
     w = fd.define_tensor(shape=[H], contiguity=True, dtype=DataType.BFloat16)
     b = fd.define_tensor(shape=[H], contiguity=True, dtype=DataType.BFloat16)
 
-    keep = fd.ops.uniform(0.0, 1.0, [B, H], 7, 0, dtype=DataType.Float) < 0.9
+    keep = fd.ops.uniform(0.0, 1.0, [B, H], dtype=DataType.Float) < 0.9
     dropped = fd.ops.where(keep, fd.ops.div(fd.ops.cast(x, DataType.Float), 0.9), 0.0)
     s = dropped + fd.ops.cast(r, DataType.Float)
     var, mean = fd.ops.var_mean(s, dims=[1], correction=0, keepdim=True)

@@ -194,6 +194,14 @@ TEMPLATE_NAMES = frozenset([
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 
+C_NAMES = frozenset([
+    "CUDART_VERSION", "INFINITY", "NAN", "NULL", "acosf", "acoshf", "asinf", "asinhf", "assert",
+    "atan2f", "atanf", "atanhf", "ceilf", "cosf", "coshf", "erfcf", "erfcinvf", "erff", "erfinvf",
+    "exp2f", "expf", "expm1f", "fabsf", "floorf", "lgammaf", "log10f", "log1pf", "log2f", "logf",
+    "make_float4", "max", "min", "rintf", "rsqrtf", "sinf", "sinhf", "sqrtf", "tanf", "tanhf",
+    "truncf",
+])  # fmt: skip
+"""Macros, and the functions that kernels call without a namespace."""
 
 _STRIDE = re.compile(r"_stride\d+_*$")
 
@@ -205,7 +213,8 @@ def identifier(name: str) -> str:
     """
     text = word(name)
     plain = text == name  # a name with a dot is fusec's own
-    taken = plain and (text.rstrip("_") in TEMPLATE_NAMES or _STRIDE.search(text))
+    root = text.rstrip("_")
+    taken = plain and (root in TEMPLATE_NAMES or root in C_NAMES or _STRIDE.search(text))
     return f"{text}_" if taken else text
 
 

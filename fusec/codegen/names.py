@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from fusec.codegen.ctext import C_NAMES
 from fusec.codegen.ctext import word as c_word
 
 KEYWORDS = frozenset(
@@ -99,7 +100,7 @@ class Names:
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         """Start with names that are already in use."""
-        self.taken = {*KEYWORDS, *taken}
+        self.taken = {*KEYWORDS, *C_NAMES, *taken}
 
     def fresh(self, base: str, word: str = "value") -> str:
         """Return `base`, or `base_word`, or `base_word2` ..., whichever is free first."""

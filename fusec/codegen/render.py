@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
-from functools import cache
-from hashlib import sha256
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
 
+from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.ctext import compute_type, identifier, storage_type
 from fusec.diagnostics import InternalError
 from fusec.schedule.plan import (
@@ -33,7 +33,11 @@ class KernelSource:
 
     name: str
     text: str
-    digest: str
+
+    @cached_property
+    def digest(self) -> str:
+        """Return what kernels share whose texts differ in names and comments alone."""
+        return digest_without_names(self.text, self.name)
 
 
 @cache
@@ -114,7 +118,7 @@ def render(kernel: Kernel, view: Any) -> KernelSource:
     text = re.sub(r"\n{3,}", "\n\n", text)
     text = re.sub(r"\{\n\n", "{\n", text)
     text = re.sub(r"\n\n([ \t]*\})", r"\n\1", text)
-    return KernelSource(kernel.name, text, sha256(text.encode()).hexdigest())
+    return KernelSource(kernel.name, text)
 
 
 __all__ = ["KernelSource", "compute_type", "environment", "parameter", "parameters", "render"]

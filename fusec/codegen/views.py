@@ -10,6 +10,7 @@ from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.render import parameters
+from fusec.escape import c_comment
 from fusec.index.expression import Index, Var, linearize
 from fusec.index.instances import Instance, Lowering
 from fusec.index.movement import Conditions
@@ -46,9 +47,9 @@ def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
     fusion = plan.fusion
     return {
         "name": kernel.name,
-        "purpose": fusion.doc.strip().split("\n")[0]
+        "purpose": c_comment(fusion.doc.strip().split("\n")[0])
         or f"{plan.scheduler} kernel of {fusion.name}.",
-        "source": fusion.source,
+        "source": c_comment(fusion.source),
         "equations": equations(fusion),
         "parameters": parameters(kernel),
     }

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
-from fusec.commands.manifest import MANIFEST, as_text, cubin_path, kernel_folder, manifest_of
+from fusec.commands.manifest import cubin_path, kernel_folder, manifest_of
+from fusec.commands.manifest_records import MANIFEST, as_data, as_text, signed
+from fusec.commands.swap import NEW, put_in_place, tidy, working_folder
 from fusec.diagnostics import FusecError
 from fusec.driver import Compiled
+from fusec.options import CompileOptions
 from fusec.run.headers import headers_for
+from fusec.target import own_file
+
+TRIES = 10
+"""How often a folder is looked at that other processes replace at the same time."""
 
 
 def digest(content: bytes) -> str:
@@ -20,7 +26,7 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def files_of(builds: Sequence[Compiled], targets: Sequence[str]) -> dict[str, bytes]:
+def files_of(builds: Sequence[Compiled], options: CompileOptions) -> dict[str, bytes]:
     """Return every file of a compiled folder by its path."""
     from fusec.ir.text import to_text
 
@@ -33,9 +39,13 @@ def files_of(builds: Sequence[Compiled], targets: Sequence[str]) -> dict[str, by
                 files[f"{folder}/{name}"] = text.encode()
         for (name, target), artifact in built.artifacts.items():
             files[cubin_path(name, target)] = artifact.cubin
+    for target in options.targets:
+        rates = own_file(target)
+        if rates is not None:
+            files[f"targets/{target}.toml"] = rates.read_bytes()
     files["fusion.yaml"] = to_text(builds[0].planned.original).encode()
     digests = {path: digest(content) for path, content in files.items()}
-    files[MANIFEST] = as_text(manifest_of(builds, targets, digests)).encode()
+    files[MANIFEST] = as_text(signed(as_data(manifest_of(builds, options, digests)))).encode()
     return files
 
 
@@ -45,26 +55,37 @@ def check_place(folder: Path) -> None:
         kind = "symbolic link" if folder.is_symlink() else "file"
         raise FusecError(f"`{folder}` is a {kind}", help="choose another folder with -o")
     try:
-        own = _own_files(folder)
-        found = sorted(p for p in folder.rglob("*") if not p.is_dir()) if folder.is_dir() else []
-        for path in found:
-            name = path.relative_to(folder).as_posix()
-            if own is None or name not in own:
-                raise FusecError(
-                    f"`{folder}` holds other files: `{name}`",
-                    help="choose a new folder with -o, or one that fusec wrote",
-                )
-            if name.startswith("kernels/") and digest(path.read_bytes()) != own[name]:
-                raise FusecError(
-                    f"`{path}` was edited since it was compiled, and would be lost",
-                    help="choose another folder with -o, or remove this one",
-                )
+        for attempt in reversed(range(TRIES)):
+            try:
+                _check_files(folder)
+                break
+            except FileNotFoundError:  # another process has just put another folder there
+                if attempt == 0:
+                    raise
     except OSError as error:
         raise FusecError(f"cannot read `{folder}`: {error.strerror}") from None
     parent = next(p for p in (folder.absolute().parent, *folder.absolute().parents) if p.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         reason = "no right to write there" if parent.is_dir() else "it is not a folder"
         raise FusecError(f"cannot write `{folder}` into `{parent}`: {reason}")
+
+
+def _check_files(folder: Path) -> None:
+    """Raise FusecError where a folder holds what fusec did not write, or what was edited."""
+    own = _own_files(folder)
+    found = sorted(p for p in folder.rglob("*") if not p.is_dir()) if folder.is_dir() else []
+    for path in found:
+        name = path.relative_to(folder).as_posix()
+        if own is None or name not in own:
+            raise FusecError(
+                f"`{folder}` holds other files: `{name}`",
+                help="choose a new folder with -o, or one that fusec wrote",
+            )
+        if name.startswith("kernels/") and digest(path.read_bytes()) != own[name]:
+            raise FusecError(
+                f"`{path}` was edited since it was compiled, and would be lost",
+                help="choose another folder with -o, or remove this one",
+            )
 
 
 def _own_files(folder: Path) -> Mapping[str, str] | None:
@@ -84,33 +105,24 @@ def _own_files(folder: Path) -> Mapping[str, str] | None:
 
 
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write a compiled folder beside its place, then rename it; FusecError where it cannot be."""
-    check_place(folder)
-    aside: Path | None = None
+    """Write a compiled folder beside its place, then put it there; FusecError where it cannot be.
+
+    The folder is the old one or the new one at any time, also when the process is killed.
+    """
     try:
+        tidy(folder)
+        check_place(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=f".{folder.name[:80]}.", dir=folder.parent))
-        fresh = aside / "new"
-        for name, content in files.items():
-            path = fresh / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        _swap(fresh, folder, aside / "old")
+        with working_folder(folder) as aside:
+            for name, content in files.items():
+                path = aside / NEW / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(content)
+            if not put_in_place(aside, folder):
+                print(
+                    f"fusec: `{folder}` was replaced in two steps: "
+                    "its file system cannot exchange folders",
+                    file=sys.stderr,
+                )
     except OSError as error:
         raise FusecError(f"cannot write `{folder}`: {error.strerror or error}") from None
-    finally:
-        if aside is not None:
-            shutil.rmtree(aside, ignore_errors=True)
-
-
-def _swap(fresh: Path, folder: Path, old: Path) -> None:
-    """Put a new folder in the place of an old one; where that fails, the old one stays."""
-    if not folder.exists():
-        os.replace(fresh, folder)
-        return
-    os.replace(folder, old)
-    try:
-        os.replace(fresh, folder)
-    except OSError:
-        os.replace(old, folder)
-        raise

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from fusec import driver
 from fusec.commands.report import count, print_times
+from fusec.escape import visible
 from fusec.options import CompileOptions
 
 
@@ -27,7 +28,7 @@ def compile_file(path: str, options: CompileOptions, output: str | None, *, time
     with build_progress() as progress:
         made = [driver.compile_targets(f, options, progress) for f in fusions]
     for folder, builds in zip(folders, made, strict=True):
-        write_folder(folder, files_of(builds, options.targets))
+        write_folder(folder, files_of(builds, options))
     for folder, builds in zip(folders, made, strict=True):
         _print_builds(folder, builds)
         if times:
@@ -40,7 +41,7 @@ def _print_builds(folder: Path, builds: tuple[driver.Compiled, ...]) -> None:
     for built in builds:
         segments = count(len(built.planned.segmented.segments), "segment")
         kernels = count(len(built.program.launches), "kernel")
-        print(f"{folder}: {segments}, {kernels} for {', '.join(built.targets)}")
+        print(visible(f"{folder}: {segments}, {kernels} for {', '.join(built.targets)}"))
         for (name, arch), artifact in built.artifacts.items():
             spills = f", {artifact.spill_bytes} bytes spilled" if artifact.spill_bytes else ""
             print(f"  {name} {arch}: {artifact.registers} registers{spills}")

@@ -180,7 +180,7 @@ def _host(fusion: Fusion, options: CompileOptions, style: str) -> str:
     from fusec.hostir.lower import lower
 
     planned = driver.plan(fusion, options)
-    return lower(planned.segmented, planned.plans).text()
+    return lower(planned.segmented, planned.plans, planned.original).text()
 
 
 _DUMPS: dict[str, Callable[[Fusion, CompileOptions, str], str]] = {

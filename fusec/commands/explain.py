@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.escape import visible
 from fusec.options import CompileOptions
 
 
@@ -47,5 +48,5 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
 
         sys.stdout.write("\n".join(explanation(f.record) for f in found))
     else:
-        print(f"{chosen.html}: {', '.join(f.record.fusion for f in found)}")
+        print(visible(f"{chosen.html}: {', '.join(f.record.fusion for f in found)}"))
     return 0

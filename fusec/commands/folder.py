@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
 
 from fusec.commands.artifacts import digest
-from fusec.commands.manifest import MANIFEST, SCHEMA_VERSION
+from fusec.commands.manifest_records import (
+    AGAIN,
+    MANIFEST,
+    KernelRecord,
+    Manifest,
+    PlanRecord,
+    damaged,
+    read_manifest,
+)
+from fusec.commands.replan import check_head, check_plan, check_targets
 from fusec.diagnostics import EnvironmentProblem, FusecError
-from fusec.hostir.form import from_json
-from fusec.hostir.program import Alias, Buffer, EncodeTensorMap, HostProgram, IndexCheck, Launch
-from fusec.ir.dim import Dim
+from fusec.hostir.program import HostProgram
 from fusec.ir.graph import Fusion
 from fusec.run.headers import headers_for
-from fusec.schedule.plan import Guard, SizeArgument, TensorMapArgument
 
-AGAIN = "compile the fusion again"
+FUSION = "fusion.yaml"
+RATES = "targets"
 
 
 @dataclass(frozen=True)
@@ -28,22 +33,40 @@ class FolderKernel:
     cubins: machine code by target, made from the text as it was compiled.
     """
 
-    name: str
+    record: KernelRecord
     path: Path
     text: str
     headers: Mapping[str, str]
     edited: bool
     cubins: Mapping[str, bytes]
 
+    @property
+    def name(self) -> str:
+        """Return the kernel's name."""
+        return self.record.name
+
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """The program and kernels for some targets; segments: scheduler and bytes by name."""
+    """The program and kernels for some targets."""
 
-    targets: tuple[str, ...]
-    program: HostProgram
+    record: PlanRecord
     kernels: tuple[FolderKernel, ...]
-    segments: Mapping[str, tuple[str, int]]
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the targets that the plan is for."""
+        return self.record.targets
+
+    @property
+    def program(self) -> HostProgram:
+        """Return what the host does."""
+        return self.record.program
+
+    @property
+    def segments(self) -> Mapping[str, tuple[str, int]]:
+        """Return scheduler and bytes of each segment."""
+        return {s.name: (s.scheduler, s.bytes) for s in self.record.segments}
 
 
 @dataclass(frozen=True)
@@ -51,12 +74,16 @@ class Folder:
     """A compiled folder; edited: the files whose text differs from what was written."""
 
     path: Path
+    manifest: Manifest
     fusion: Fusion
     plans: tuple[FolderPlan, ...]
     edited: tuple[str, ...]
 
     def plan_for(self, target: str) -> FolderPlan:
-        """Return the plan made for `target`, else the one for the latest that it can run."""
+        """Return the plan made for `target`, else the one for the latest that it can run.
+
+        FusecError where it is not what this fusec plans for the folder's fusion.
+        """
         from fusec import target as targets
 
         wanted = targets.find(target).capability
@@ -66,80 +93,71 @@ class Folder:
             for t in plan.targets
             if t == target or (t[-1].isdigit() and targets.find(t).capability <= wanted)
         ]
-        exact = [p for p in self.plans if target in p.targets]
+        exact = [number for number, plan in enumerate(self.plans) if target in plan.targets]
         if not exact and not fitting:
             known = ", ".join(t for p in self.plans for t in p.targets)
             raise EnvironmentProblem(
                 f"`{self.path}` is compiled for {known}, which {target} cannot run",
                 help=f"compile the fusion with --target {target}",
             )
-        return exact[0] if exact else self.plans[max(fitting)[1]]
+        number = exact[0] if exact else max(fitting)[1]
+        check_plan(self.path, self.manifest, number, self.fusion, self.path / RATES)
+        return self.plans[number]
 
 
 def read_folder(folder: Path) -> Folder:
     """Return a compiled folder; FusecError says what is missing or damaged."""
     from fusec.parse import read_file
 
-    manifest = _read_manifest(folder)
-    try:
-        files = {str(path): str(known) for path, known in manifest["files"].items()}
-        contents = {path: _read(folder, path) for path in files}
-        changed = {path for path in files if digest(contents[path]) != files[path]}
-        for path in sorted(changed):
-            if not path.startswith("kernels/"):
-                raise FusecError(f"`{folder / path}` was changed since it was compiled", help=AGAIN)
-        fusion = read_file(folder / "fusion.yaml")
-        plans = tuple(_plan(folder, data, contents, changed) for data in manifest["plans"])
-        known = {*fusion.hints, *(i.value.name for i in fusion.inputs)}
-        for plan in plans:
-            _check_symbols(plan.program, known)
-        if not plans:
-            raise ValueError("no plans")
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise _damaged(folder / MANIFEST, error) from None
-    except OSError as error:
-        raise FusecError(f"cannot read `{folder}`: {error.strerror}") from None
-    return Folder(folder, fusion, plans, tuple(sorted(changed)))
+    manifest = read_manifest(folder)
+    check_targets(folder / MANIFEST, manifest)
+    _check_listed(folder, manifest)
+    contents = {path: _read(folder, path) for path in manifest.files}
+    changed = {p for p in contents if digest(contents[p]) != manifest.files[p]}
+    for path in sorted(changed):
+        if not path.startswith("kernels/"):
+            raise FusecError(f"`{folder / path}` was changed since it was compiled", help=AGAIN)
+    fusion = read_file(folder / FUSION)
+    check_head(folder, manifest, fusion)
+    plans = tuple(
+        FolderPlan(p, tuple(_kernel(folder, k, contents, changed) for k in _kernels(p)))
+        for p in manifest.plans
+    )
+    return Folder(folder, manifest, fusion, plans, tuple(sorted(changed)))
 
 
-def _damaged(path: Path, error: Exception) -> FusecError:
-    reason = f"no {error}" if isinstance(error, KeyError) else str(error) or type(error).__name__
-    return FusecError(f"`{path}` is damaged: {reason}", help=AGAIN)
+def _kernels(plan: PlanRecord) -> tuple[KernelRecord, ...]:
+    return tuple(k for s in plan.segments for k in s.kernels)
 
 
-def _read_manifest(folder: Path) -> dict[str, Any]:
-    path = folder / MANIFEST
-    if not path.is_file():
-        raise FusecError(
-            f"`{folder}` is no compiled folder: it has no {MANIFEST}",
-            help="`fusec compile FILE -o DIR` makes one",
-        )
-    try:
-        manifest: dict[str, Any] = json.loads(_text(path, path.read_bytes()))
-        version = manifest["schema_version"]
-    except OSError as error:
-        raise FusecError(f"cannot read `{path}`: {error.strerror}") from None
-    except (KeyError, TypeError):
-        raise _damaged(path, ValueError("it has no schema_version")) from None
-    except (ValueError, RecursionError) as error:
-        raise _damaged(path, error) from None
-    if version != SCHEMA_VERSION:
-        raise FusecError(
-            f"`{path}` has schema version {version}, this fusec reads {SCHEMA_VERSION}", help=AGAIN
-        )
-    return manifest
+def _check_listed(folder: Path, manifest: Manifest) -> None:
+    """Raise FusecError unless the manifest lists what it needs, and nothing else."""
+    for path in manifest.files:
+        place = PurePosixPath(path)
+        if place.is_absolute() or ".." in place.parts:
+            reason = f"it names a file outside the folder, {path}"
+            raise damaged(folder / MANIFEST, reason)
+    kernels = [k for plan in manifest.plans for k in _kernels(plan)]
+    sources = {k.source for k in kernels}
+    needed = {FUSION, *sources, *(b.cubin for k in kernels for b in k.builds.values())}
+    beside = {PurePosixPath(source).parent for source in sources}
+    for path in sorted(needed - manifest.files.keys()):
+        raise damaged(folder / MANIFEST, f"its files have no `{path}`")
+    for path in manifest.files.keys() - needed:
+        place = PurePosixPath(path)
+        is_header = place.suffix == ".cuh" and place.parent in beside
+        if not is_header and path not in {f"{RATES}/{t}.toml" for t in manifest.targets}:
+            raise damaged(folder / MANIFEST, f"`{path}` is no file of a compiled folder")
 
 
 def _read(folder: Path, name: str) -> bytes:
-    place = Path(name)
-    if place.is_absolute() or ".." in place.parts:
-        raise ValueError(f"it names a file outside the folder, {name}")
     try:
-        return (folder / place).read_bytes()
+        return (folder / name).read_bytes()
     except FileNotFoundError:
-        raise FusecError(f"`{folder / place}` is missing", help=AGAIN) from None
-    except OSError as error:
-        raise FusecError(f"cannot read `{folder / place}`: {error.strerror}") from None
+        raise FusecError(f"`{folder / name}` is missing", help=AGAIN) from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise FusecError(f"cannot read `{folder / name}`: {reason}") from None
 
 
 def _text(path: Path, content: bytes) -> str:
@@ -149,68 +167,17 @@ def _text(path: Path, content: bytes) -> str:
         raise FusecError(f"`{path}` is not UTF-8 text", help=AGAIN) from None
 
 
-def _plan(
-    folder: Path, data: Mapping[str, Any], contents: Mapping[str, bytes], changed: set[str]
-) -> FolderPlan:
-    kernels = [k for s in data["segments"] for k in s["kernels"]]
-    program = from_json(data["program"])
-    plan = FolderPlan(
-        targets=tuple(str(t) for t in data["targets"]),
-        program=program,
-        kernels=tuple(_kernel(folder, k, contents, changed) for k in kernels),
-        segments={str(s["name"]): (str(s["scheduler"]), int(s["bytes"])) for s in data["segments"]},
-    )
-    launched = {launch.kernel for launch in program.launches}
-    if launched != {k.name for k in plan.kernels}:
-        raise ValueError("the program's kernels are not the segments' kernels")
-    if not plan.targets:
-        raise ValueError("no targets")
-    return plan
-
-
 def _kernel(
-    folder: Path, data: Mapping[str, Any], contents: Mapping[str, bytes], changed: set[str]
+    folder: Path, record: KernelRecord, contents: Mapping[str, bytes], changed: set[str]
 ) -> FolderKernel:
-    source = str(data["source"])
+    source = record.source
     place = folder / source
     text = _text(place, contents[source])
     # Whatever header lies there counts, also one that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
     beside = {p.name: _text(p, p.read_bytes()) for p in found}
     headers = headers_for(text, beside)
-    own = {f"{Path(source).parent.as_posix()}/{name}" for name in headers}
+    own = {f"{PurePosixPath(source).parent}/{name}" for name in headers}
     edited = source in changed or bool(own & changed) or not own <= contents.keys()
-    cubins = {str(t): contents[str(b["cubin"])] for t, b in data["builds"].items()}
-    return FolderKernel(str(data["name"]), place, text, headers, edited, cubins)
-
-
-def _check_symbols(program: HostProgram, known: set[str]) -> None:
-    """Raise ValueError where a size depends on what the fusion does not have."""
-    for size in _sizes(program):
-        strange = {s for s in size.symbols if s not in known and "." not in s}
-        if strange:
-            raise ValueError(f"`{size}` depends on an unknown size")
-
-
-def _sizes(program: HostProgram) -> Iterable[Dim]:
-    for item in (*program.buffers, *program.guards, *program.instructions, *program.checks):
-        match item:
-            case Buffer():
-                yield from (*item.shape, *item.strides)
-            case Guard():
-                yield item.value
-            case Alias():
-                yield item.offset
-            case IndexCheck():
-                yield from (item.extent, *filter(None, [item.index]))
-            case EncodeTensorMap():
-                yield from (*item.map.extents, *item.map.strides)
-            case Launch():
-                yield from item.grid
-                for argument in item.arguments:
-                    if isinstance(argument, SizeArgument):
-                        yield argument.value
-                    elif isinstance(argument, TensorMapArgument):
-                        yield from (*argument.extents, *argument.strides)
-            case _:
-                pass
+    cubins = {target: contents[build.cubin] for target, build in record.builds.items()}
+    return FolderKernel(record, place, text, headers, edited, cubins)

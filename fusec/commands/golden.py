@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from fusec import driver
-from fusec.commands.manifest import as_text, manifest_of
+from fusec.commands.manifest import manifest_of
+from fusec.commands.manifest_records import as_data, as_text
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
+from fusec.escape import visible
 from fusec.options import CompileOptions
 from fusec.segment.dump import segmented_fusion_text
 from fusec.target import TARGETS
@@ -33,11 +35,12 @@ def golden(
         made = golden_files(file, *_as_kept(folder, options, dialects))
         if update:
             _write(folder, made)
-            print(f"{folder}: {len(made)} files written")
+            print(f"{visible(str(folder))}: {len(made)} files written")
             continue
         lines = _differences(folder, made)
         differing += bool(lines)
-        print(f"{file}: {'differs from' if lines else 'as in'} {folder}")
+        found = "differs from" if lines else "as in"
+        print(visible(f"{file}: {found} {folder}"))
         print("".join(f"{line}\n" for line in lines[:SHOWN_LINES]), end="")
         if len(lines) > SHOWN_LINES:
             print(f"... {len(lines) - SHOWN_LINES} more lines")
@@ -49,6 +52,8 @@ def golden(
 def golden_folder(file: Path) -> Path:
     """Return where a file's golden files lie; a script's lie beside those of its YAML twin."""
     name = file.stem if file.suffix in (".yaml", ".yml") else file.name
+    if name in (".", ".."):  # of `..yaml` and `...yaml`: golden files replace what lies there
+        raise FusecError(f"`{file}` has no name that golden files could have", help="rename it")
     return file.parent / "golden" / name
 
 
@@ -86,7 +91,7 @@ def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) ->
                 made[f"{folder}segmented_fusion.{dialect}{mark}.txt"] = text
             for source in built.planned.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
-        manifest = manifest_of(builds, options.targets, {})
+        manifest = as_data(manifest_of(builds, options, {}))
         made[f"{folder}{REGISTERS}"] = as_text(_take_builds(manifest))
         made[f"{folder}manifest.json"] = as_text(manifest)
     return made
@@ -141,7 +146,7 @@ def _kept(folder: Path) -> dict[str, str]:
 def _differences(folder: Path, made: Mapping[str, str]) -> list[str]:
     kept = _kept(folder)
     if not kept:
-        return [f"  {folder} is missing; run with --update"]
+        return [visible(f"  {folder} is missing; run with --update")]
     lines: list[str] = []
     for name in sorted(kept.keys() | made.keys()):
         if name not in kept or name not in made:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,11 +11,13 @@ from fusec import driver
 from fusec.commands.folder import FolderKernel, FolderPlan, read_folder
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError, Span
+from fusec.escape import visible
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.segment.query import Segmentation
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,8 @@ class Job:
     """A fusion with its program and machine code, ready to run; no program for the reference alone.
 
     segments: scheduler and bytes by name; seconds: the time of each stage so far; edited: the
-    kernels whose text somebody changed after it was compiled.
+    kernels whose text somebody changed after it was compiled; predicted: what they should cost,
+    where no GPU is there to measure it.
     """
 
     fusion: Fusion
@@ -33,6 +36,7 @@ class Job:
     segments: Mapping[str, tuple[str, int]]
     seconds: Mapping[str, float]
     edited: tuple[str, ...] = ()
+    predicted: Segmentation | None = None
 
 
 def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
@@ -40,6 +44,11 @@ def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
     options = _for_device(options, on_gpu)
     with build_progress() as progress:
         compiled = driver.compile_fusion(fusion, options, progress)
+    predicted = None
+    if not on_gpu:
+        from fusec.explain.record import record_of
+
+        predicted = record_of(compiled.planned.segmented, compiled.program, options.target)
     return Job(
         fusion,
         compiled.program,
@@ -50,6 +59,7 @@ def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
             for s in compiled.planned.segmented.segments
         },
         compiled.planned.timings.seconds,
+        predicted=predicted,
     )
 
 
@@ -71,7 +81,7 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
         )
     folder = read_folder(path)
     for name in folder.edited:
-        print(f"edited since it was compiled: {path / name}")
+        print(visible(f"edited since it was compiled: {path / name}"))
     if not builds:
         return Job(folder.fusion, None, {}, "", {}, {})
     options = _for_device(options, on_gpu)
@@ -80,7 +90,12 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
     plan = folder.plan_for(target)
     cubins = _cubins(plan, target, options)
     edited = tuple(k.name for k in plan.kernels if k.edited)
-    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited)
+    predicted = None
+    if not on_gpu:
+        from fusec.explain.record import explain
+
+        predicted = explain(folder.fusion, replace(options, targets=(target,))).record
+    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited, predicted)
 
 
 def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str, bytes]:
@@ -108,7 +123,27 @@ def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str,
                 f"`{stale[name].path}` no longer defines the kernel `{name}`",
                 help=f'keep `extern "C" __global__ void {name}(...)`',
             )
-    return {k.name: fresh[k.name] if k.name in fresh else k.cubins[target] for k in plan.kernels}
+    cubins = {k.name: fresh.get(k.name) or k.cubins[target] for k in plan.kernels}
+    for kernel in plan.kernels:
+        _check_parameters(kernel, cubins[kernel.name])
+    return cubins
+
+
+def _check_parameters(kernel: FolderKernel, cubin: bytes) -> None:
+    """Raise FusecError where a kernel takes other parameters than its launch passes."""
+    from fusec.run.kernel_parameters import sizes_passed, sizes_taken
+
+    taken, passed = sizes_taken(cubin, kernel.name), sizes_passed(kernel.record.arguments)
+    if taken is not None and taken != passed:
+        raise FusecError(
+            f"`{kernel.path}`: the parameters of `{kernel.name}` have {_bytes(taken)}, its launch "
+            f"passes {_bytes(passed)}",
+            help="keep the parameters as they were, in number, order and type",
+        )
+
+
+def _bytes(sizes: Sequence[int]) -> str:
+    return f"{', '.join(map(str, sizes)) or 'no'} bytes"
 
 
 def _broken_edit(kernels: list[FolderKernel], span: Span | None, log: str) -> FusecError:

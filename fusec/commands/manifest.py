@@ -3,53 +3,65 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from fusec import __version__
+from fusec.commands.manifest_records import (
+    SCHEMA_VERSION,
+    BuildRecord,
+    Choices,
+    DimRecord,
+    EdgeRecord,
+    InputRecord,
+    KernelRecord,
+    Manifest,
+    OutputRecord,
+    PlanRecord,
+    SegmentRecord,
+)
 from fusec.driver import Compiled
-from fusec.hostir.form import to_json
-from fusec.ir.dim import Dim
-from fusec.ir.graph import Fusion
+from fusec.hostir.lower import lower
+from fusec.hostir.program import Launch
+from fusec.ir.graph import Fusion, Input
+from fusec.options import CompileOptions
 from fusec.schedule.plan import KernelPlan
-from fusec.segment.segmented import Segment
+from fusec.segment.segmented import Segment, SegmentedFusion
 
-SCHEMA_VERSION = 1
-MANIFEST = "manifest.json"
+BuildOf = Callable[[str, str], BuildRecord]
+"""Returns the build of a kernel for a target."""
 
 
 def manifest_of(
-    builds: Sequence[Compiled], targets: Sequence[str], files: Mapping[str, str]
-) -> dict[str, Any]:
+    builds: Sequence[Compiled], options: CompileOptions, files: Mapping[str, str]
+) -> Manifest:
     """Return the manifest of a fusion's builds; `files` holds the digest of each file by path."""
     fusion = builds[0].planned.original
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "fusec": __version__,
-        "fusion": fusion.name,
-        "targets": list(targets),
-        "dims": [
-            {"name": d.name, "default": d.default, "multiple_of": d.multiple_of}
-            for d in fusion.dims
-        ],
-        "inputs": _inputs(fusion),
-        "outputs": [
-            {
-                "name": o.value.name,
-                "dtype": o.value.dtype.name,
-                "shape": _sizes(o.value.shape),
-                "alias": o.alias,
-            }
-            for o in fusion.outputs
-        ],
-        "plans": [_plan(built, kernel_folder(built, builds)) for built in builds],
-        "files": dict(sorted(files.items())),
-    }
+    return Manifest(
+        schema_version=SCHEMA_VERSION,
+        fusec=__version__,
+        fusion=fusion.name,
+        targets=options.targets,
+        options=Choices(
+            options.without, options.stop_after, options.check_bounds, options.redefine
+        ),
+        dims=dims_of(fusion),
+        inputs=inputs_of(fusion),
+        outputs=outputs_of(fusion),
+        plans=tuple(_built_plan(built, kernel_folder(built, builds)) for built in builds),
+        files=dict(sorted(files.items())),
+    )
 
 
 def kernel_folder(built: Compiled, builds: Sequence[Compiled]) -> str:
-    """Return where the CUDA text of one build lies: a folder of its own where texts differ."""
-    return "kernels" if len(builds) == 1 else f"kernels/{built.targets[0]}"
+    """Return where the CUDA text of one build lies."""
+    return kernels_at(built.targets, len(builds))
+
+
+def kernels_at(targets: Sequence[str], plans: int) -> str:
+    """Return where the CUDA text of a plan lies: in a folder of its own where there are several."""
+    return "kernels" if plans == 1 else f"kernels/{targets[0]}"
 
 
 def cubin_path(kernel: str, target: str) -> str:
@@ -57,15 +69,8 @@ def cubin_path(kernel: str, target: str) -> str:
     return f"cubins/{kernel}.{target}.cubin"
 
 
-def as_text(manifest: Mapping[str, Any]) -> str:
-    """Return the manifest as it is written."""
-    return json.dumps(manifest, indent=2) + "\n"
-
-
 def parameters_of(plan: KernelPlan) -> dict[str, Any]:
     """Return a plan's parameter record as plain data."""
-    from dataclasses import asdict, is_dataclass
-
     record: Any = plan.parameters
     if not is_dataclass(record) or isinstance(record, type):
         return {}
@@ -73,93 +78,108 @@ def parameters_of(plan: KernelPlan) -> dict[str, Any]:
     return plain
 
 
-def _inputs(fusion: Fusion) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": i.value.name,
-            "dtype": i.value.dtype.name,
-            "shape": None if i.value.is_scalar else _sizes(i.value.shape),
-            "strides": None if i.value.is_scalar else _sizes(i.strides),
-            "default": _default(i.default),
-        }
-        for i in fusion.inputs
-    ]
+def dims_of(fusion: Fusion) -> tuple[DimRecord, ...]:
+    """Return what decisions were made for."""
+    return tuple(DimRecord(d.name, d.default, d.multiple_of) for d in fusion.dims)
 
 
-def _default(value: complex | None) -> float | list[float] | None:
-    """Return the default of a scalar input; a complex one as its parts."""
-    return [value.real, value.imag] if isinstance(value, complex) else value
+def inputs_of(fusion: Fusion) -> tuple[InputRecord, ...]:
+    """Return what the fusion takes."""
+    return tuple(_input(entry) for entry in fusion.inputs)
 
 
-def _sizes(sizes: Sequence[Dim]) -> list[int | str]:
-    return [s.value if s.is_const else str(s) for s in sizes]
+def _input(entry: Input) -> InputRecord:
+    value, default = entry.value, entry.default
+    parts = (default.real, default.imag) if isinstance(default, complex) else default
+    if value.is_scalar:
+        return InputRecord(value.name, value.dtype, None, None, parts, entry.generator)
+    return InputRecord(value.name, value.dtype, value.shape, entry.strides, parts)
 
 
-def _plan(built: Compiled, folder: str) -> dict[str, Any]:
+def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
+    """Return what the fusion makes."""
+    return tuple(
+        OutputRecord(o.value.name, o.value.dtype, o.value.shape, o.alias) for o in fusion.outputs
+    )
+
+
+def _built_plan(built: Compiled, folder: str) -> PlanRecord:
     planned = built.planned
-    program = to_json(built.program)
-    launches = {i["kernel"]: i for i in program["instructions"] if i["is"] == "launch"}
-    return {
-        "targets": list(built.targets),
-        "segments": [
-            _segment(built, segment, plan, launches, folder)
-            for segment, plan in zip(planned.segmented.segments, planned.plans, strict=True)
-        ],
-        "edges": [
-            {"from": f"s{e.producer}", "to": f"s{e.consumer}", "value": e.value.name}
-            for e in planned.segmented.edges
-        ],
-        "program": program,
-    }
+
+    def build_of(kernel: str, target: str) -> BuildRecord:
+        artifact = built.artifacts[(kernel, target)]
+        return BuildRecord(
+            cubin_path(kernel, target), artifact.registers, artifact.spill_bytes,
+            artifact.shared_bytes, artifact.compiler,
+        )  # fmt: skip
+
+    return plan_of(
+        planned.original, planned.segmented, planned.plans, built.targets, folder, build_of
+    )
+
+
+def plan_of(
+    fusion: Fusion,
+    segmented: SegmentedFusion,
+    plans: Sequence[KernelPlan],
+    targets: tuple[str, ...],
+    folder: str,
+    build_of: BuildOf,
+) -> PlanRecord:
+    """Return the record of a fusion's segments and plans; the CUDA text lies in `folder`."""
+    program = lower(segmented, plans, fusion)
+    launches = {launch.kernel: launch for launch in program.launches}
+    return PlanRecord(
+        targets=targets,
+        segments=tuple(
+            _segment(segment, plan, _kernels(plan, launches, targets, folder, build_of))
+            for segment, plan in zip(segmented.segments, plans, strict=True)
+        ),
+        edges=tuple(
+            EdgeRecord(f"s{e.producer}", f"s{e.consumer}", e.value.name) for e in segmented.edges
+        ),
+        program=program,
+    )
 
 
 def _segment(
-    built: Compiled, segment: Segment, plan: KernelPlan, launches: Mapping[str, Any], folder: str
-) -> dict[str, Any]:
+    segment: Segment, plan: KernelPlan, kernels: tuple[KernelRecord, ...]
+) -> SegmentRecord:
     estimate = segment.estimate
-    return {
-        "name": segment.name,
-        "scheduler": segment.scheduler,
-        "values": [v.name for n in segment.nodes for v in n.outputs],
-        "inputs": [i.value.name for i in segment.fusion.inputs],
-        "outputs": [o.value.name for o in segment.fusion.outputs],
-        "bytes": estimate.bytes if estimate else 0,
-        "workspace_bytes": estimate.workspace_bytes if estimate else 0,
-        "specialised": dict(sorted(plan.specialised.items())),
-        "guards": [str(g) for g in plan.guards],
-        "parameters": parameters_of(plan),
-        "workspaces": [
-            {
-                "name": w.name,
-                "dtype": w.dtype.name,
-                "size": w.size.value if w.size.is_const else str(w.size),
-                "init": w.init,
-            }
-            for w in plan.workspaces
-        ],
-        "kernels": [
-            {
-                "name": kernel.name,
-                "template": kernel.template,
-                "source": f"{folder}/{kernel.name}.cu",
-                "grid": launches[kernel.name]["grid"],
-                "block": list(kernel.block),
-                "cluster": list(kernel.cluster),
-                "dynamic_shared_bytes": kernel.shared_bytes,
-                "arguments": launches[kernel.name]["arguments"],
-                "builds": {t: _build(built, kernel.name, t) for t in built.targets},
-            }
-            for kernel in plan.kernels
-        ],
-    }
+    return SegmentRecord(
+        name=segment.name,
+        scheduler=segment.scheduler,
+        values=tuple(v.name for n in segment.nodes for v in n.outputs),
+        inputs=tuple(i.value.name for i in segment.fusion.inputs),
+        outputs=tuple(o.value.name for o in segment.fusion.outputs),
+        bytes=estimate.bytes if estimate else 0,
+        workspace_bytes=estimate.workspace_bytes if estimate else 0,
+        specialised=dict(sorted(plan.specialised.items())),
+        guards=tuple(str(g) for g in plan.guards),
+        parameters=parameters_of(plan),
+        workspaces=plan.workspaces,
+        kernels=kernels,
+    )
 
 
-def _build(built: Compiled, kernel: str, target: str) -> dict[str, Any]:
-    artifact = built.artifacts[(kernel, target)]
-    return {
-        "cubin": cubin_path(kernel, target),
-        "registers": artifact.registers,
-        "spill_bytes": artifact.spill_bytes,
-        "shared_bytes": artifact.shared_bytes,
-        "compiler": artifact.compiler,
-    }
+def _kernels(
+    plan: KernelPlan,
+    launches: Mapping[str, Launch],
+    targets: Sequence[str],
+    folder: str,
+    build_of: BuildOf,
+) -> tuple[KernelRecord, ...]:
+    return tuple(
+        KernelRecord(
+            name=kernel.name,
+            template=kernel.template,
+            source=f"{folder}/{kernel.name}.cu",
+            grid=launches[kernel.name].grid,
+            block=kernel.block,
+            cluster=kernel.cluster,
+            dynamic_shared_bytes=kernel.shared_bytes,
+            arguments=launches[kernel.name].arguments,
+            builds={target: build_of(kernel.name, target) for target in targets},
+        )
+        for kernel in plan.kernels
+    )

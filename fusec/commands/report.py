@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
@@ -36,15 +37,19 @@ def print_table(job: Job, timing: Timing, device: str, bandwidth: float) -> None
         share = f"{100 * rate / bandwidth:.0f} %"
         time = f"{kernel.seconds * 1e6:.1f} us"
         rows.append((kernel.kernel, scheduler, time, size_text(moved), f"{rate / 1e9:.0f}", share))
-    widths = [max(len(row[k]) for row in rows) for k in range(len(HEADINGS))]
-    for row in rows:
-        cells = zip(row, widths, strict=True)
-        aligned = (c.ljust(w) if k < 2 else c.rjust(w) for k, (c, w) in enumerate(cells))
-        print("  ".join(aligned).rstrip())
+    print("\n".join(aligned(rows, left=(0, 1))))
     print(
         f"total {timing.seconds * 1e6:.1f} us, median of {timing.repeats} runs with a cold L2, "
         f"on {device}"
     )
+
+
+def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[str]:
+    """Yield the lines of a table; the columns in `left` begin alike, the others end alike."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = enumerate(zip(row, widths, strict=True))
+        yield "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in cells).rstrip()
 
 
 def print_verdict(job: Job, verdict: Verdict) -> None:
@@ -74,6 +79,35 @@ def origin(job: Job, name: str) -> str:
     return "no kernel: it is a view of an input"
 
 
+def print_outputs(
+    fusion: Fusion, sizes: Mapping[str, int], outputs: Mapping[str, Any], values: int
+) -> None:
+    """Print the type of each output at `sizes`, with its first values in row-major order."""
+    import numpy as np
+
+    for output in fusion.outputs:
+        value = output.value
+        extents = ", ".join(str(d.evaluate(sizes)) for d in value.shape)
+        print(f"  {value.name}: {value.dtype}[{extents}]")
+        if values and value.name in outputs:
+            array = np.asarray(outputs[value.name])
+            shown = [number_text(v) for v in array.reshape(-1)[:values]]
+            text = ", ".join([*shown, "..."] if array.size > values else shown)
+            indent = "    "
+            print(fill(text or "no elements", 100, initial_indent=indent, subsequent_indent=indent))
+
+
+def number_text(value: Any) -> str:
+    """Return an element of an array as people write it."""
+    number = value.item()
+    if isinstance(number, complex):
+        sign = "-" if str(number.imag).startswith("-") else "+"
+        return f"{number.real:.6g}{sign}{abs(number.imag):.6g}i"
+    if isinstance(number, (bool, int)):
+        return str(number).lower()
+    return f"{float(number):.6g}"
+
+
 def size_text(size: float) -> str:
     """Return a number of bytes in the unit that suits it."""
     for unit in ("B", "KiB", "MiB"):
@@ -83,47 +117,8 @@ def size_text(size: float) -> str:
     return f"{size:.4g} GiB"
 
 
-def load_expected(fusion: Fusion, path: str) -> dict[str, Any]:
-    """Return the outputs in a file by name; FusecError where one is missing or of another type."""
-    from fusec.run.arrays import as_declared, load_arrays
-
-    arrays = load_arrays(path)
-    for output in fusion.outputs:
-        if output.value.name not in arrays:
-            raise no_array(path, output.value.name, arrays)
-    values = (o.value for o in fusion.outputs)
-    return {v.name: as_declared(v.name, arrays[v.name], v.dtype) for v in values}
-
-
 def no_array(path: str, name: str, arrays: Mapping[str, Any]) -> FusecError:
     """Return the error that says what a file has instead."""
     return FusecError(
         f"`{path}` has no array `{name}`", help=f"it has {', '.join(sorted(arrays)) or 'none'}"
     )
-
-
-def differences(
-    fusion: Fusion, outputs: Mapping[str, Any], expected: Mapping[str, Any], path: str
-) -> list[str]:
-    """Return a line for each output that differs from what was expected, none where all agree."""
-    import numpy as np
-
-    lines: list[str] = []
-    for output in fusion.outputs:
-        name, dtype = output.value.name, output.value.dtype
-        wide = np.complex128 if dtype.is_complex else np.float64
-        found, wanted = outputs[name].astype(wide), expected[name].astype(wide)
-        if found.shape != wanted.shape:
-            shapes = f"{list(found.shape)}, in `{path}` {list(wanted.shape)}"
-            lines.append(f"{name}: has shape {shapes}")
-            continue
-        # Made by other kernels, or on another machine: some units of the type's own precision.
-        slack = 8 * max(dtype.epsilon, 2.0**-24) if dtype.is_rounded else 0.0
-        close = np.isclose(found, wanted, rtol=slack, atol=slack, equal_nan=True)
-        if not close.all():
-            at = tuple(int(i) for i in np.argwhere(~close)[0])
-            wrong = f"{int((~close).sum())} of {close.size} elements differ from `{path}`"
-            lines.append(
-                f"{name}: {wrong}, first at {list(at)}: {found[at]:g}, there {wanted[at]:g}"
-            )
-    return lines

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.commands.dump import dump_for_environment, environment_kinds
 from fusec.commands.job import Job, job_of_folder, job_of_fusion
+from fusec.commands.prediction import print_next, print_prediction
 from fusec.commands.progress import working
 from fusec.commands.report import (
-    count,
-    differences,
-    load_expected,
     no_array,
+    print_outputs,
     print_table,
     print_times,
-    print_verdict,
 )
+from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.options import CompileOptions
 
@@ -37,7 +36,8 @@ class RunOptions:
     """How a run is done.
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
-    times: print the time of each stage.
+    times: print the time of each stage; values: print so many of each output; kind: of random
+    inputs, reals or integers; judging: what counts as right.
     """
 
     device: str = "auto"
@@ -48,14 +48,21 @@ class RunOptions:
     outputs: str | None = None
     expect: str | None = None
     times: bool = False
+    values: int = 0
+    kind: str = "reals"
+    judging: Judging = field(default_factory=Judging)
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a run happens: on the GPU, or by the reference alone, with the reason."""
+    """Where a run happens: on the GPU, or without one, with the reason.
+
+    builds: kernels are built; evaluates: without a GPU, the reference computes the outputs.
+    """
 
     on_gpu: bool
     builds: bool
+    evaluates: bool = False
     reason: str | None = None
 
 
@@ -63,7 +70,16 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
     environment_kinds()  # an unknown name is told before anything runs
     _check_files(options)
-    place = _place(options.device)
+    place = _place(options)
+    code = _run(path, compile_options, options, place)
+    if not place.on_gpu:
+        print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
+        if place.builds and not place.evaluates:
+            print_next(path, compile_options.sizes)
+    return code
+
+
+def _run(path: str, compile_options: CompileOptions, options: RunOptions, place: Place) -> int:
     if os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
@@ -76,6 +92,8 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
 
 def _check_files(options: RunOptions) -> None:
     """Raise FusecError for a file that cannot be, before any work is done."""
+    if options.kind != "reals" and options.inputs is not None:
+        raise FusecError("--inputs-kind has no effect on the inputs of a file")
     for flag, name in (("--inputs", options.inputs), ("--expect", options.expect)):
         if name is not None and not Path(name).is_file():
             what = "is a directory" if Path(name).is_dir() else "does not exist"
@@ -90,24 +108,25 @@ def _check_files(options: RunOptions) -> None:
             raise FusecError(f"--outputs {options.outputs}: cannot be written there")
 
 
-def _place(device: str) -> Place:
+def _place(options: RunOptions) -> Place:
     from fusec.run.device import device_available
 
-    if device == "reference":
-        return Place(on_gpu=False, builds=False)
+    if options.device == "reference":
+        return Place(on_gpu=False, builds=False, evaluates=True)
     reason = device_available()
-    if device == "cuda" and reason is not None:
+    if options.device == "cuda" and reason is not None:
         raise EnvironmentProblem(
-            reason, help="--device auto compiles, evaluates the reference and says so"
+            reason, help="--device auto compiles and predicts, --device reference evaluates"
         )
-    return Place(on_gpu=reason is None, builds=True, reason=reason)
+    asked = bool(options.outputs or options.expect or options.values)
+    return Place(on_gpu=reason is None, builds=True, evaluates=asked, reason=reason)
 
 
 def _run_folder(
     path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     job = job_of_folder(path, compile_options, on_gpu=place.on_gpu, builds=place.builds)
-    inputs, sizes = _inputs(job.fusion, options)
+    inputs, sizes = _inputs(job.fusion, options, place)
     return _run_job(job, inputs, sizes, options, place)[0]
 
 
@@ -115,7 +134,7 @@ def _run_fusion(
     fusion: Fusion, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     dump_for_environment(fusion, compile_options)
-    inputs, sizes = _inputs(fusion, options)
+    inputs, sizes = _inputs(fusion, options, place)
     for name, size in compile_options.sizes.items():
         if sizes.get(name, size) != size:
             raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
@@ -141,7 +160,7 @@ def _run_phases(
     known: dict[str, Any] = {}
     for fusion in fusions:
         dump_for_environment(fusion, compile_options)
-        inputs, sizes = _inputs(fusion, options)
+        inputs, sizes = _inputs(fusion, options, place)
         inputs |= {name: known[name] for name in inputs if name in known}
         code, outputs = _run_job(
             _job(fusion, compile_options, place), inputs, sizes, options, place
@@ -162,18 +181,24 @@ def _job(fusion: Fusion, compile_options: CompileOptions, place: Place) -> Job:
     return Job(fusion, None, {}, "", {}, {})
 
 
-def _inputs(fusion: Fusion, options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
+def _inputs(
+    fusion: Fusion, options: RunOptions, place: Place
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return inputs with their sizes; where nothing is computed, the sizes are enough."""
     from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
 
     if options.inputs is None:
         sizes = choose_sizes(fusion)
-        return random_inputs(fusion, sizes, options.seed), sizes
-    inputs = _load_inputs(fusion, options.inputs)
+        if not (place.on_gpu or place.evaluates):
+            return {}, sizes
+        return random_inputs(fusion, sizes, options.seed, options.kind), sizes
+    inputs = _load_inputs(fusion, options.inputs, options.seed)
     return inputs, bind_sizes(fusion, inputs)
 
 
-def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
+def _load_inputs(fusion: Fusion, path: str, seed: int) -> dict[str, Any]:
     from fusec.run.arrays import as_declared, load_arrays
+    from fusec.run.inputs import generator_state
 
     arrays = load_arrays(path)
     inputs: dict[str, Any] = {}
@@ -182,6 +207,8 @@ def _load_inputs(fusion: Fusion, path: str) -> dict[str, Any]:
         if name in arrays:
             array = as_declared(name, arrays[name], entry.value.dtype)
             inputs[name] = array.item() if entry.value.is_scalar and not array.shape else array
+        elif entry.generator:
+            inputs[name] = generator_state(entry, (seed, 0))
         elif entry.default is None:
             raise no_array(path, name, arrays)
     return inputs
@@ -198,7 +225,7 @@ def _run_job(
     from fusec.run.arrays import save_arrays
 
     fusion, right = job.fusion, True
-    seconds = dict(job.seconds)
+    seconds, outputs = dict(job.seconds), dict[str, Any]()
     start = perf_counter()
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if place.on_gpu:
@@ -208,33 +235,26 @@ def _run_job(
             print_table(job, timing, device, bandwidth)
         if options.verify:
             start = perf_counter()
-            right = _verify(job, inputs, sizes, outputs, options)
+            right = verify(job, inputs, sizes, outputs, options.judging)
             seconds["verify"] = perf_counter() - start
-    else:
+    elif job.program is not None:
+        print_prediction(job)
+    if place.evaluates:
         with working("evaluating the reference"):
             outputs = driver.reference(fusion, inputs, sizes)
         seconds["reference"] = perf_counter() - start
-        _print_reference(job, place)
+        print(f"{fusion.name}: reference evaluated")
+    if options.values or not place.on_gpu:
+        print_outputs(fusion, sizes, outputs, options.values)
     if options.outputs is not None:
         save_arrays(options.outputs, outputs)
     if expected is not None:
         assert options.expect is not None
-        lines = differences(fusion, outputs, expected, options.expect)
-        print("\n".join(lines) if lines else f"as in {options.expect}")
-        right = right and not lines
+        found = (inputs, sizes, outputs, expected, options.expect)
+        right = agree(job, *found, options.judging) and right
     if options.times:
         print_times(seconds)
     return 0 if right else 1, outputs
-
-
-def _print_reference(job: Job, place: Place) -> None:
-    built = "" if job.program is None else (
-        f"{count(len(job.program.launches), 'kernel')} built for {job.target}, "
-    )  # fmt: skip
-    print(f"{job.fusion.name}: {built}reference evaluated")
-    for output in job.fusion.outputs:
-        print(f"  {output.value.name}: {output.value.type}")
-    print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
 
 
 def _execute(
@@ -264,25 +284,11 @@ def _execute(
         ) from None
 
 
-def _verify(
-    job: Job,
-    inputs: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    outputs: Mapping[str, Any],
-    options: RunOptions,
-) -> bool:
-    from fusec.reference.verdict import compare
-
-    with working("comparing with the reference"):
-        verdict = compare(job.fusion, sizes, inputs, outputs, seed=options.seed)
-    print_verdict(job, verdict)
-    return verdict.ok
-
-
 def _run_script(
     path: str, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
+    from fusec.generator import manual_seed
     from fusec.parse.script import run_script
     from fusec.run.inputs import bind_sizes
 
@@ -318,18 +324,22 @@ def _run_script(
                 codes.append(_run_fusion(sized, compile_options, options, place))
             return None
         fusion = replace(fusion, phases=())  # all inputs are given at once
-        if options.inputs or compile_options.sizes:
+        if options.inputs or options.kind != "reals" or compile_options.sizes:
             raise FusecError(
-                "--inputs and --set have no effect: the script gives the inputs itself",
+                "--inputs, --inputs-kind and --set have no effect: the script gives the inputs "
+                "itself",
                 help="change them in the script, or compile it and run the folder",
             )
         dump_for_environment(fusion, compile_options)
         inputs = {i.value.name: a.array() for i, a in zip(fusion.inputs, actuals, strict=True)}
-        job = _job(fusion, compile_options, place)
-        code, outputs = _run_job(job, inputs, bind_sizes(fusion, inputs), options, place)
+        job, sizes = _job(fusion, compile_options, place), bind_sizes(fusion, inputs)
+        # The script may use the results: without a GPU, the reference computes them.
+        computing = replace(place, evaluates=not place.on_gpu)
+        code, outputs = _run_job(job, inputs, sizes, options, computing)
         codes.append(code)
         return [outputs[o.value.name] for o in fusion.outputs]
 
+    manual_seed(options.seed)
     run_script(path, on_fusion)
     if not codes:
         raise FusecError(

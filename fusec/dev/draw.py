@@ -132,7 +132,7 @@ def _with_outputs(sketch: Sketch, fusion: Fusion) -> Fusion:
 
 def is_writable(entry: Input, fusion: Fusion) -> bool:
     """Return whether no two elements of an input share memory, and it lies on the device."""
-    if entry.value.is_scalar or entry.on_cpu:
+    if entry.value.is_scalar or entry.on_cpu or entry.generator:
         return False
     strides = [s.evaluate(fusion.hints) for s in entry.strides]
     shape = [e.evaluate(fusion.hints) for e in entry.value.shape]

@@ -64,6 +64,8 @@ class Rebuild:
 
     def _declare(self, entry: Input) -> Value:
         value = entry.value
+        if entry.generator:
+            return self.builder.generator_input(value.name, entry.generator)
         shape = None if value.is_scalar else [self.extent(e) for e in value.shape]
         layout: dict[str, Any] = {} if value.is_scalar else _layout_of(entry, self.extent)
         return self.builder.input(

@@ -88,7 +88,7 @@ def _tasks(options: FuzzOptions, began: float) -> Iterator[Task]:
 def _keep(result: Result, options: FuzzOptions, failures: dict[str, list[Failure]]) -> None:
     """Write the cases that failed, a few of each kind."""
     for position, outcome in enumerate(result.outcomes):
-        if outcome.status not in ("failed", "doubtful"):
+        if outcome.status not in ("failed", "undecided"):
             continue
         kind = f"{outcome.status} {outcome.signature}"
         found = failures.setdefault(kind, [])

@@ -71,7 +71,7 @@ class Tally:
         return "\n".join(lines)
 
 
-STATUSES = ("ok", "refused", "doubtful", "failed")
+STATUSES = ("ok", "refused", "undecided", "failed")
 
 
 def _segments(count: int) -> str:

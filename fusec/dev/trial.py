@@ -26,6 +26,7 @@ from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.nvrtc import CompileError
 
 if TYPE_CHECKING:
+    from fusec.reference.nodes import Model
     from fusec.run.build import Source
     from fusec.run.device import Device
 
@@ -51,7 +52,7 @@ class Depth:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a run: ok, refused, doubtful or failed.
+    """What became of a run: ok, refused, undecided or failed.
 
     kind: what two failures share that have one cause; spills: bytes, of the kernel that spills
     most; fatal: the process is of no more use.
@@ -77,10 +78,10 @@ class Outcome:
 class Rejected(Exception):
     """A result that is wrong, slow or spilled, with what to report."""
 
-    def __init__(self, kind: str, message: str, *, doubtful: bool = False) -> None:
+    def __init__(self, kind: str, message: str, *, undecided: bool = False) -> None:
         """Keep what to report."""
         super().__init__(message)
-        self.kind, self.message, self.doubtful = kind, message, doubtful
+        self.kind, self.message, self.undecided = kind, message, undecided
 
 
 class Trials:
@@ -204,7 +205,7 @@ class _Trial:
                 self.resized, sizes = other is not None, other or sizes
             inputs = self.at("inputs", lambda s=seed, z=sizes: random_inputs(fusion, z, s))
             outputs = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
-            found = (inputs, outputs, sizes, seed)
+            found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes))
             self.at("verify", lambda f=found: _verify(fusion, *f))
 
     def outcome(self, status: str, kind: str = "", message: str = "", **facts: Any) -> Outcome:
@@ -217,7 +218,7 @@ class _Trial:
     def failed(self, error: Exception) -> Outcome:
         """Return what an error in a stage means."""
         if isinstance(error, Rejected):
-            status = "doubtful" if error.doubtful else "failed"
+            status = "undecided" if error.undecided else "failed"
             return self.outcome(status, error.kind, error.message)
         if isinstance(error, Unsupported):
             notes = "; ".join(error.diagnostic.notes)
@@ -292,7 +293,7 @@ def _sources(plans: Any) -> Any:
 def _lowered(fusion: Fusion, segmented: Any, plans: Any) -> Any:
     from fusec.hostir.lower import lower
 
-    program = lower(segmented, plans)
+    program = lower(segmented, plans, fusion)
     names = tuple(o.value.name for o in fusion.outputs)
     if program.outputs != names:
         raise Rejected("outputs", f"the program returns {program.outputs}, not {names}")
@@ -312,14 +313,15 @@ def _verify(
     outputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     seed: int,
+    model: Model | None = None,
 ) -> None:
     from fusec.reference.verdict import compare
 
-    verdict = compare(fusion, sizes, inputs, outputs, seed=seed)
+    verdict = compare(fusion, sizes, inputs, outputs, seed=seed, model=model)
     if verdict.ok:
         return
     wrong = [o for o in verdict.outputs if o.wrong]
     story = f"seed {seed}, sizes {dict(sizes)}\n{verdict.text()}"
     if not wrong:
-        raise Rejected("excused", story, doubtful=True)
+        raise Rejected("undecided", story, undecided=True)
     raise Rejected("unwritten" if any(o.unwritten for o in wrong) else "mismatch", story)

@@ -64,7 +64,7 @@ def perform(trials: Trials, task: Task) -> Result:
     cases: list[Case | None] = []
     for run in runs:
         outcomes.append(trials.perform(run))
-        bad = outcomes[-1].status in ("failed", "doubtful")
+        bad = outcomes[-1].status in ("failed", "undecided")
         cases.append(Case(to_text(run.fusion), run.without) if bad else None)
         if outcomes[-1].fatal:
             break

@@ -44,21 +44,27 @@ def explain(
     fusion: Fusion, options: CompileOptions, questions: Questions | None = None
 ) -> Explained:
     """Return what is known of a fusion's segmentation for the first target of the options."""
-    from fusec import target
     from fusec.explain.sizes import choices
     from fusec.hostir.lower import lower
 
     options = replace(options, targets=options.targets[:1])
     segmented = driver.segment(driver.optimise(fusion, options), options)
     plans = driver.plan_segments(segmented, options)
-    peak = peak_bytes(lower(segmented, plans), segmented.fusion.hints)
-    record = describe(segmented, target.find(options.target), peak_bytes=peak)
+    record = record_of(segmented, lower(segmented, plans), options.target)
     if questions is not None:
         found = (choices(fusion, options, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
         if questions.exact:
             record = replace(record, exact=_exact(segmented.fusion, options, record.bytes))
     return Explained(record, segmented, plans)
+
+
+def record_of(segmented: SegmentedFusion, program: HostProgram, arch: str) -> Segmentation:
+    """Return a segmentation as data, for what it costs on one target."""
+    from fusec import target
+
+    peak = peak_bytes(program, segmented.fusion.hints)
+    return describe(segmented, target.find(arch), peak_bytes=peak)
 
 
 def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:

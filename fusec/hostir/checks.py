@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import PurePath
 
+from fusec.escape import visible
 from fusec.hostir.program import IndexCheck
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops import TABLE
@@ -60,4 +61,4 @@ def _place(node: Node) -> str:
     """Return where a node stands, without the folder, which differs from machine to machine."""
     if node.span is None:
         return ""
-    return f"{PurePath(node.span.file).name}:{node.span.line}:{node.span.column}"
+    return f"{visible(PurePath(node.span.file).name)}:{node.span.line}:{node.span.column}"

@@ -29,6 +29,7 @@ from fusec.ir.dtype import U64
 from fusec.ir.graph import Fusion, Input, Output, Part, Value, whole_name
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.layout import output_strides
+from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import (
     Argument,
     Guard,
@@ -52,8 +53,13 @@ class _Lowering:
     last: list[Instruction] = field(default_factory=list[Instruction])
 
 
-def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgram:
-    """Return the host program that runs `plans`, one for each segment, in order."""
+def lower(
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], original: Fusion | None = None
+) -> HostProgram:
+    """Return the host program that runs `plans`, one for each segment, in order.
+
+    original: the fusion as it was given, by whose names the program tells the orders of sums.
+    """
     fusion = segmented.fusion
     state = _Lowering(segmented, plans)
     for entry in fusion.inputs:
@@ -86,6 +92,7 @@ def lower(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgra
             )
         ),
         checks=checks,
+        orders=orders_of(original or fusion, fusion, plans),
     )
     check_program(program)
     return program

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
+from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
+from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import (
     Argument,
     Guard,
@@ -18,6 +21,12 @@ from fusec.schedule.plan import (
     TensorMapArgument,
     WorkspaceArgument,
 )
+
+if TYPE_CHECKING:
+    from fusec.reference.order import Order
+
+VERSION = 1
+"""Of the form of a program; it grows when a field changes its meaning or goes."""
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,8 @@ class Scalar:
     name: str
     dtype: DType
     default: bool | int | float | None = None
-    of: str = ""
-    part: str = ""
+    of: str = field(default="", metadata=OMITTED)
+    part: str = field(default="", metadata=OMITTED)
 
     def __str__(self) -> str:
         default = "" if self.default is None else f" = {self.default}"
@@ -216,6 +225,7 @@ def dense_strides(shape: Shape) -> Shape:
 class HostProgram:
     """Everything that a run needs besides the kernels' machine code."""
 
+    version: int = field(default=VERSION, kw_only=True)
     name: str
     buffers: tuple[Buffer, ...]
     scalars: tuple[Scalar, ...]
@@ -224,7 +234,11 @@ class HostProgram:
     guards: tuple[Guard, ...] = ()
     aliases: tuple[tuple[str, str], ...] = ()
     """(output, input whose memory it is written into)"""
-    checks: tuple[IndexCheck, ...] = ()
+    checks: tuple[IndexCheck, ...] = field(default=(), metadata=OMITTED)
+    orders: Mapping[str, PlannedOrder] = field(
+        default_factory=dict[str, PlannedOrder], metadata=OMITTED
+    )
+    """In which the kernels add: of the sums of the fusion that was given, by their first result."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -261,6 +275,10 @@ class HostProgram:
             if value is not None and not 0 <= value < check.extent.evaluate(sizes):
                 raise check.error(value, sizes)
 
+    def orders_at(self, sizes: Mapping[str, int]) -> dict[str, Order]:
+        """Return in which order each sum is taken at `sizes`."""
+        return {name: order.at(sizes) for name, order in self.orders.items()}
+
     def text(self) -> str:
         """Return the program as text, one line for each buffer, guard and instruction."""
         lines = [f"host program {self.name}:"]
@@ -268,6 +286,7 @@ class HostProgram:
         lines += [f"  {s}" for s in self.scalars]
         lines += [f"  guard {g}" for g in self.guards]
         lines += [f"  check {c}" for c in self.checks]
+        lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"
@@ -275,6 +294,11 @@ class HostProgram:
 
 def check_program(program: HostProgram) -> None:
     """Raise FusecError where an instruction names what is not there or not allocated."""
+    if program.version != VERSION:
+        raise FusecError(
+            f"the host program has version {program.version}, expected {VERSION}",
+            help="compile again",
+        )
     scalars = {s.name for s in program.scalars}
     live = {b.name for b in program.inputs}
     maps = set[str]()
@@ -317,3 +341,5 @@ def check_program(program: HostProgram) -> None:
                         )
     for name in program.outputs:
         need(name, Free(name))
+    for name, order in program.orders.items():
+        order.check(name)

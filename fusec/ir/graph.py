@@ -156,7 +156,8 @@ class Input:
         (`x.stride0`), an expanded dim has stride 0.
     low, high: the interval of random values (None: from the operations that use it).
     default: the value of a scalar input. on_cpu: a 0-dim tensor in host memory.
-    part: what this is of the complex input that the caller gives.
+    part: what this is of the complex input that the caller gives. generator: `seed` or `offset`
+        where no caller gives this: it is the state of the program's random generator.
     """
 
     value: Value
@@ -167,6 +168,7 @@ class Input:
     on_cpu: bool = False
     span: Span | None = None
     part: Part | None = None
+    generator: str = ""
 
 
 @dataclass(frozen=True)
@@ -252,6 +254,11 @@ class Fusion:
     saved: tuple[str, ...] = ()
     boundaries: str = "free"
     source: str = field(default="", compare=False)
+
+    @property
+    def given(self) -> tuple[Input, ...]:
+        """Return the inputs that a caller gives: all but the state of the generator."""
+        return tuple(i for i in self.inputs if not i.generator)
 
     @cached_property
     def producer(self) -> Mapping[Value, Node]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +60,8 @@ class Cost:
     sfu: float = 0
 
 
+Slopes = Callable[[int, Sequence[Any], Callable[[int], Any]], Any]
+Terms = Callable[..., Any]
 Infer = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "tuple[Type, ...]"]
 Compute = Callable[["tuple[Operand, ...]", DType], tuple[DType, ...]]
 Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, Any]]
@@ -91,10 +93,15 @@ class OpDef:
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
         operands as `{name}`; for a reduction the name of its combiner in device/, as `default`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
-    accuracy: error of the CUDA expression in units in the last place of the compute type;
-    accuracy_f64:
-        the same where it computes in f64, if that differs.
-    discontinuous: whether the result jumps (compare, floor): excused near the jump by verification.
+    accuracy: largest error of the CUDA expression in units in the last place of the compute type:
+        0 for what is exact, 1/2 for what is correctly rounded; accuracy_f64: the same where it
+        computes in f64, if that differs.
+    slopes: how much steeper than an operand the result changes, None for 1:
+        `slopes(place, values, reach)` where `reach(k)` is how far operand k may be off. Without it
+        slopes are found by moving operands; worth it for what is cheap.
+    terms: what the error is relative to, if not to the result: `terms(*values, result)`.
+    discontinuous: whether the result jumps (compare, floor), or of integers has no slope (bits).
+    compares: whether the result is an order of two operands: it turns where they meet.
     expand: for a composite, builds it out of other operations.
     canonical: completes the attributes from the operands when the operation is called.
     promoted: the operands of an elementwise operation that promote to one type.
@@ -117,7 +124,10 @@ class OpDef:
     domain: tuple[float, float] = (-2.0, 2.0)
     accuracy: float = 1.0
     accuracy_f64: float | None = None
+    slopes: Slopes | None = None
+    terms: Terms | None = None
     discontinuous: bool = False
+    compares: bool = False
     commutative: bool = False
     expand: Callable[..., Any] | None = None
     canonical: Canonical | None = None

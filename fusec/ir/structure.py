@@ -56,6 +56,7 @@ def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
             i.high,
             i.on_cpu,
             i.part and i.part.index,
+            i.generator,
         )
         for i in fusion.inputs
     )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from itertools import permutations
 from typing import Any
 
+from fusec.escape import quoted
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
 from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Phase, Pin
@@ -29,7 +29,7 @@ def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: boo
 
 def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str]:
     yield f"fusion: {fusion.name}"
-    if fusion.doc:
+    if fusion.doc.strip():
         yield from _doc(fusion.doc)
     yield from _section("dims", _dims(fusion))
     yield from _section("inputs", (line for i in fusion.inputs for line in _input(i)))
@@ -51,14 +51,15 @@ def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[st
 
 
 def _doc(doc: str) -> Iterator[str]:
+    doc = doc.encode(errors="replace").decode()  # YAML has no lone surrogates
     lines = doc.split("\n")
-    if _PLAIN_DOC.fullmatch(doc) and "  " not in doc:
+    if _PLAIN_DOC.fullmatch(doc) and doc.isprintable() and "  " not in doc:
         yield f"doc: {doc}"
     elif len(lines) > 1 and all(t and t[0] != " " and t.isprintable() for t in lines):
         yield "doc: |"
         yield from (f"  {line}" for line in lines)
     else:
-        yield f"doc: {json.dumps(doc, ensure_ascii=False)}"
+        yield f"doc: {quoted(doc)}"
 
 
 # -- dims
@@ -139,6 +140,8 @@ def _options(entry: Input) -> Iterator[str]:
         yield f"range: [{_number(entry.low)}, {_number(entry.high)}]"
     if entry.on_cpu:
         yield "on_cpu: true"
+    if entry.generator:
+        yield f"generator: {entry.generator}"
 
 
 def _natural(rank: int) -> tuple[int, ...]:

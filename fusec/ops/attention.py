@@ -19,7 +19,7 @@ from fusec.ops.declare import Array, composite
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.precision import narrow, widen
-from fusec.ops.random import kept_elements
+from fusec.ops.random import generator_pair, kept_elements
 from fusec.ops.shapes import described, mismatch, tensor_shape
 
 if TYPE_CHECKING:
@@ -141,17 +141,16 @@ def _expand_forward(
     logsumexp = builder.apply("squeeze", logsumexp, dims=[last])
     if dtype_of(logsumexp) != F32:
         logsumexp = builder.apply("cast", logsumexp, dtype=F32)
-    draw = 0
-    if dropout_p is not None and _drops(dropout_p):
-        draw = builder.draws
-        builder.draws += 1
-        seed, offset = Const(0, I64), Const(draw, I64)
+    if dropout_p is None or not _drops(dropout_p):
+        seed = offset = builder.apply("full", [], 0, dtype=U64)
+    else:
+        seed, offset = generator_pair(builder)
         kept, factor = kept_elements(builder, shares, dropout_p, seed, offset)
         scaled = builder.apply("mul", shares, factor)
         shares = builder.apply("where", kept, scaled, 0.0)
     out = builder.apply("matmul", narrow(builder, shares, query), value)
-    seeds = builder.apply("full", [2], 0, dtype=U64)
-    return out, logsumexp, seeds, builder.apply("full", [], draw, dtype=U64)
+    seeds = builder.apply("broadcast_in_dim", seed, shape=[2], broadcast_dims=[])
+    return out, logsumexp, seeds, offset
 
 
 @composite(expand=_expand_forward, equal=_agreeing, results=FORWARD)

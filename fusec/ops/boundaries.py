@@ -1,4 +1,4 @@
-"""Phases of a graph that is built step by step: what lies between two boundaries."""
+"""Segments and phases of a graph that is built step by step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Input, Output, Phase
+from fusec.ir.graph import Input, Output, Phase, Pin
+from fusec.ops.names import check_name
 
 
 @dataclass(frozen=True)
@@ -16,6 +17,15 @@ class Boundary:
     inputs: int
     outputs: int
     span: Span | None = None
+
+
+def check_pin(pin: Pin, others: Sequence[Pin]) -> None:
+    """Raise FusecError where a segment, or its scheduler, cannot be called as it is."""
+    check_name(pin.name, "segment", pin.span)
+    if pin.scheduler is not None:
+        check_name(pin.scheduler, "scheduler", pin.span)
+    if any(other.name == pin.name for other in others):
+        raise FusecError(f"two segments are called `{pin.name}`", span=pin.span)
 
 
 def phases_between(
@@ -29,7 +39,8 @@ def phases_between(
     phases: list[Phase] = []
     for k, (start, end) in enumerate(zip(starts, ends, strict=True)):
         name = ("forward", "backward")[k] if len(starts) == 2 else f"phase_{k}"
-        given = tuple(i.value.name for i in inputs[start.inputs : end.inputs]) if k else ()
+        own = inputs[start.inputs : end.inputs] if k else ()
+        given = tuple(i.value.name for i in own if not i.generator)
         made = tuple(o.value.name for o in outputs[start.outputs : end.outputs])
         if not made:
             raise FusecError(

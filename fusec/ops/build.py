@@ -21,11 +21,11 @@ from fusec.ops.arguments import (
     operand_slots,
     turned_pads,
 )
-from fusec.ops.boundaries import Boundary, phases_between
+from fusec.ops.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.complexes import check_complex
+from fusec.ops.draws import DrawBuilder
 from fusec.ops.dtypes import common_type, dtype_of
 from fusec.ops.find import find
-from fusec.ops.inputs import InputBuilder
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.shapes import broadcast_shape
 from fusec.ops.zero_dim import is_one_element, of_one_element
@@ -44,7 +44,7 @@ class _Draft:
     span: Span | None
 
 
-class GraphBuilder(InputBuilder):
+class GraphBuilder(DrawBuilder):
     """Builds one fusion: declare dims and inputs, call operations, name outputs, finish."""
 
     def __init__(self, name: str = "fusion", *, doc: str = "", source: str = "") -> None:
@@ -57,8 +57,6 @@ class GraphBuilder(InputBuilder):
         self.boundaries = "free"
         self._boundaries: list[Boundary] = []
         self._orders: dict[int, tuple[int, ...]] = {}
-        self.draws = 0
-        """How many random operations were called without a seed of their own."""
         self._call_span: Span | None = None
 
     def call(
@@ -312,6 +310,8 @@ class GraphBuilder(InputBuilder):
         found = next((i for i in self._inputs if i.value.name == name), None)
         if found is None:
             raise FusecError(f"output `{value.name}` aliases `{name}`, not an input", span=span)
+        if found.generator:
+            raise FusecError(f"`{name}` is the generator's and cannot be written", span=span)
         source = self._value(found.value)
         if source.rank == value.rank:
             for left, right in zip(source.shape, value.shape, strict=True):
@@ -329,6 +329,7 @@ class GraphBuilder(InputBuilder):
 
     def pin(self, pin: Pin) -> None:
         """Keep a segment named in the file."""
+        check_pin(pin, self._pins)
         self._pins.append(pin)
 
     def phase_boundary(self, span: Span | None = None) -> None:
@@ -354,10 +355,10 @@ class GraphBuilder(InputBuilder):
         outputs = tuple(replace(o, value=values[self._slot_of[o.value]]) for o in self._outputs)
         fusion = Fusion(
             name=self.name,
-            inputs=tuple(self._final_input(i, values, size) for i in self._inputs),
+            inputs=tuple(self._final_input(i, values, size) for i in self._given_first()),
             nodes=nodes,
             outputs=outputs,
-            dims=tuple(f for f in self._dims.values() if f.name not in self.bindings.bound),
+            dims=self._facts(),
             doc=self.doc,
             pins=tuple(self._pins),
             boundaries=self.boundaries,

@@ -18,7 +18,18 @@ from fusec.diagnostics import InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
-from fusec.ir.op import REQUIRED, Canonical, Compute, Cost, Equal, Infer, OpDef, Param
+from fusec.ir.op import (
+    REQUIRED,
+    Canonical,
+    Compute,
+    Cost,
+    Equal,
+    Infer,
+    OpDef,
+    Param,
+    Slopes,
+    Terms,
+)
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
@@ -133,7 +144,10 @@ def pointwise(
     domain: tuple[float, float] = (-2.0, 2.0),
     accuracy: float = 1.0,
     accuracy_f64: float | None = None,
+    slopes: Slopes | None = None,
+    terms: Terms | None = None,
     discontinuous: bool = False,
+    compares: bool = False,
     commutative: bool = False,
     sizes: SizeRule | None = None,
 ) -> Callable[[Body], OpDef]:
@@ -153,7 +167,7 @@ def pointwise(
         return declare(
             body, "pointwise", infer=infer, compute=compute, cuda=_expressions(cuda),
             cost=cost or Cost(), domain=domain, accuracy=accuracy, accuracy_f64=accuracy_f64,
-            discontinuous=discontinuous,
+            slopes=slopes, terms=terms, discontinuous=discontinuous, compares=compares,
             commutative=commutative, promoted=dtype.promoted,
         )  # fmt: skip
 

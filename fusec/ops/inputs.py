@@ -11,6 +11,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, DimFact, Input, Operand, Type, Value
 from fusec.ops.bindings import Bindings
 from fusec.ops.layout import strides_of
+from fusec.ops.limits import check_layout
 from fusec.ops.names import check_name
 from fusec.ops.shapes import described
 
@@ -77,6 +78,7 @@ class InputBuilder:
         default: bool | int | float | complex | None = None,
         on_cpu: bool = False,
         span: Span | None = None,
+        layout_span: Span | None = None,
     ) -> Value:
         """Declare an input; `shape` None makes it a scalar. The default layout is dense."""
         self._claim(name, "input", span)
@@ -100,9 +102,20 @@ class InputBuilder:
             )
         except FusecError as error:
             raise error.at(span) from None
-        value = self._enter(Value(name, Type(dtype, sizes)), span)
-        self._inputs.append(Input(value, layout, low, high, None, on_cpu, span))
+        value = Value(name, Type(dtype, sizes))
+        entry = Input(value, layout, low, high, None, on_cpu, span)
+        if strides is not None and self._known(*sizes, *layout):
+            try:
+                check_layout(entry, self.hints)
+            except FusecError as error:
+                raise error.at(layout_span or span) from None
+        self._enter(value, span)
+        self._inputs.append(entry)
         return value
+
+    def _known(self, *sizes: Dim) -> bool:
+        """Return whether all symbols are declared: scalars of a script may come later."""
+        return all(name in self._dims for size in sizes for name in size.symbols)
 
     def _scalar_input(
         self,
@@ -125,6 +138,21 @@ class InputBuilder:
         label = f"{name}.stride{axis}"
         self._dims[label] = DimFact(label, self.bindings.size(dense).evaluate(self.hints))
         return symbol(label)
+
+    def _facts(self) -> tuple[DimFact, ...]:
+        """Return the facts of all dims in the one order in which the text form declares them.
+
+        Named dims first, then by input what scalars hold, and strides from the last dim on: kernels
+        take sizes in this order.
+        """
+        number = {entry.value.name: k for k, entry in enumerate(self._inputs)}
+
+        def place(fact: DimFact) -> tuple[int, int]:
+            owner, _, stride = fact.name.partition(".stride")
+            return number.get(owner, -1), -int(stride or 0)
+
+        kept = (f for f in self._dims.values() if f.name not in self.bindings.bound)
+        return tuple(sorted(kept, key=place))
 
     @property
     def hints(self) -> Mapping[str, int]:

@@ -1,11 +1,12 @@
-"""Sizes at the defaults: none is negative or beyond 64 bits, and what is read is there."""
+"""Sizes and strides: none is negative or beyond 64 bits, and what is read is there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.dim import shape_text
+from fusec.ir.graph import Fusion, Input, Node, Value
 
 
 def check_sizes(fusion: Fusion) -> None:
@@ -25,6 +26,36 @@ def check_sizes(fusion: Fusion) -> None:
                 f"`{value.name}` is too large: {value.type} holds {total} bytes at default sizes",
                 span=span,
             )
+    check_layouts(fusion, fusion.hints)
+
+
+def check_layouts(fusion: Fusion, sizes: Mapping[str, int]) -> None:
+    """Raise FusecError for the first input whose strides cannot be, at some sizes."""
+    for entry in fusion.inputs:
+        try:
+            check_layout(entry, sizes)
+        except FusecError as error:
+            raise error.at(entry.span) from None
+
+
+def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
+    """Raise FusecError where an input reaches backwards, or further than 64 bits, at some sizes."""
+    name, reach = entry.value.name, 1
+    for axis, (extent, stride) in enumerate(zip(entry.value.shape, entry.strides, strict=True)):
+        step = stride.evaluate(sizes)
+        if step < 0:
+            raise FusecError(
+                f"the stride of dim {axis} of `{name}` is negative: "
+                + (f"{step}" if stride.is_const else f"{stride} is {step}"),
+                help="tensors are read forwards; `flip` turns one around",
+            )
+        reach += max(extent.evaluate(sizes) - 1, 0) * step
+    if reach * entry.value.dtype.size >= 2**63:
+        raise FusecError(
+            f"`{name}` reaches over {reach * entry.value.dtype.size} bytes with its strides "
+            f"{shape_text(entry.strides)}",
+            help="no memory is as large: strides count elements, not bytes",
+        )
 
 
 def check_fits(fusion: Fusion) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from fusec.diagnostics import FusecError, Span
+from fusec.ir.dtype import DTYPES
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
 
@@ -20,10 +21,32 @@ typename union unsigned using virtual void volatile wchar_t while xor xor_eq thr
 blockIdx blockDim gridDim warpSize fusec
 """
 KEYWORDS = frozenset(_WORDS.split())
+RESERVED = frozenset(
+    {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
+)
+"""Words of the fusion language."""
+MOST_LETTERS = 100
+"""Of the names that files are called after; they may stand twice in the name of one."""
+MOST_LETTERS_INSIDE = 1000
+"""Of all others: YAML takes no keys of more than 1024."""
+_OF_FILES = frozenset({"fusion", "phase"})
+
+
+def is_name(name: str) -> bool:
+    """Return whether a name may stand for a value or dim in generated code."""
+    return not (
+        name in RESERVED or name in KEYWORDS or name.startswith("__") or not IDENTIFIER.match(name)
+    )
 
 
 def check_name(name: str, what: str, span: Span | None = None) -> None:
-    """Raise FusecError unless `name` may name a value or dim in generated code."""
+    """Raise FusecError unless a fusion, dim, value, segment or phase may have this name."""
+    if name in RESERVED:
+        raise FusecError(
+            f"{what} name `{name}` is a word of the fusion language",
+            span=span,
+            help=f"try `{name}_`",
+        )
     if not IDENTIFIER.match(name):
         raise FusecError(
             f"{what} name `{name}` is not an identifier",
@@ -36,3 +59,8 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         )
     if name.startswith("__"):
         raise FusecError(f"{what} name `{name}` is reserved: it begins with `__`", span=span)
+    most = MOST_LETTERS if what in _OF_FILES else MOST_LETTERS_INSIDE
+    if len(name) > most:
+        raise FusecError(
+            f"a {what} name of {len(name)} letters is too long", span=span, help=f"at most {most}"
+        )

@@ -8,6 +8,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
 from fusec.ir.op import Cost
+from fusec.ops import slopes
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE
 from fusec.ops.lazy import np
@@ -40,13 +41,21 @@ def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     dtype=PROMOTE,
     commutative=True,
     sizes=operator.add,
+    accuracy=0.5,
+    slopes=slopes.sums,
 )
 def add(a: Array, b: Array) -> Array:
     """Add two operands; integers wrap; of bools, their or."""
     return np.add(a, b)
 
 
-@pointwise(cuda=wrapping("sub", "{a} - {b}", "i32", "i64"), dtype=NUMBER, sizes=operator.sub)
+@pointwise(
+    cuda=wrapping("sub", "{a} - {b}", "i32", "i64"),
+    dtype=NUMBER,
+    sizes=operator.sub,
+    accuracy=0.5,
+    slopes=slopes.sums,
+)
 def sub(a: Array, b: Array) -> Array:
     """Subtract b from a; integers wrap."""
     return np.subtract(a, b)
@@ -58,6 +67,8 @@ def sub(a: Array, b: Array) -> Array:
     dtype=PROMOTE,
     commutative=True,
     sizes=operator.mul,
+    accuracy=0.5,
+    slopes=slopes.product,
 )
 def mul(a: Array, b: Array) -> Array:
     """Multiply two operands; integers wrap; of bools, their and."""
@@ -75,6 +86,7 @@ def mul(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     accuracy=2.0,
     sizes=_truncated,
+    slopes=slopes.quotient,
 )
 def div(a: Array, b: Array) -> Array:
     """Divide a by b; integers are cut towards zero, and give 0 where b is 0.
@@ -95,6 +107,7 @@ def div(a: Array, b: Array) -> Array:
     cost=Cost(4, 1),
     domain=(0.25, 4.0),
     accuracy=2.0,
+    slopes=slopes.quotient,
 )
 def truediv(a: Array, b: Array) -> Array:
     """Divide a by b as floats, also integers."""
@@ -108,6 +121,7 @@ def truediv(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     discontinuous=True,
     sizes=_remaining,
+    accuracy=0,
 )
 def fmod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a; of integers 0 where b is 0."""
@@ -121,6 +135,7 @@ def fmod(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     discontinuous=True,
     sizes=_remaining,
+    accuracy=0,
 )
 def mod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a, as C's %; of integers 0 where b is 0."""
@@ -133,6 +148,7 @@ def mod(a: Array, b: Array) -> Array:
     cost=Cost(18, 1),
     domain=(0.25, 4.0),
     discontinuous=True,
+    accuracy=0.5,
 )
 def remainder(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0."""
@@ -141,7 +157,7 @@ def remainder(a: Array, b: Array) -> Array:
 
 @pointwise(
     cuda="fusec::ceil_divide({a}, {b})", dtype=INTEGER, cost=Cost(10), domain=(1, 8),
-    sizes=sizes.ceildiv,
+    sizes=sizes.ceildiv, accuracy=0,
 )  # fmt: skip
 def ceilDiv(a: Array, b: Array) -> Array:
     """Divide integers that are not negative, rounding up; 0 where b is 0."""
@@ -166,7 +182,7 @@ def pow(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda={"f32": "atan2f({a}, {b})", "f64": "atan2({a}, {b})"},
+    cuda={"f32": "atan2f({a}, {b})", "f64": "::atan2({a}, {b})"},
     dtype=FLOAT,
     cost=Cost(24, 1),
     accuracy=3,
@@ -188,6 +204,7 @@ def nextafter(a: Array, b: Array) -> Array:
     dtype=PROMOTE,
     commutative=True,
     sizes=sizes.minimum,
+    accuracy=0,
 )
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller operand; NaN wins."""
@@ -199,13 +216,21 @@ def minimum(a: Array, b: Array) -> Array:
     dtype=PROMOTE,
     commutative=True,
     sizes=sizes.maximum,
+    accuracy=0,
 )
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger operand; NaN wins."""
     return np.maximum(a, b)
 
 
-@pointwise(cuda="fusec::gcd({a}, {b})", dtype=INTEGER, cost=Cost(60), commutative=True)
+@pointwise(
+    cuda="fusec::gcd({a}, {b})",
+    dtype=INTEGER,
+    cost=Cost(60),
+    commutative=True,
+    accuracy=0,
+    discontinuous=True,
+)
 def gcd(a: Array, b: Array) -> Array:
     """Return the greatest common divisor, not negative."""
     return np.gcd(a, b)

@@ -7,37 +7,51 @@ from fusec.ops.dtypes import INTEGER, WHOLE
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda="{a} & {b}", dtype=WHOLE, commutative=True)
+@pointwise(cuda="{a} & {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
 def bitwise_and(a: Array, b: Array) -> Array:
     """Return the and of every bit."""
     return np.bitwise_and(a, b)
 
 
-@pointwise(cuda="{a} | {b}", dtype=WHOLE, commutative=True)
+@pointwise(cuda="{a} | {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
 def bitwise_or(a: Array, b: Array) -> Array:
     """Return the or of every bit."""
     return np.bitwise_or(a, b)
 
 
-@pointwise(cuda="{a} ^ {b}", dtype=WHOLE, commutative=True)
+@pointwise(cuda="{a} ^ {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
 def bitwise_xor(a: Array, b: Array) -> Array:
     """Return the exclusive or of every bit."""
     return np.bitwise_xor(a, b)
 
 
-@pointwise(cuda="fusec::left_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
+@pointwise(
+    cuda="fusec::left_shift({a}, {b})", dtype=INTEGER, domain=(0, 7), accuracy=0, discontinuous=True
+)
 def bitwise_left_shift(a: Array, b: Array) -> Array:
     """Shift a left by b bits; from the width of the type on, nothing is left."""
     return np.left_shift(a, b)
 
 
-@pointwise(cuda="fusec::right_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
+@pointwise(
+    cuda="fusec::right_shift({a}, {b})",
+    dtype=INTEGER,
+    domain=(0, 7),
+    accuracy=0,
+    discontinuous=True,
+)
 def bitwise_right_shift(a: Array, b: Array) -> Array:
     """Shift a right by b bits, keeping its sign."""
     return np.right_shift(a, b)
 
 
-@pointwise(cuda="fusec::logical_right_shift({a}, {b})", dtype=INTEGER, domain=(0, 7))
+@pointwise(
+    cuda="fusec::logical_right_shift({a}, {b})",
+    dtype=INTEGER,
+    domain=(0, 7),
+    accuracy=0,
+    discontinuous=True,
+)
 def logical_right_shift(a: Array, b: Array) -> Array:
     """Shift a right by b bits, filling with zeros."""
     value = np.asarray(a)

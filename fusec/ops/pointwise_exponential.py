@@ -9,8 +9,11 @@ from fusec.ops.lazy import np
 
 
 def builtin(name: str) -> dict[str, str]:
-    """Return the expressions of a function that CUDA names `name` and, for float, `namef`."""
-    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})"}
+    """Return the expressions of a function that CUDA names `name` and, for float, `namef`.
+
+    The global one of double, since values may well be called `cos`.
+    """
+    return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 
 
 @pointwise(cuda=builtin("exp"), dtype=FLOAT, cost=Cost(6, 1), accuracy=2)
@@ -55,7 +58,7 @@ def log2(x: Array) -> Array:
     return np.log2(x)
 
 
-@pointwise(cuda=builtin("sqrt"), dtype=FLOAT, cost=Cost(8, 1), domain=(1e-3, 1e3))
+@pointwise(cuda=builtin("sqrt"), dtype=FLOAT, cost=Cost(8, 1), domain=(1e-3, 1e3), accuracy=0.5)
 def sqrt(x: Array) -> Array:
     """Return the square root."""
     return np.sqrt(x)
@@ -73,7 +76,12 @@ def sigmoid(x: Array) -> Array:
     return 1 / (1 + np.exp(-x))
 
 
-@pointwise(cuda="fusec::silu({x})", dtype=FLOAT, cost=Cost(15, 2), accuracy=5)
+def _silu_terms(x: Array, result: Array) -> Array:
+    """Return what silu is relative to: below -88 its logistic function is 0 instead of 2**-128."""
+    return np.abs(result) + np.abs(x) * 2.0**-105
+
+
+@pointwise(cuda="fusec::silu({x})", dtype=FLOAT, cost=Cost(15, 2), accuracy=5, terms=_silu_terms)
 def silu(x: Array) -> Array:
     """Return x * sigmoid(x)."""
     return x * (1 / (1 + np.exp(-x)))

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
+from fusec.ops import slopes
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, NUMBER, SELECT
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0)
+@pointwise(cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0, slopes=slopes.choice)
 def where(condition: Array, x: Array, y: Array) -> Array:
     """Return x where the condition holds, else y."""
     return np.where(condition, x, y)
 
 
-@pointwise(cuda="fusec::lerp({start}, {end}, {weight})", dtype=FLOAT, cost=Cost(5), accuracy=4)
+def _lerp_terms(start: Array, end: Array, weight: Array, result: Array) -> Array:
+    return np.abs(start) + np.abs(weight) * (np.abs(start) + np.abs(end))
+
+
+@pointwise(
+    cuda="fusec::lerp({start}, {end}, {weight})",
+    dtype=FLOAT,
+    cost=Cost(5),
+    accuracy=4,
+    terms=_lerp_terms,
+)
 def lerp(start: Array, end: Array, weight: Array) -> Array:
     """Return start + weight * (end - start)."""
     return np.where(
@@ -24,16 +35,20 @@ def lerp(start: Array, end: Array, weight: Array) -> Array:
     )
 
 
-@pointwise(cuda="fusec::clamp({x}, {min}, {max})", dtype=NUMBER, cost=Cost(2))
+@pointwise(cuda="fusec::clamp({x}, {min}, {max})", dtype=NUMBER, cost=Cost(2), accuracy=0)
 def clamp(x: Array, min: Array, max: Array) -> Array:
     """Return x kept between two bounds; NaN stays."""
     return np.minimum(np.maximum(x, min), max)
 
 
-@pointwise(cuda="{x} <= {threshold} ? {value} : {x}", dtype=NUMBER, discontinuous=True)
+@pointwise(cuda="{x} <= {threshold} ? {value} : {x}", dtype=NUMBER, discontinuous=True, accuracy=0)
 def threshold(x: Array, threshold: Array, value: Array) -> Array:
     """Return `value` where x is at most the threshold, else x."""
     return np.where(np.less_equal(x, threshold), value, x)
+
+
+def _addcmul_terms(a: Array, b: Array, c: Array, alpha: Array, result: Array) -> Array:
+    return np.abs(a) + np.abs(alpha * b * c)
 
 
 _WRAPPING = "fusec::wrapping_add({a}, fusec::wrapping_mul(fusec::wrapping_mul({alpha}, {b}), {c}))"
@@ -47,6 +62,7 @@ _WRAPPING = "fusec::wrapping_add({a}, fusec::wrapping_mul(fusec::wrapping_mul({a
     dtype=NUMBER,
     cost=Cost(3),
     accuracy=2,
+    terms=_addcmul_terms,
 )
 def addcmul(a: Array, b: Array, c: Array, alpha: Array) -> Array:
     """Return a + alpha * b * c."""

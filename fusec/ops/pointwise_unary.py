@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fusec.ir.dim import Dim
 from fusec.ir.op import Cost
+from fusec.ops import slopes
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, LOGICAL, MAGNITUDE, NUMBER, PROMOTE, WHOLE
 from fusec.ops.lazy import np
@@ -11,14 +12,14 @@ from fusec.ops.lazy import np
 
 def rounding(name: str) -> dict[str, str]:
     """Return the expressions of a function that leaves integers as they are."""
-    return {"f32": f"{name}f({{x}})", "f64": f"{name}({{x}})", "int": "{x}"}
+    return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})", "int": "{x}"}
 
 
 @pointwise(
     cuda={
-        "f32": "fabsf({x})", "f64": "fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
+        "f32": "fabsf({x})", "f64": "::fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
     },
-    dtype=MAGNITUDE,
+    dtype=MAGNITUDE, accuracy=0, slopes=slopes.sums,
 )  # fmt: skip
 def abs(x: Array) -> Array:
     """Return the absolute value; of a complex number its distance from 0.
@@ -32,13 +33,20 @@ def abs(x: Array) -> Array:
     cuda={t: "fusec::wrapping_neg({x})" for t in ("i32", "i64")} | {"default": "-{x}"},
     dtype=NUMBER,
     sizes=Dim.__neg__,
+    accuracy=0,
+    slopes=slopes.sums,
 )
 def neg(x: Array) -> Array:
     """Return the negative; unsigned integers wrap, and the lowest signed one stays."""
     return np.negative(x)
 
 
-@pointwise(cuda={"bool": "{x}", "default": "fusec::sign({x})"}, dtype=PROMOTE, discontinuous=True)
+@pointwise(
+    cuda={"bool": "{x}", "default": "fusec::sign({x})"},
+    dtype=PROMOTE,
+    discontinuous=True,
+    accuracy=0,
+)
 def sign(x: Array) -> Array:
     """Return -1, 0 or 1; 0 for NaN."""
     array = np.asarray(x)
@@ -50,55 +58,56 @@ def sign(x: Array) -> Array:
     dtype=FLOAT,
     cost=Cost(8, 1),
     domain=(0.25, 4.0),
+    accuracy=0.5,
 )
 def reciprocal(x: Array) -> Array:
     """Return 1 / x."""
     return 1 / x
 
 
-@pointwise(cuda="fusec::relu({x})", dtype=NUMBER)
+@pointwise(cuda="fusec::relu({x})", dtype=NUMBER, accuracy=0)
 def relu(x: Array) -> Array:
     """Return max(x, 0); NaN stays."""
     return np.maximum(x, np.asarray(0, np.asarray(x).dtype))
 
 
-@pointwise(cuda=rounding("ceil"), dtype=NUMBER, discontinuous=True)
+@pointwise(cuda=rounding("ceil"), dtype=NUMBER, discontinuous=True, accuracy=0)
 def ceil(x: Array) -> Array:
     """Return the smallest whole number that is not below x."""
     return np.ceil(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("floor"), dtype=NUMBER, discontinuous=True)
+@pointwise(cuda=rounding("floor"), dtype=NUMBER, discontinuous=True, accuracy=0)
 def floor(x: Array) -> Array:
     """Return the largest whole number that is not above x."""
     return np.floor(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("rint"), dtype=NUMBER, discontinuous=True)
+@pointwise(cuda=rounding("rint"), dtype=NUMBER, discontinuous=True, accuracy=0)
 def round(x: Array) -> Array:
     """Return the nearest whole number, halves to even."""
     return np.round(x)
 
 
-@pointwise(cuda=rounding("trunc"), dtype=NUMBER, discontinuous=True)
+@pointwise(cuda=rounding("trunc"), dtype=NUMBER, discontinuous=True, accuracy=0)
 def trunc(x: Array) -> Array:
     """Return x without its fraction."""
     return np.trunc(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda="fusec::frac({x})", dtype=FLOAT, cost=Cost(2), discontinuous=True)
+@pointwise(cuda="fusec::frac({x})", dtype=FLOAT, cost=Cost(2), discontinuous=True, accuracy=0)
 def frac(x: Array) -> Array:
     """Return the fraction of x, with the sign of x."""
     return x - np.trunc(x)
 
 
-@pointwise(cuda="!{x}", dtype=LOGICAL)
+@pointwise(cuda="!{x}", dtype=LOGICAL, accuracy=0)
 def logical_not(x: Array) -> Array:
     """Return whether x is zero or false."""
     return np.logical_not(x)
 
 
-@pointwise(cuda={"bool": "!{x}", "default": "~{x}"}, dtype=WHOLE)
+@pointwise(cuda={"bool": "!{x}", "default": "~{x}"}, dtype=WHOLE, accuracy=0, discontinuous=True)
 def bitwise_not(x: Array) -> Array:
     """Return every bit inverted; of a bool, its negation."""
     return np.invert(x)

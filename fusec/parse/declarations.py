@@ -6,12 +6,13 @@ from collections.abc import Callable
 from collections.abc import Mapping as MappingOf
 from dataclasses import dataclass, field
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
-from fusec.ir.dim import Dim
-from fusec.ir.dtype import DType
+from fusec.ir.dim import Dim, symbol
+from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
+from fusec.ops.draws import PARTS
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import (
     Problems,
@@ -30,7 +31,7 @@ from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
 INPUT_FIELDS = (
-    "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu",
+    "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu", "generator",
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
@@ -128,7 +129,9 @@ class Declarations:
                 )
 
     def entries(self, node: Mapping) -> None:
-        """Declare every input."""
+        """Declare every input; sizes may be scalar inputs that come later."""
+        names = (e.key.text for e in node.entries if _is_integer(e.value))
+        self.scope.coming = {name: symbol(name, extent=False) for name in names}
         for entry in node.entries:
             name, span = entry.key.text, entry.key.span
             with self.problems.collect(span, lambda n=name, s=span: self.scope.poison(n, s)):
@@ -136,6 +139,7 @@ class Declarations:
                 value = self._input(name, entry)
                 self.inputs.append(value)
                 self.scope.define(name, value, span)
+        self.scope.coming = {}
 
     def _input(self, name: str, entry: Entry) -> Value:
         node, span = entry.value, entry.key.span
@@ -154,6 +158,8 @@ class Declarations:
         if not isinstance(type_node, Scalar) or not type_node.text.strip():
             raise wrong(type_node, f"the type of `{name}`", _TYPE_HELP)
         dtype, shape, default = self._type(name, type_node)
+        if "generator" in given:
+            return self._generator(name, (dtype, shape), given, span)
         if shape is None:
             return self._scalar(name, dtype, default, given, entry)
         if "default" in given or default is not None:
@@ -179,7 +185,28 @@ class Declarations:
             high=high,
             on_cpu=boolean(given["on_cpu"], "true or false") if "on_cpu" in given else False,
             span=span,
+            layout_span=given["strides"].span if "strides" in given else None,
         )
+
+    def _generator(
+        self,
+        name: str,
+        type: tuple[DType, list[Dim] | None],
+        given: dict[str, YamlNode],
+        span: Span,
+    ) -> Value:
+        """Declare what the program's random generator gives: its seed or its offset."""
+        node = given["generator"]
+        if not isinstance(node, Scalar) or node.value not in PARTS:
+            raise wrong(node, "`seed` or `offset`")
+        if type != (U64, []):
+            where = given["type"].span
+            raise FusecError("seed and offset of the generator are `u64[]`", span=where)
+        for other in given.keys() - {"type", "generator"}:
+            raise FusecError(
+                f"`{name}` is given by the generator and has no `{other}`", span=given[other].span
+            )
+        return self.builder.generator_input(name, str(node.value), span)
 
     def _type(
         self, name: str, node: Scalar
@@ -294,6 +321,17 @@ class Declarations:
                 raise wrong(item, "true, false or null", "null marks a broadcast or expanded dim")
             flags.append(value)
         return flags
+
+
+def _is_integer(node: YamlNode) -> bool:
+    """Return whether an input is a scalar that may hold a size."""
+    if isinstance(node, Mapping):
+        node = node.get("type") or node
+    text = node.text.partition("=")[0].strip() if isinstance(node, Scalar) else ""
+    try:
+        return dtypes.find(text).is_integer
+    except FusecError:
+        return False
 
 
 def _pair_of(node: Listing) -> Items:

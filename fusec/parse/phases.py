@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Fusion, Phase
+from fusec.ops.names import check_name
 from fusec.parse import fields
 from fusec.parse.yaml_nodes import Mapping, YamlNode
 
@@ -21,6 +22,7 @@ def phases_of(node: YamlNode, fusion: Fusion) -> tuple[Phase, ...]:
     phases: list[Phase] = []
     for entry in root.entries:
         name, options, given = entry.key.text, entry.value, None
+        check_name(name, "phase", entry.key.span)
         made: YamlNode | None = options
         if isinstance(options, Mapping):
             fields.check_fields(options, ("inputs", "outputs"), f"phase `{name}`")

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
+from fusec.ops.limits import check_layouts
 from fusec.parse import fields
 from fusec.parse.calls import Calls
 from fusec.parse.declarations import Declarations, stride_order
@@ -275,5 +276,6 @@ def _with_hints(fusion: Fusion, hints: MappingOf[str, int]) -> Fusion:
     for name in hints:
         if name not in known:
             raise FusecError(f"no input has the run-time stride `{name}`")
-    dims = (replace(d, default=hints.get(d.name, d.default)) for d in fusion.dims)
-    return replace(fusion, dims=tuple(dims))
+    dims = tuple(replace(d, default=hints.get(d.name, d.default)) for d in fusion.dims)
+    check_layouts(fusion, {d.name: d.default for d in dims})
+    return replace(fusion, dims=dims)

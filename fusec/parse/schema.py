@@ -144,6 +144,10 @@ def _input() -> dict[str, Any]:
             "description": "The value of a scalar that is not given; of a complex one its parts.",
         },
         "on_cpu": {"type": "boolean", "description": "A 0-dim tensor in host memory."},
+        "generator": {
+            "enum": ["seed", "offset"],
+            "description": "A u64[] that the program's random generator gives, not the caller.",
+        },
     }
     return {"anyOf": [{"$ref": "#/definitions/type"}, _object(block, "type")]}
 

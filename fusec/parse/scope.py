@@ -9,13 +9,8 @@ from dataclasses import dataclass
 from fusec import ops
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES
 from fusec.ir.graph import Operand
 from fusec.ops.names import check_name
-
-RESERVED = frozenset(
-    {"true", "false", "none", "null", "inf", "nan", "True", "False", "None", *DTYPES}
-)
 
 
 def near(name: str, known: Iterable[str]) -> str | None:
@@ -46,19 +41,12 @@ class Scope:
         self._meanings: dict[str, Meaning] = {}
         self._spans: dict[str, Span] = {}
         self.later: Mapping[str, Span] = {}
+        self.coming: Mapping[str, Dim] = {}
+        """The sizes that scalar inputs hold which are declared further down."""
 
     def check_new(self, name: str, what: str, span: Span) -> None:
         """Raise FusecError unless `name` may be defined at `span`."""
-        if name in RESERVED:
-            raise FusecError(
-                f"`{name}` cannot name a {what}: it is a word of the fusion language",
-                span=span,
-                help=f"try `{name}_`",
-            )
-        try:
-            check_name(name, what)
-        except FusecError as error:
-            raise error.at(span) from None
+        check_name(name, what, span)
         if name in self._meanings:
             raise FusecError(
                 f"`{name}` is defined twice",
@@ -86,6 +74,8 @@ class Scope:
         meaning = self._meanings.get(name)
         if isinstance(meaning, Poison):
             raise Skip
+        if meaning is None and name in self.coming:
+            return self.coming[name]
         if meaning is None:
             raise self._undefined(name, span, otherwise)
         return meaning

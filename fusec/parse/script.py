@@ -15,6 +15,7 @@ from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
 from fusec.diagnostics import FusecError, Span
+from fusec.escape import visible
 from fusec.ir.graph import Fusion
 from fusec.parse.dsl import session
 from fusec.parse.dsl.execute import NotRun, StopRecording
@@ -49,7 +50,7 @@ def load_script(path: str | Path) -> list[Fusion]:
         )
     if stopped is not None:
         print(
-            f"note: `{path}` is read up to line {stopped.line}, which uses results; "
+            f"note: `{visible(str(path))}` is read up to line {stopped.line}, which uses results; "
             "`fusec run` executes all of it",
             file=sys.stderr,
         )
@@ -173,11 +174,11 @@ def _script_error(error: Exception) -> FusecError:
         f"called from {span.file}:{span.line}" + ("" if name == "<module>" else f" in {name}")
         for span, name in reversed(frames[:-1])
     ]
-    text = str(error).strip()
+    first, *more = str(error).strip().splitlines() or [""]
     return FusecError(
-        f"the script raises {type(error).__name__}" + (f": {text}" if text else ""),
+        f"the script raises {type(error).__name__}" + (f": {first}" if first else ""),
         span=frames[-1][0] if frames else None,
-        notes=notes,
+        notes=[*more, *notes],
     )
 
 

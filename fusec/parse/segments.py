@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Fusion, Pin
+from fusec.ops.names import check_name
 from fusec.parse import fields
 from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
@@ -26,6 +27,7 @@ def pins_of(node: YamlNode, fusion: Fusion, lines: Sequence[OpLine]) -> tuple[Pi
     owner: dict[str, tuple[str, Span]] = {}
     for entry in root.entries:
         name, options = entry.key.text, entry.value
+        check_name(name, "segment", entry.key.span)
         scheduler, grows = None, False
         if isinstance(options, Mapping):
             fields.check_fields(options, ("values", "scheduler", "open"), f"segment `{name}`")

@@ -10,10 +10,13 @@ from functools import cached_property
 from pathlib import Path
 
 from fusec.diagnostics import FusecError, Span
+from fusec.escape import visible
 
 MAX_CHARACTERS = 16 * 1024 * 1024
 MAX_SHOWN_LINE = 400
-_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
+_BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
+_YAML_BREAKS = re.compile("[\x85\u2028\u2029]")
+"""What ends a line for YAML and for nothing else: a comment would go on as text."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,13 @@ def source_of_text(text: str, file: str) -> Source:
         if found[0] == "\0":
             raise FusecError(f"`{file}` is a binary file, not a fusion file")
         raise FusecError(f"control character {code}", span=source.span(found.start()))
+    found = None if file.endswith(".py") else _YAML_BREAKS.search(source.text)
+    if found is not None:
+        raise FusecError(
+            f"line separator U+{ord(found[0]):04X}",
+            span=source.span(found.start()),
+            help=f'in a text write it as `"{visible(found[0])}"`',
+        )
     if not source.text.strip():
         begin = "`from fusec import FusionDefinition`" if file.endswith(".py") else "`fusion: name`"
         raise FusecError(f"`{file}` is empty", help=f"a fusion file begins with {begin}")

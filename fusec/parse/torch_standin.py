@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.generator import manual_seed
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
 from fusec.parse.dsl.datatype import as_dtype
@@ -233,6 +234,12 @@ def device(name: Any = "cuda", index: int = 0) -> str:
     return name if isinstance(name, str) else f"cuda:{index}"
 
 
+def _manual_seed(seed: int) -> None:
+    """Seed the tensors that are made from now on, and the draws of fusions."""
+    _STATE.reset(seed)
+    manual_seed(seed)
+
+
 def _nothing(*_: Any, **__: Any) -> None:
     """Do nothing, as there is no device here."""
 
@@ -257,7 +264,7 @@ def make_modules() -> dict[str, ModuleType]:
         **{name: getattr(Tensor, name) for name in shapes},
         "int": DTYPES["int32"], "cfloat": DTYPES["complex64"], "cdouble": DTYPES["complex128"],
         "empty": zeros, "empty_like": _like(zeros), "Tensor": Tensor, "Size": Size, "dtype": Dtype,
-        "manual_seed": _STATE.reset, "seed": _nothing, "no_grad": contextlib.nullcontext,
+        "manual_seed": _manual_seed, "seed": _nothing, "no_grad": contextlib.nullcontext,
         "inference_mode": contextlib.nullcontext, "set_default_device": _nothing,
         "get_default_dtype": lambda: of_dtype(dtypes.F32), "from_numpy": of_array,
         "testing": testing, "cuda": cuda, "__version__": "0.0.0+fusec",
@@ -267,8 +274,8 @@ def make_modules() -> dict[str, ModuleType]:
     testing.assert_close = assert_close  # pyright: ignore[reportAttributeAccessIssue]
     stubs: dict[str, Any] = {
         "is_available": lambda: True, "device_count": lambda: 1, "current_device": lambda: 0,
-        "synchronize": _nothing, "empty_cache": _nothing, "manual_seed": _STATE.reset,
-        "manual_seed_all": _STATE.reset, "set_device": _nothing,
+        "synchronize": _nothing, "empty_cache": _nothing, "manual_seed": _manual_seed,
+        "manual_seed_all": _manual_seed, "set_device": _nothing,
         "get_device_capability": _capability, "get_device_name": device,
     }  # fmt: skip
     for name, value in stubs.items():

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from fusec.diagnostics import Unsupported
+from fusec.escape import quoted, visible
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
@@ -16,15 +17,18 @@ from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
 from fusec.parse.dsl.lists import is_list
+from fusec.parse.twin_draws import unseeded_draws
 
-_OWN_NAMES = frozenset({"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum"})
+_OWN_NAMES = frozenset(
+    {"fd", "FusionDefinition", "DataType", "ceildiv", "maximum", "minimum", "complex", "float"}
+)
 _WIDTH = 100
 
 
 def to_python(fusion: Fusion) -> str:
     """Return a script that defines `fusion`; loading it gives an equal fusion."""
     writer = _Writer(fusion)
-    body = [*writer.declarations(), *(writer.node(n) for n in fusion.nodes), *writer.ends()]
+    body = [*writer.declarations(), *writer.nodes(), *writer.ends()]
     functions = sorted({"DataType", "FusionDefinition", *writer.imports})
     head = [
         *([_docstring(fusion.doc), ""] if fusion.doc else []),
@@ -36,7 +40,8 @@ def to_python(fusion: Fusion) -> str:
 
 
 def _docstring(text: str) -> str:
-    safe = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    doubled = text.replace("\\", "\\\\").replace('"""', '\\"\\"\\"')
+    safe = "\n".join(map(visible, doubled.split("\n")))
     return f'"""{safe}{" " if safe.endswith(chr(34)) else ""}"""'
 
 
@@ -46,6 +51,7 @@ class _Writer:
     def __init__(self, fusion: Fusion) -> None:
         self.fusion = fusion
         self.imports: set[str] = set()
+        self._draws = unseeded_draws(fusion)
         self._scalars = {i.value.name for i in fusion.inputs if i.value.is_scalar}
         taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
         self._declared: set[str] = set()
@@ -67,7 +73,11 @@ class _Writer:
             if "." not in fact.name and fact.name not in self._scalars:
                 yield self._dim(fact)
         for entry in self.fusion.inputs:
-            yield self._input(entry)
+            if not entry.generator:
+                yield self._input(entry)
+            elif not self._draws.nodes:
+                options = [f'"{entry.generator}"', f'name="{entry.value.name}"']
+                yield _call(f"{self.name(entry.value.name)} = fd.define_generator", options)
         for fact in strides:
             yield f'fd.set_hint("{fact.name}", {fact.default})'
 
@@ -120,13 +130,17 @@ class _Writer:
             raise Unsupported(f"the strides of `{entry.value.name}` in a script")
         return [f"strides={self._sizes(strides)}"]
 
-    def node(self, node: Node) -> str:
+    def nodes(self) -> Iterable[str]:
+        return (self._node(n) for n in self.fusion.nodes if n not in self._draws.numbers)
+
+    def _node(self, node: Node) -> str:
         targets = ", ".join(self.name(v.name) for v in node.outputs)
         if len(node.outputs) == 1 and node.op.name == "shape":
             targets += ","
         arguments: list[str] = []
-        operands = iter(node.operands)
-        left = len(node.operands) - sum(p.kind == "operand" for p in node.op.operands)
+        given = node.operands[:2] if node in self._draws.nodes else node.operands
+        operands = iter(given)
+        left = len(given) - sum(p.kind == "operand" for p in node.op.operands)
         written = written_attributes(node.op, node.attributes)
         by_name = False
         for param in node.op.params:
@@ -200,9 +214,9 @@ class _Writer:
     def ends(self) -> Iterable[str]:
         for pin in self.fusion.pins:
             values = ", ".join(self.name(v) for v in pin.values)
-            scheduler = [f'scheduler="{pin.scheduler}"'] if pin.scheduler else []
+            scheduler = [f"scheduler={quoted(pin.scheduler)}"] if pin.scheduler else []
             grows = ["open=True"] if pin.open else []
-            yield _call("fd.pin", [f'"{pin.name}"', f"[{values}]", *scheduler, *grows])
+            yield _call("fd.pin", [quoted(pin.name), f"[{values}]", *scheduler, *grows])
         if self.fusion.boundaries != "free":
             yield "fd.explicit_boundaries()"
         for output in self.fusion.outputs:

@@ -1,71 +1,124 @@
-"""Error bounds of operations that select, place, accumulate in order, sort or draw.
+"""Expected errors of operations that move, select, sort or draw.
 
-- Indexing and scatters move bounds with the values; a doubtful index puts its results in doubt.
-- A position (argmax, argsort, top-k) is in doubt where the intervals of value and bound of two
-  elements overlap: a kernel may order them the other way round. Equal exact elements do not count.
-- The k-th value in order lies between the k-th of x - bound and the k-th of x + bound.
-- Running sums and products are bounded as reductions of their first k elements; a scatter-add as a
-  sum of as many terms as meet in an element.
+- Movement and indexing move errors with the values. What is repeated (expanded, gathered)
+  has its errors in common. An index that may be another one: nothing is known of what it reads.
+- A position (argmax, argsort, top-k) is unknown where two elements lie within their errors of one
+  another: a kernel may order them the other way round. Equal exact elements do not count.
+- The k-th value in order lies between the k-th of all lower and the k-th of all upper ends.
 - Random numbers have the same bits everywhere; only the arithmetic on them rounds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from math import sqrt
+from dataclasses import replace
+from math import inf
 from typing import Any
 
 import numpy as np
 
-from fusec.ir.evaluate import Array, apply_reference, settle
+from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
-from fusec.ir.totals import distinct_terms
-from fusec.reference.bounds import (
-    SMALLEST,
-    Bounded,
-    add_bounds,
-    convert_bounded,
-    either,
-    overflowing,
+from fusec.reference.accumulations import scan, scatter
+from fusec.reference.axes import UNBOUND
+from fusec.reference.estimate import (
+    LIMIT,
+    Estimate,
+    add,
+    converted,
+    distance,
+    known,
+    result,
     rounding,
-    settle_bounded,
-    unit,
 )
-from fusec.reference.node_bounds import contraction_error, distinct_products
-from fusec.reference.reductions import meets_no_number, of_neighbours, product_range
+from fusec.reference.order import as_terms
+from fusec.reference.sums import Rules
 
 Attributes = Mapping[str, Any]
-Rule = Callable[[Node, Sequence[Bounded], Attributes], tuple[Bounded, ...]]
+Rule = Callable[[Node, Sequence[Estimate], Attributes, Rules], tuple[Estimate, ...]]
 
 MARGIN = 1 + 2.0**-20
 """Intervals that touch count as overlapping."""
 
 
 def selected(
-    node: Node, operands: Sequence[Bounded], attributes: Attributes
-) -> tuple[Bounded, ...] | None:
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...] | None:
     """Return the results of a node of these families; None for any other node."""
+    if node.op.family == "movement":
+        return _movement(node, operands, attributes)
     rule = _RULES.get(node.op.name) or _RULES.get(node.op.family)
     if rule is None:
         return None
     taken = [
-        convert_bounded(o, b, d)
-        for o, b, d in zip(node.operands, operands, node.compute_dtypes, strict=True)
+        converted(o, e, d)
+        for o, e, d in zip(node.operands, operands, node.compute_dtypes, strict=True)
     ]
     with np.errstate(all="ignore"):
-        return rule(node, taken, attributes)
+        return rule(node, taken, attributes, rules)
 
 
-def _lost(index: Bounded) -> Array | None:
+def _common(estimate: Estimate) -> Estimate:
+    """Return an estimate whose elements may be read several times."""
+    return replace(estimate, independent=None, common=estimate.variance)
+
+
+def _movement(
+    node: Node, operands: Sequence[Estimate], attributes: Attributes
+) -> tuple[Estimate, ...]:
+    dtype = node.output.dtype
+    # Only operands of the result's type are elements of it; they are rounded where it is read.
+    data = [o.type.dtype == dtype and not o.is_scalar for o in node.operands]
+    taken = [
+        e if moved else replace(e.settled, value=_taken(o, e, dtype), rounds_to=None)
+        for o, e, moved in zip(node.operands, operands, data, strict=True)
+    ]
+
+    def move(arrays: Sequence[Array | None]) -> tuple[Array | None, ...]:
+        if all(a is None for a in arrays):
+            return (None,) * len(node.outputs)
+        filled: list[Any] = []
+        for array, moved, operand in zip(arrays, data, taken, strict=True):
+            if not moved and operand.value.ndim:
+                filled.append(operand.value)
+            elif array is None or not moved:
+                filled.append(np.zeros(operand.value.shape))
+            else:
+                filled.append(np.broadcast_to(array, operand.value.shape))
+        return apply_reference(node.op, filled, attributes)
+
+    values = apply_reference(node.op, [t.value for t in taken], attributes)
+    parts = (
+        move([t.independent for t in taken]), move([t.common for t in taken]),
+        move([t.part for t in taken]),
+    )  # fmt: skip
+    ancestors = 0
+    for each in taken:
+        ancestors |= each.ancestors
+    rounds_to = next((t.rounds_to for t in taken if t.rounds_to is not None), None)
+    found = list[Estimate]()
+    for value, independent, common, part in zip(values, *parts, strict=True):
+        held = value if rounds_to is not None else settle(node, node.output, value)
+        each = Estimate(held, independent, common, ancestors, part, rounds_to)
+        repeated = node.op.name in UNBOUND and each.independent is not None
+        found.append(_common(each) if repeated and value.size > taken[0].value.size else each)
+    return tuple(found)
+
+
+def _taken(operand: Any, estimate: Estimate, dtype: Any) -> Array:
+    value = estimate.settled.value
+    return convert_operand(operand, value, dtype) if operand.is_scalar else value
+
+
+def _lost(index: Estimate) -> Array | None:
     """Return the elements of an index that a kernel may see differently."""
-    moved = None if index.bound is None else np.asarray(index.bound > 0)
-    lost = either(index.doubt, moved)
-    return lost if lost is not None and np.any(lost) else None
+    variance = index.variance
+    return None if variance is None or not variance.any() else variance > 0
 
 
 def _indexing(
-    node: Node, operands: Sequence[Bounded], attributes: Attributes
-) -> tuple[Bounded, ...]:
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...]:
     place = 0 if node.op.params[0].name == "input" else 1
     data, index = operands[1 - place], operands[place]
 
@@ -75,15 +128,18 @@ def _indexing(
         arrays = [index.value, np.broadcast_to(array, data.value.shape)]
         return apply_reference(node.op, arrays if place == 0 else arrays[::-1], attributes)[0]
 
-    value, doubt = pick(data.value), pick(data.doubt)
+    value, variance = pick(data.value), pick(data.variance)
     assert value is not None
     lost = _lost(index)
     if lost is not None:
-        doubt = either(doubt, _spread(node, lost, value.shape, attributes))
-    return (Bounded(settle(node, node.output, value), pick(data.bound), doubt),)
+        reached = _reached(node, lost, value.shape, attributes)
+        variance = np.where(reached, inf, 0.0 if variance is None else variance)
+    held = settle(node, node.output, value)
+    ancestors = data.ancestors | index.ancestors
+    return (Estimate(held, None, variance, ancestors, pick(data.part)),)
 
 
-def _spread(node: Node, lost: Array, shape: tuple[int, ...], attributes: Attributes) -> Array:
+def _reached(node: Node, lost: Array, shape: tuple[int, ...], attributes: Attributes) -> Array:
     """Return which results a mask over the index reaches."""
     if lost.ndim == 0:
         return np.full(shape, bool(lost))
@@ -95,131 +151,36 @@ def _spread(node: Node, lost: Array, shape: tuple[int, ...], attributes: Attribu
     return np.broadcast_to(lost, shape)
 
 
-def _scatter(
-    node: Node, operands: Sequence[Bounded], attributes: Attributes
-) -> tuple[Bounded, ...]:
-    data, index, source = operands
-
-    def place(arg: Array, src: Array) -> Array:
-        return apply_reference(node.op, [arg, index.value, src], attributes)[0]
-
-    def both(a: Array | None, b: Array | None, kind: Any) -> Array | None:
-        if a is None and b is None:
-            return None
-        filled = [
-            np.zeros(o.value.shape, kind) if p is None else np.broadcast_to(p, o.value.shape)
-            for p, o in ((a, data), (b, source))
-        ]
-        return place(*filled)
-
-    raw = place(data.value, source.value)
-    bound, doubt = both(data.bound, source.bound, np.float64), None
-    if data.doubt is not None or source.doubt is not None:
-        first, second = (
-            None if d is None else d.astype(np.int64) for d in (data.doubt, source.doubt)
-        )
-        marked = both(first, second, np.int64)
-        assert marked is not None
-        doubt = np.not_equal(marked, 0)
-    if _lost(index) is not None:
-        doubt = np.ones(raw.shape, bool)
-    if node.op.name != "scatter" and node.output.dtype.is_float:
-        ones = [np.ones(o.value.shape) for o in (data, source)]
-        terms = place(np.abs(data.value), np.abs(source.value))
-        count = place(*ones)
-        # What arrives in any order may round in the same direction each time.
-        growth = np.maximum(count - 1, 0)
-        if attributes["deterministic"]:
-            growth = _growth(count, _distinct(source.value, attributes["dim"]))
-        own = terms * unit(node.output.dtype) * growth
-        own = np.where(overflowing(raw, terms, node.output.dtype), np.inf, own)
-        bound = add_bounds(bound, own)
-    return (settle_bounded(node, node.output, raw, bound, doubt),)
-
-
-def _distinct(terms: Array, axis: int) -> int:
-    """Return how many of the terms that are summed along an axis differ."""
-    return distinct_terms(terms, [axis]) if terms.ndim else 1
-
-
-def _growth(count: Array, distinct: int) -> Array:
-    """Return `reductions.growth` of an array of counts."""
-    repeats = np.minimum(count / sqrt(max(distinct, 1)), count / 2)
-    walk = np.maximum(np.sqrt(count), np.where(count > distinct, repeats, 0))
-    return np.minimum(np.maximum(count - 1, 0), 4 + walk) / 2
-
-
-def _scan(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tuple[Bounded, ...]:
-    name, dim, dtype = node.op.name, attributes["dim"], node.output.dtype
-    x = operands[0]
-
-    def scan(array: Array, *rest: Array) -> Array:
-        return apply_reference(node.op, [array, *rest], attributes)[0]
-
-    initial = [o.value for o in operands[1:]]
-    raw = scan(x.value, *initial)
-    along = [1] * raw.ndim
-    along[dim] = raw.shape[dim]
-    count = np.arange(1, raw.shape[dim] + 1, dtype=np.float64).reshape(along) + len(initial)
-    wide = None if x.bound is None else np.broadcast_to(x.bound, x.value.shape)
-    doubt = None if x.doubt is None else np.logical_or.accumulate(x.doubt, axis=dim)
-    bound: Array | None = None
-    none: Any = False
-    if name == "cumsum":
-        bound = None if wide is None else np.cumsum(wide, axis=dim)
-        if dtype.is_rounded:
-            terms = scan(np.abs(x.value), *(np.abs(i) for i in initial))
-            own = terms * unit(dtype) * _growth(count, _distinct(x.value, dim))
-            own = np.where(overflowing(raw, terms, dtype), np.inf, own)
-            bound = add_bounds(bound, own)
-    elif name == "cumprod":
-        relative = 0.0 if wide is None else np.cumsum(wide / np.abs(x.value), axis=dim)
-        if dtype.is_float:
-            reach = of_neighbours(x.value, dim, initial)
-            none = meets_no_number(*reach, dtype)
-            bound = np.abs(raw) * (relative + count * unit(dtype))
-            bound = bound + count * SMALLEST[dtype.compute.name]
-            bound = bound + product_range(*reach, count, dtype)
-    elif wide is not None:
-        up, down = scan(x.value + wide, *initial), scan(x.value - wide, *initial)
-        bound = np.maximum(np.abs(up - raw), np.abs(raw - down))
-    if bound is not None:
-        bound = np.where(np.isnan(bound), np.where(np.isnan(raw), 0.0, np.inf), bound)
-        bound = np.where(np.isinf(raw), np.where(none, np.inf, 0.0), bound)
-    return (settle_bounded(node, node.output, raw, bound, doubt),)
-
-
-def _sort(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tuple[Bounded, ...]:
+def _sort(
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...]:
     x, dim = operands[0], attributes["dim"]
     results = apply_reference(node.op, [x.value], attributes)
     positions = results[-1]
-    doubt = bound = None
+    unsure = spread = None
     if not x.exact:
-        wide = np.zeros(x.value.shape) if x.bound is None else x.bound
-        unsure = _overlapping(x.value, np.broadcast_to(wide, x.value.shape), dim)
-        if x.doubt is not None:
-            unsure = unsure | np.any(x.doubt, axis=dim, keepdims=True)
-        doubt = np.take_along_axis(unsure, positions, axis=dim)
+        reach = np.broadcast_to(LIMIT * x.sigma, x.value.shape)
+        met = _overlapping(x.value, reach, dim)
+        lost = np.take_along_axis(met, positions, axis=dim)
+        unsure = np.where(lost, inf, 0.0) if lost.any() else None
         if len(results) == 2:
             up, down = (
-                apply_reference(node.op, [x.value + s * wide], attributes)[0] for s in (1, -1)
+                apply_reference(node.op, [x.value + s * reach], attributes)[0] for s in (1, -1)
             )
-            bound = np.maximum(np.abs(up - results[0]), np.abs(results[0] - down))
-            bound = np.where(np.isnan(bound), 0.0, bound)
-    placed = Bounded(settle(node, node.outputs[-1], positions), None, doubt)
+            change = np.maximum(distance(up, results[0]), distance(down, results[0])) / LIMIT
+            spread = known(np.square(change))
+    placed = Estimate(settle(node, node.outputs[-1], positions), unsure, None, x.ancestors)
     if len(results) == 1:
         return (placed,)
-    jumps = None if x.doubt is None else np.broadcast_to(
-        np.any(x.doubt, axis=dim, keepdims=True), results[0].shape
-    )  # fmt: skip
-    return Bounded(settle(node, node.outputs[0], results[0]), bound, jumps), placed
+    held = settle(node, node.outputs[0], results[0])
+    return Estimate(held, spread, None, x.ancestors), placed
 
 
-def _overlapping(x: Array, bound: Array, axis: int) -> Array:
+def _overlapping(x: Array, reach: Array, axis: int) -> Array:
     """Return which elements a neighbour in order may change places with."""
     order = np.argsort(x, axis=axis, kind="stable")
     s = np.take_along_axis(np.asarray(x, np.float64), order, axis)
-    b = np.take_along_axis(bound * MARGIN, order, axis)
+    b = np.take_along_axis(reach * MARGIN, order, axis)
     before = np.maximum.accumulate(s + b, axis=axis)
     after = np.flip(np.minimum.accumulate(np.flip(s - b, axis), axis=axis), axis)
     met = np.zeros(x.shape, bool)
@@ -227,90 +188,72 @@ def _overlapping(x: Array, bound: Array, axis: int) -> Array:
     tail = tuple(slice(None) if k != axis else slice(1, None) for k in range(x.ndim))
     met[tail] |= before[head] > (s - b)[tail]
     met[head] |= after[tail] < (s + b)[head]
-    result = np.zeros(x.shape, bool)
-    np.put_along_axis(result, order, met, axis)
-    return result
+    found = np.zeros(x.shape, bool)
+    np.put_along_axis(found, order, met, axis)
+    return found
 
 
 def _position(
-    node: Node, operands: Sequence[Bounded], attributes: Attributes
-) -> tuple[Bounded, ...]:
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...]:
     x = operands[0]
     positions = apply_reference(node.op, [x.value], attributes)[0]
     held = settle(node, node.output, positions)
     if x.exact or not x.value.size:
-        return (Bounded(held),)
-    rows = _rows(x.value, attributes["dims"]) * (1.0 if node.op.name == "argmax" else -1.0)
-    wide = np.zeros(x.value.shape) if x.bound is None else x.bound
-    bound = _rows(np.broadcast_to(wide, x.value.shape), attributes["dims"]) * MARGIN
+        return (Estimate(held),)
+    sign = 1.0 if node.op.name == "argmax" else -1.0
+    rows = _rows(x.value, attributes["dims"]) * sign
+    reach = np.broadcast_to(LIMIT * x.sigma * MARGIN, x.value.shape)
+    reach = _rows(reach, attributes["dims"])
     at = positions.reshape(-1, 1)
-    least = np.take_along_axis(rows - bound, at, 1)
-    rivals = rows + bound > least
+    least = np.take_along_axis(rows - reach, at, 1)
+    rivals = rows + reach > least
     np.put_along_axis(rivals, at, False, 1)
-    doubt: Any = rivals.any(axis=1).reshape(positions.shape)
-    if x.doubt is not None:
-        doubt = np.logical_or(doubt, np.any(x.doubt, axis=attributes["dims"]))
-    return (Bounded(held, None, doubt if doubt.any() else None),)
+    lost: Any = rivals.any(axis=1).reshape(positions.shape)
+    return (Estimate(held, np.where(lost, inf, 0.0) if lost.any() else None, None, x.ancestors),)
 
 
 def _rows(x: Array, dims: Sequence[int]) -> Array:
     """Return the reduced elements as rows."""
-    kept = [axis for axis in range(x.ndim) if axis not in dims]
-    count = int(np.prod([x.shape[axis] for axis in dims], dtype=np.int64))
-    return np.transpose(x, (*kept, *dims)).reshape(-1, count)
+    return np.moveaxis(as_terms(x, dims), 1, 2).reshape(-1, as_terms(x, dims).shape[1])
 
 
-def _random(node: Node, operands: Sequence[Bounded], attributes: Attributes) -> tuple[Bounded, ...]:
+def _random(
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...]:
     values = [o.value for o in operands]
     (raw,) = apply_reference(node.op, values, attributes)
+    if not rules.errors:
+        return (result(raw, node.output.dtype, None, None),)
     terms = np.abs(raw) + np.abs(raw - values[0])
-    own = rounding(terms, node.output.dtype, node.op.accuracy)
-    given = [o.bound for o in operands if o.bound is not None]
-    scale = sum((np.max(np.abs(g)) for g in given), 0.0) * (1 + np.abs(raw))
-    bound = add_bounds(own, scale if given else None)
-    return (settle_bounded(node, node.output, raw, bound, None),)
-
-
-def _grouped(
-    node: Node, operands: Sequence[Bounded], attributes: Attributes
-) -> tuple[Bounded, ...]:
-    a, b, ends = operands
-
-    def product(left: Array | None, right: Array | None) -> Array | None:
-        if left is None or right is None:
-            return None
-        wide = [np.broadcast_to(x, o.value.shape) for x, o in ((left, a), (right, b))]
-        return apply_reference(node.op, [*wide, ends.value], attributes)[0]
-
-    dtype, raw = node.output.dtype, product(a.value, b.value)
-    left, right = np.abs(a.value), np.abs(b.value)
-    magnitude = product(left, right)
-    assert raw is not None
-    assert magnitude is not None
-    distinct = distinct_products(node, operands)
-    own = contraction_error(raw, magnitude, a.value.shape[-1], dtype, distinct)
-    bound = add_bounds(own, product(a.bound, right), product(left, b.bound))
-    return (settle_bounded(node, node.output, raw, bound, None),)
+    independent, common = rounding(terms, node.output.dtype, node.op.accuracy, False)
+    for operand in operands[:2]:
+        if operand.variance is not None:
+            common = add(common, np.max(operand.variance) * np.square(1 + np.abs(raw)))
+    return (result(raw, node.output.dtype, independent, common),)
 
 
 def _factory(
-    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
-) -> tuple[Bounded, ...]:
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
+) -> tuple[Estimate, ...]:
     """Return a tensor made of scalars: where they are off, it is off as if made of their errors."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
-    errors = [np.zeros(()) if o.bound is None else o.bound for o in operands]
-    (bound,) = apply_reference(node.op, errors, attributes)
-    known = all(o.bound is None for o in operands)
-    return (settle_bounded(node, node.output, raw, None if known else bound, None),)
+    held = settle(node, node.output, raw)
+    if all(o.exact for o in operands):
+        return (Estimate(held),)
+    errors = [o.sigma for o in operands]
+    (common,) = apply_reference(node.op, errors, attributes)
+    ancestors = 0
+    for operand in operands:
+        ancestors |= operand.ancestors
+    return (Estimate(held, None, known(np.square(common)), ancestors),)
 
 
 _RULES: Mapping[str, Rule] = {
-    "full": _factory,
-    "iota": _factory,
-    "grouped_mm": _grouped,
+    "factory": _factory,
     "indexing": _indexing,
-    "scatter": _scatter,
-    "scan": _scan,
+    "scatter": scatter,
+    "scan": scan,
     "sort": _sort,
     "random": _random,
     "argmax": _position,

@@ -1,4 +1,4 @@
-"""Evaluation with error bounds in blocks along one band of axes, in parallel, in bounded memory.
+"""Evaluation with expected errors in blocks along one band of axes, in parallel, in bounded memory.
 
 Values outside the band are evaluated whole. A reduction over the band is accumulated over the
 blocks, and what depends on it waits for the next sweep; a streamed value that two sweeps need is
@@ -10,38 +10,29 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
+from threading import Lock
 from typing import Any
 
 import numpy as np
 
-from fusec.diagnostics import FusecError
-from fusec.ir.evaluate import (
-    Array,
-    Sizes,
-    apply_reference,
-    constant,
-    evaluate_attributes,
-    extents,
-    known_scalar,
-)
-from fusec.ir.graph import Const, Fusion, Node, Operand, Value, needed_nodes
-from fusec.ir.op import Part
-from fusec.reference.axes import STRETCHED
-from fusec.reference.bounds import Bounded, convert_bounded, settle_bounded
+from fusec.ir.evaluate import Array, Sizes, evaluate_attributes, extents
+from fusec.ir.graph import Fusion, Node, Value, needed_nodes
+from fusec.reference import contractions, memory, reductions
+from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values, input_array, last_uses, widen_input
-from fusec.reference.node_bounds import bounded_node, contraction_bound, distinct_products
-from fusec.reference.reductions import State, finish, merge, reduce_bounded, start
-from fusec.reference.selections import selected
+from fusec.reference.nodes import PLAIN, Environment, Model, Nodes, operand_of
+from fusec.reference.sums import State
 from fusec.reference.sweeps import choose_plan, streamed
 
 MEMORY = 8 << 30
-"""Bytes that blocks in flight may take together."""
+"""Bytes that blocks in flight may take together, where there is so much."""
 
 Index = tuple[slice, ...]
-Consume = Callable[[Value, Index, Bounded], None]
-Environment = dict[Value, Bounded]
+Consume = Callable[[Value, Index, Estimate], None]
+Started = tuple[State, tuple[int, ...]]
+"""The state of a sum over blocks, and its operands' ancestors."""
 
 
 @dataclass(frozen=True)
@@ -61,43 +52,20 @@ class Coverage:
         return f"sampled: {self.checked} of {self.total} slices along {names}"
 
 
-def _operand(operand: Operand, environment: Environment) -> Bounded:
-    return Bounded(constant(operand)) if isinstance(operand, Const) else environment[operand]
-
-
-def bounded_results(
-    node: Node, environment: Environment, sizes: Sizes, block: tuple[int, int, int] | None = None
-) -> tuple[Bounded, ...]:
-    """Return the results of a node with bounds; `block` is (axis, low, high) of a part of them."""
-    known = [known_scalar(v, sizes) for v in node.outputs]
-    if all(k is not None for k in known):
-        return tuple(Bounded(k) for k in known if k is not None)
-    operands = [_operand(o, environment) for o in node.operands]
-    attributes = evaluate_attributes(node.attributes, sizes)
-    if block is not None and node.op.name in STRETCHED:
-        name = STRETCHED[node.op.name]
-        attributes[name] = Part(attributes[name], *block)
-    try:
-        placed = selected(node, operands, attributes)
-    except FusecError as error:
-        raise error.at(node.span) from None  # a bad index
-    if placed is not None:
-        return placed
-    if node.op.family == "reduction":
-        return reduce_bounded(node, operands[0], attributes)
-    return bounded_node(node, operands, attributes)
-
-
 class Stream:
     """One evaluation: the inputs, what is known whole, and the sweeps over blocks."""
 
     def __init__(
-        self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value]
-    ) -> None:
+        self, fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: list[Value],
+        model: Model,
+    ) -> None:  # fmt: skip
         """Plan the evaluation of `wanted`."""
         self.fusion, self.sizes, self.wanted = fusion, sizes, wanted
+        self.rules = Nodes(fusion, sizes, model)
         self.nodes = needed_nodes(fusion.nodes, wanted)
         self.plan = choose_plan(fusion, self.nodes, sizes)
+        self.each = memory.DOUBLE * (memory.WITH_ERRORS if model.errors else memory.PLAIN)
+        memory.require(fusion, self.needed_bytes())
         self.whole: Environment = {}
         self.raw: dict[Value, Array] = {}
         read = {v for n in self.nodes for v in n.inputs} | set(wanted)
@@ -110,7 +78,17 @@ class Stream:
             if band is not None and value in band.axes:
                 self.raw[value] = array
             else:
-                self.whole[value] = Bounded(widen_input(value, array))
+                self.whole[value] = Estimate(widen_input(value, array))
+
+    def needed_bytes(self) -> float:
+        """Return about how much memory the evaluation takes, one block at a time."""
+        values = {*self.wanted, *(v for n in self.nodes for v in (*n.inputs, *n.outputs))}
+        count = {v: int(np.prod(extents(v.type, self.sizes), dtype=np.int64)) for v in values}
+        band = self.plan.band
+        if band is not None:
+            share = self.plan.step / band.extent
+            count = {v: int(c * share) if v in band.axes else c for v, c in count.items()}
+        return self.each * memory.live_elements(self.nodes, self.wanted, count)
 
     def run(self, consume: Consume, limit: float, seed: int) -> Coverage:
         """Evaluate, giving every wanted value or block of it to `consume`; return the coverage."""
@@ -126,7 +104,7 @@ class Stream:
                     and node not in band.summing
                     and self._at(node) == sweep
                 ):
-                    results = bounded_results(node, self.whole, self.sizes)
+                    results = self.rules.results(node, self.whole)
                     self.whole.update(zip(node.outputs, results, strict=True))
             self._sweep(sweep, blocks, consume)
         for value in self.wanted:
@@ -140,7 +118,7 @@ class Stream:
     def _run_whole(self, consume: Consume) -> None:
         environment = self.whole
         for node, dead in zip(self.nodes, last_uses(self.nodes, self.wanted), strict=True):
-            results = bounded_results(node, environment, self.sizes)
+            results = self.rules.results(node, environment)
             environment.update(zip(node.outputs, results, strict=True))
             for value in dead:
                 del environment[value]
@@ -184,9 +162,9 @@ class Stream:
             return
         targets = {*outputs, *(v for n in sums for v in n.inputs if v in band.axes)}
         nodes = [n for n in needed_nodes(self.fusion.nodes, targets) if streamed(self.plan, n)]
-        states: dict[Node, State] = {}
+        states: dict[Node, Started] = {}
 
-        def block(low: int, high: int) -> dict[Node, State]:
+        def block(low: int, high: int) -> dict[Node, Started]:
             return self._block(low, high, nodes, sums, outputs, consume)
 
         for part in _in_order(block, blocks, self._workers(nodes, targets)):
@@ -203,21 +181,22 @@ class Stream:
         values = {*targets, *(v for n in nodes for v in n.outputs)}
         shapes = (extents(v.type, self.sizes) for v in values)
         slab = max((int(np.prod(s, dtype=np.int64)) // band.extent for s in shapes), default=1)
-        # A block holds about twelve live arrays of doubles, bounds among them.
-        fitting = MEMORY // max(slab * self.plan.step * 8 * 12, 1)
+        # A block holds a few live values.
+        room = min(MEMORY, memory.SHARE * memory.available())
+        fitting = int(room // max(slab * self.plan.step * 2 * self.each, 1))
         return max(1, min(os.cpu_count() or 1, 32, fitting))
 
     def _block(
         self, low: int, high: int, nodes: Sequence[Node], sums: Sequence[Node],
         outputs: Sequence[Value], consume: Consume,
-    ) -> dict[Node, State]:  # fmt: skip
+    ) -> dict[Node, Started]:  # fmt: skip
         band = self.plan.band
         assert band is not None
         local = _Block(self, low, high)
         kept = [*outputs, *(v for n in sums for v in n.inputs)]
         for node, dead in zip(nodes, last_uses(nodes, kept), strict=True):
             part = (band.axes[node.output], low, high) if node.output in band.axes else None
-            results = bounded_results(node, local, self.sizes, part)
+            results = self.rules.results(node, local, part)
             local.update(zip(node.outputs, results, strict=True))
             for value in dead:
                 local.pop(value, None)
@@ -225,45 +204,44 @@ class Stream:
             consume(value, _index(band.axes[value], low, high), local[value])
         return {node: self._start(node, local) for node in sums}
 
-    def _start(self, node: Node, local: Environment) -> State:
-        operands = [
-            convert_bounded(o, _operand(o, local), d)
-            for o, d in zip(node.operands, node.compute_dtypes, strict=True)
-        ]
+    def _start(self, node: Node, local: Environment) -> Started:
+        operands = self.rules.taken(node, [operand_of(o, local) for o in node.operands])
         attributes = evaluate_attributes(node.attributes, self.sizes)
+        rules = self.rules.rules(node)
         if node.op.family == "reduction":
-            return start(node, operands[0], attributes["dims"])
-        return _start_contraction(node, operands, attributes)
+            state = reductions.start(node, operands[0], attributes["dims"], rules)
+        else:
+            state = contractions.start(node, operands, attributes, rules)
+        return state, tuple(o.ancestors for o in operands)
 
-    def _finish(self, node: Node, state: State) -> tuple[Bounded, ...]:
+    def _finish(self, node: Node, started: Started) -> tuple[Estimate, ...]:
+        state, ancestors = started
+        rules = self.rules.rules(node)
         if node.op.family == "reduction":
-            return finish(node, state, evaluate_attributes(node.attributes, self.sizes))
-        return _finish_contraction(node, state)
+            attributes = evaluate_attributes(node.attributes, self.sizes)
+            found = reductions.finish(node, state, attributes, ancestors[0], rules)
+        else:
+            found = (contractions.finish(node, state, ancestors, rules),)
+        return self.rules.marked(node, found)
 
 
-class _Block(dict[Value, Bounded]):
+class _Block(dict[Value, Estimate]):
     """The values of one block; inputs and whole values are sliced when they are read."""
 
     def __init__(self, stream: Stream, low: int, high: int) -> None:
         super().__init__()
         self._stream, self._low, self._high = stream, low, high
 
-    def __missing__(self, value: Value) -> Bounded:
+    def __missing__(self, value: Value) -> Estimate:
         band = self._stream.plan.band
         assert band is not None
         if value not in band.axes:
             return self._stream.whole[value]
         index = _index(band.axes[value], self._low, self._high)
         if value in self._stream.raw:
-            self[value] = Bounded(widen_input(value, self._stream.raw[value][index]))
+            self[value] = Estimate(widen_input(value, self._stream.raw[value][index]))
         else:
-            whole = self._stream.whole[value]
-            shape = whole.value.shape
-            parts = [
-                None if p is None else np.broadcast_to(p, shape)[index]
-                for p in (whole.bound, whole.doubt)
-            ]
-            self[value] = Bounded(whole.value[index], *parts)
+            self[value] = _block_of(self._stream.whole[value], index)
         return self[value]
 
 
@@ -272,17 +250,17 @@ def _index(axis: int, low: int, high: int) -> Index:
 
 
 def _in_order(
-    function: Callable[[int, int], dict[Node, State]],
+    function: Callable[[int, int], dict[Node, Started]],
     blocks: Sequence[tuple[int, int]],
     workers: int,
-) -> Iterator[dict[Node, State]]:
+) -> Iterator[dict[Node, Started]]:
     if workers == 1:
         yield from (function(*block) for block in blocks)
         return
     with ThreadPoolExecutor(workers) as pool:
         left = iter(blocks)
         # No more blocks in flight than workers: finished parts wait for their turn to be merged.
-        running: list[Future[dict[Node, State]]] = [
+        running: list[Future[dict[Node, Started]]] = [
             pool.submit(function, *b) for b in islice(left, workers + 2)
         ]
         while running:
@@ -291,58 +269,67 @@ def _in_order(
             yield part
 
 
-def _merge(node: Node, a: State, b: State) -> State:
-    if node.op.family == "reduction":
-        return merge(node, a, b)
-    return {k: a[k] + b[k] for k in a}
-
-
-def _start_contraction(
-    node: Node, operands: Sequence[Bounded], attributes: Mapping[str, Any]
-) -> State:
-    def operation(arrays: Sequence[Array]) -> Array:
-        return apply_reference(node.op, arrays, attributes)[0]
-
-    product = operation([o.value for o in operands])
-    magnitude = operation([np.abs(o.value) for o in operands])
-    bound = contraction_bound(
-        operation, operands, product, magnitude, 0, node.output.dtype, own=False
+def _block_of(whole: Estimate, index: Index) -> Estimate:
+    shape = whole.value.shape
+    independent, common, part = (
+        None if a is None else np.broadcast_to(a, shape)[index]
+        for a in (whole.independent, whole.common, whole.part)
     )
-    state: State = {
-        "count": np.asarray(operands[0].value.shape[-1]), "out": product, "magnitude": magnitude,
-        "distinct": np.asarray(distinct_products(node, operands)),
-    }  # fmt: skip
-    return state if bound is None else state | {"bounds": bound}
+    return replace(
+        whole, value=whole.value[index], independent=independent, common=common, part=part
+    )
 
 
-def _finish_contraction(node: Node, state: State) -> tuple[Bounded, ...]:
-    bound = contraction_bound(
-        None, (), state["out"], state["magnitude"], int(state["count"]), node.output.dtype,
-        distinct=int(state["distinct"]),
-    )  # fmt: skip
-    if "bounds" in state:
-        bound = state["bounds"] if bound is None else bound + state["bounds"]
-    return (settle_bounded(node, node.output, state["out"], bound, None),)
+def _merge(node: Node, a: Started, b: Started) -> Started:
+    met = tuple(x | y for x, y in zip(a[1], b[1], strict=True))
+    if node.op.family == "reduction":
+        return reductions.merge(node, a[0], b[0]), met
+    return contractions.merge(a[0], b[0]), met
 
 
-def evaluate_with_bounds(
-    fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None
-) -> dict[str, Bounded]:
-    """Return the values named `wanted` (the outputs for None) with their error bounds, in full."""
-    values, found, shapes = find_values(fusion, wanted), dict[str, Bounded](), dict[str, Any]()
+def estimate(
+    fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes, wanted: Iterable[str] | None = None,
+    model: Model | None = None,
+) -> dict[str, Estimate]:  # fmt: skip
+    """Return the values named `wanted` (the outputs for None) with their errors, in full."""
+    values, found = find_values(fusion, wanted), dict[str, Estimate]()
+    lock = Lock()
 
-    def consume(value: Value, index: Index, part: Bounded) -> None:
-        shape = extents(value.type, sizes)
+    def consume(value: Value, index: Index, part: Estimate) -> None:
         if not index:
             found[value.name] = part
             return
-        full = shapes.setdefault(
-            value.name, (np.zeros(shape, part.value.dtype), np.zeros(shape), np.zeros(shape, bool))
-        )
-        for array, piece in zip(full, (part.value, part.bound, part.doubt), strict=True):
-            array[index] = False if piece is None else piece
+        with lock:
+            if value.name not in found:
+                found[value.name] = _empty(extents(value.type, sizes), part)
+        whole = found[value.name]
+        whole.value[index] = part.value
+        pairs = ((whole.independent, part.independent), (whole.common, part.common))
+        for array, piece in (*pairs, (whole.part, part.part)):
+            assert array is not None
+            array[index] = 0.0 if piece is None else piece
 
-    Stream(fusion, inputs, sizes, values).run(consume, float("inf"), 0)
-    for name, (value, bound, doubt) in shapes.items():
-        found[name] = Bounded(value, bound if bound.any() else None, doubt if doubt.any() else None)
+    Stream(fusion, inputs, sizes, values, model or Model()).run(consume, float("inf"), 0)
     return found
+
+
+def outputs_of(fusion: Fusion, inputs: Mapping[str, Any], sizes: Sizes) -> dict[str, Array]:
+    """Return the outputs of the reference in their own types, evaluated in bounded memory."""
+    values, found, lock = find_values(fusion, None), dict[str, Array](), Lock()
+
+    def consume(value: Value, index: Index, part: Estimate) -> None:
+        with lock:
+            if value.name not in found:
+                shape: Any = extents(value.type, sizes)
+                found[value.name] = np.empty(shape, value.dtype.numpy)
+        with np.errstate(all="ignore"):
+            found[value.name][index] = part.settled.value.astype(value.dtype.numpy)
+
+    Stream(fusion, inputs, sizes, values, PLAIN).run(consume, float("inf"), 0)
+    return found
+
+
+def _empty(shape: tuple[int, ...], like: Estimate) -> Estimate:
+    """Return an estimate to be filled block by block."""
+    value, *zeros = (np.zeros(shape, kind) for kind in (like.value.dtype, *"ddd"))
+    return Estimate(value, zeros[0], zeros[1], like.ancestors, zeros[2], like.rounds_to)

@@ -60,7 +60,7 @@ def choose_plan(fusion: Fusion, nodes: Sequence[Node], sizes: Sizes) -> Plan:
         multiplies = any(n.op.family == "contraction" for n in nodes)
         block = PRODUCT_ELEMENTS if multiplies else BLOCK_ELEMENTS
         plan = Plan(band, max(1, block // max(slab, 1)), plan.level)
-        if inside and (best is None or price < best[0]):
+        if (inside or band.summing) and (best is None or price < best[0]):
             best = (price, plan)
     return whole if best is None else best[1]
 

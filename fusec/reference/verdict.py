@@ -1,4 +1,4 @@
-"""Compare results with the reference, element by element, against the running error bound."""
+"""Compare results with what is expected of them: verified, different, or not decided."""
 
 from __future__ import annotations
 
@@ -7,24 +7,34 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 import numpy as np
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dtype import DType
-from fusec.ir.evaluate import Array, Sizes, extents, parts_of, widen
+from fusec.ir.evaluate import Array, Sizes, extents, widen
 from fusec.ir.graph import Fusion, Value
-from fusec.reference.bounds import Bounded
+from fusec.reference.estimate import Estimate
 from fusec.reference.evaluate import find_values
+from fusec.reference.judge import KEPT, Judged, agree, judge, power
+from fusec.reference.nodes import Model
 from fusec.reference.stream import Coverage, Index, Stream
 
-EXCUSED_SHARE = 1e-3
-"""Share of an output's elements that a jump inside the error bound may excuse."""
 WORST = 5
 """Wrong elements that are listed for each output."""
 WORK_LIMIT = 4e9
 """Elements times operations per core beyond which slices are sampled."""
+LEAST_POWER = 0.02
+"""The scale error that an output must show to be decided."""
+LEAST_AGREEMENT = 0.2
+"""The same between two results that both are rounded, one of them after every operation."""
+OPEN_SHARE = 0.01
+"""Share of an output's elements of which nothing may be known."""
+VISIBLE_SHARE = 0.01
+"""Share of elements beyond their limit below which an output is judged by what was added up."""
+
+VERIFIED, DIFFERS, NOT_DECIDED = "verified", "differs", "not decided"
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,12 @@ class Worst:
     index: tuple[int, ...]
     found: Any
     expected: Any
-    bound: float
+    limit: float
 
     def text(self) -> str:
         """Return the element as one line."""
         place = ", ".join(str(i) for i in self.index)
-        slack = f" +- {self.bound:.3g}" if self.bound else ""
+        slack = f" +- {self.limit:.3g}" if self.limit else ""
         return f"[{place}]: {_number(self.found)}, expected {_number(self.expected)}{slack}"
 
 
@@ -49,39 +59,61 @@ def _number(value: Any) -> str:
 
 @dataclass(frozen=True)
 class OutputVerdict:
-    """How one output compares: `ratio` is the largest error over its bound, right up to 1."""
+    """How one output compares.
+
+    ratio: the largest error over the expected one, right up to `estimate.LIMIT`. open: elements of
+    which nothing is known. power: the smallest scale error that some elements would show; lost:
+    the smallest share of one of 64 parts of the last reduction, None where there is none.
+    least: the power that is needed; few elements of a coarse type may not show less than its
+    rounding.
+    """
 
     name: str
     checked: int
     wrong: int
     unwritten: int
-    excused: int
+    open: int
     error: float
     ratio: float
+    power: float
+    lost: float | None = None
     worst: tuple[Worst, ...] = ()
+    least: float = LEAST_POWER
 
     @property
-    def too_many_excused(self) -> bool:
-        """Return whether more elements are excused than may be; two, that change places, may."""
-        return self.excused > max(2, int(self.checked * EXCUSED_SHARE))
+    def word(self) -> str:
+        """Return `verified`, `differs` or `not decided`."""
+        return DIFFERS if self.wrong else NOT_DECIDED if self.reason else VERIFIED
 
     @property
     def ok(self) -> bool:
-        """Return whether every element is right or excused."""
-        return not self.wrong and not self.too_many_excused
+        """Return whether the output is verified."""
+        return self.word == VERIFIED
+
+    @property
+    def reason(self) -> str | None:
+        """Return why right elements prove nothing."""
+        if self.open > max(self.checked * OPEN_SHARE, 2):
+            share = f"{self.open} of {self.checked}"
+            return f"of {share} elements nothing is known: they lie at a pole or a jump"
+        if self.power > self.least:
+            return f"a scale error of {self.power:.2g} would not show"
+        return None
 
     def text(self) -> str:
         """Return one line, and one for each of the worst elements."""
-        if self.ok:
-            line = f"{self.name}: ok, max error {self.error:.3g}, {self.ratio:.2f} of the bound"
-        else:
+        if self.wrong:
             share = f"{self.wrong} of {self.checked} elements differ"
             line = f"{self.name}: {share}, max error {self.error:.3g}"
+        elif self.reason is not None:
+            line = f"{self.name}: not decided, {self.reason}"
+        else:
+            line = f"{self.name}: ok, max error {self.error:.3g}, {self.ratio:.2g} sigma"
+            line += f"; would show a scale error of {self.power:.1g}"
+            if self.lost is not None:
+                line += f", {self.lost:.1g} of a 64th of the last sum"
         if self.unwritten:
             line += f", {self.unwritten} never written"
-        if self.excused:
-            line += f", {self.excused} excused near a jump"
-            line += " (too many)" if self.too_many_excused else ""
         return "\n".join((line, *(f"  {w.text()}" for w in self.worst)))
 
 
@@ -94,20 +126,30 @@ class Verdict:
     seconds: float
 
     @property
+    def word(self) -> str:
+        """Return `differs` where an output does, else `not decided` where one is not."""
+        words = {o.word for o in self.outputs}
+        return next((w for w in (DIFFERS, NOT_DECIDED) if w in words), VERIFIED)
+
+    @property
     def ok(self) -> bool:
-        """Return whether every output is right."""
-        return all(o.ok for o in self.outputs)
+        """Return whether every output is verified."""
+        return self.word == VERIFIED
 
     @property
     def ratio(self) -> float:
-        """Return the largest error over its bound."""
+        """Return the largest error over the expected one."""
         return max((o.ratio for o in self.outputs), default=0.0)
+
+    @property
+    def power(self) -> float:
+        """Return the smallest scale error that every output would show."""
+        return max((o.power for o in self.outputs), default=0.0)
 
     def text(self) -> str:
         """Return the verdict on one line, then a line for each output."""
-        head = "verified" if self.ok else "results differ"
-        lines = [f"{head} (checked: {self.coverage.text()})", *(o.text() for o in self.outputs)]
-        return "\n".join(lines)
+        lines = [f"{self.word} (checked: {self.coverage.text()})"]
+        return "\n".join([*lines, *(o.text() for o in self.outputs)])
 
 
 @dataclass
@@ -116,132 +158,89 @@ class _Tally:
 
     value: Value
     found: Array
+    given: Array | None
     poison: bool
     checked: int = 0
     wrong: int = 0
     unwritten: int = 0
-    excused: int = 0
+    open: int = 0
     error: float = 0.0
     ratio: float = 0.0
+    scale: Array = field(default_factory=lambda: np.empty(0))
+    size: Array = field(default_factory=lambda: np.empty(0))
+    part: Array = field(default_factory=lambda: np.empty(0))
+    beyond: int = 0
+    looked: int = 0
     worst: list[tuple[float, Worst]] = field(default_factory=list[tuple[float, Worst]])
 
-    def add(self, index: Index, expected: Bounded, lock: threading.Lock) -> None:
+    def add(self, index: Index, expected: Estimate, lock: threading.Lock) -> None:
         raw = self.found[index] if index else self.found
-        found = widen(raw, self.value.dtype)
-        judged = judge(found, expected, self.value.dtype)
+        found, dtype = widen(raw, self.value.dtype), self.value.dtype
+        if self.given is None:
+            judged = judge(found, expected, dtype)
+        else:
+            other = self.given[index] if index else self.given
+            judged = agree(found, _wide(other), expected, dtype)
         wrong = judged.wrong
         unwritten = (
             int(np.count_nonzero(wrong & _poisoned(raw))) if self.poison and wrong.any() else 0
         )
         worst = self._find_worst(index, found, expected, judged) if wrong.any() else []
+        shown = power(expected, dtype)
+        finite = judged.errors[np.isfinite(judged.errors)] if not wrong.any() else judged.errors
         with lock:
             self.checked += int(found.size)
             self.wrong += int(np.count_nonzero(wrong))
             self.unwritten += unwritten
-            self.excused += judged.excused
-            self.error = max(self.error, judged.error)
+            self.open += judged.open
+            self.error = max(self.error, float(np.max(finite, initial=0.0)))
             self.ratio = max(self.ratio, judged.ratio)
+            self.beyond += shown.beyond
+            self.looked += shown.looked
+            for name in ("scale", "size", "part"):
+                both = np.concatenate([getattr(self, name), getattr(shown, name)])
+                setattr(self, name, np.sort(both)[:KEPT])
             self.worst = sorted((*self.worst, *worst), key=lambda w: (-w[0], w[1].index))[:WORST]
 
     def _find_worst(
-        self, index: Index, found: Array, expected: Bounded, judged: Judged
+        self, index: Index, found: Array, expected: Estimate, judged: Judged
     ) -> list[tuple[float, Worst]]:
         places = np.argwhere(judged.wrong)
         errors = judged.errors[judged.wrong]
         offset = [i.start or 0 for i in index] + [0] * (found.ndim - len(index))
-        shape = found.shape
-        bound = np.broadcast_to(0.0 if expected.bound is None else expected.bound, shape)
-        value = np.broadcast_to(expected.value, shape)
+        held = expected.settled
+        limits = np.broadcast_to(judged.limit(held), found.shape)
+        value = np.broadcast_to(held.value, found.shape)
         result: list[tuple[float, Worst]] = []
         for k in np.argsort(-errors, kind="stable")[:WORST]:
             at = tuple(int(i) for i in places[k])
             place = tuple(int(i) + o for i, o in zip(at, offset, strict=True))
-            element = Worst(place, found[at].item(), value[at].item(), float(bound[at]))
+            element = Worst(place, found[at].item(), value[at].item(), float(limits[at]))
             result.append((float(errors[k]), element))
         return result
 
     def verdict(self) -> OutputVerdict:
         worst = tuple(w for _, w in self.worst)
+        few = self.looked and self.beyond < VISIBLE_SHARE * self.looked
+        shown = self.size if few and self.size.size else self.scale
+        least = LEAST_POWER if self.given is None else LEAST_AGREEMENT
         return OutputVerdict(
-            self.value.name, self.checked, self.wrong, self.unwritten, self.excused,
-            self.error, self.ratio, worst,
+            self.value.name, self.checked, self.wrong, self.unwritten, self.open,
+            self.error, self.ratio, self._last(shown), self._lost(), worst,
+            max(least, self.value.dtype.epsilon),
         )  # fmt: skip
 
+    def _last(self, shown: Array) -> float:
+        """Return what enough elements show; nothing hides in what has none."""
+        if not shown.size:
+            return 0.0 if self.looked == 0 or not self.value.dtype.is_rounded else self._zeros()
+        return float(shown[-1] if self.looked >= 1000 else shown[0])
 
-@dataclass(frozen=True)
-class Judged:
-    """Which elements of one block are wrong, and how far off."""
+    def _zeros(self) -> float:
+        return 0.0 if self.size.size == 0 else inf
 
-    wrong: Array
-    errors: Array
-    excused: int
-    error: float
-    ratio: float
-
-
-def judge(found: Array, expected: Bounded, dtype: DType) -> Judged:
-    """Compare a block: wrong is beyond its bound, not excused by a jump or an infinite bound."""
-    value, bound = expected.value, expected.bound
-    if not dtype.is_rounded:
-        errors = (
-            (found != value).astype(np.float64) if dtype.kind == "bool" else _distance(found, value)
-        )
-        limit: Any = 0.0 if bound is None else bound
-    else:
-        errors, limit = _distance(found, value), 0.0 if bound is None else bound
-    beyond = errors > limit
-    wrong, excused = beyond, 0
-    doubt = expected.doubt
-    if doubt is not None or (bound is not None and not np.isfinite(np.max(bound, initial=0.0))):
-        excusable = np.zeros(found.shape, bool) if doubt is None else doubt
-        if bound is not None:
-            excusable = excusable | ~np.isfinite(bound)
-        off = _beyond_noise(errors, value, dtype)
-        excused = int(np.count_nonzero(off & excusable))
-        wrong = beyond & ~excusable
-    finite = np.where(np.isfinite(errors), errors, 0.0) if not np.isfinite(errors).all() else errors
-    error = (
-        float(np.max(errors, initial=0.0)) if wrong.any() else float(np.max(finite, initial=0.0))
-    )
-    with np.errstate(all="ignore"):
-        ratios = np.where(finite > 0, finite / limit, 0.0)
-    ratios = np.where(
-        np.isfinite(ratios) & ~(np.zeros(1, bool) if doubt is None else doubt), ratios, 0.0
-    )
-    ratio = (
-        float("inf")
-        if wrong.any() and not np.any(ratios > 1)
-        else float(np.max(ratios, initial=0.0))
-    )
-    return Judged(wrong, errors, excused, error, ratio)
-
-
-def _distance(found: Array, value: Array) -> Array:
-    """Return |found - value|; 0 for equal infinities and NaNs, infinite where only one is NaN.
-
-    Of complex numbers the part that is further off counts.
-    """
-    if found.dtype.kind == "c":
-        pairs = zip(parts_of(found), parts_of(value), strict=True)
-        return np.maximum(*(_distance(f, v) for f, v in pairs))
-    if found.dtype.kind in "iu" and value.dtype.kind in "iu":
-        return np.where(found == value, 0.0, np.abs(found.astype(np.float64) - value) + 0.5)
-    with np.errstate(all="ignore"):
-        errors = np.abs(np.asarray(found - value, dtype=np.float64))
-    if errors.size and np.isnan(np.max(errors)):
-        same = (found == value) | (np.isnan(found) & np.isnan(value))
-        errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
-    return errors
-
-
-def _beyond_noise(errors: Array, value: Array, dtype: DType) -> Array:
-    if not dtype.is_rounded:
-        return errors > 0
-    with np.errstate(all="ignore"):
-        parts = parts_of(value) if dtype.is_complex else (value,)
-        sizes = (np.where(np.isfinite(p), np.abs(p), 0.0) for p in parts)
-        noise = 16 * dtype.epsilon * np.maximum.reduce(list(sizes))
-    return errors > np.where(np.isfinite(noise), noise, 0.0)
+    def _lost(self) -> float | None:
+        return self._last(self.part) if self.part.size else None
 
 
 def _poisoned(raw: Array) -> Array:
@@ -256,35 +255,64 @@ def compare(
     inputs: Mapping[str, Any],
     outputs: Mapping[str, Any],
     *,
+    model: Model | None = None,
+    given: Mapping[str, Any] | None = None,
     poison: bool = True,
     seed: int = 0,
     limit: float | None = None,
 ) -> Verdict:
-    """Return how `outputs` compare with the reference; beyond `limit` operations it samples.
+    """Return how `outputs` compare with what is expected of what `model` describes.
 
-    `poison` says that outputs were filled with 0xFF bytes before the run.
+    given: other results for some of the outputs, of their shapes and with errors of their own, to
+    agree with. poison: outputs were filled with 0xFF bytes before the run. Beyond `limit`
+    operations slices are sampled.
     """
     began = time.perf_counter()
     values = find_values(fusion, None)
-    tallies: dict[Value, _Tally] = {}
-    for value in values:
-        if value.name not in outputs:
-            raise FusecError(f"no result is given for output `{value.name}`")
-        found, shape = np.asarray(outputs[value.name]), extents(value.type, sizes)
-        if found.shape != shape:
-            raise FusecError(
-                f"output `{value.name}` has shape {list(found.shape)}, expected {list(shape)}"
-            )
-        if found.dtype != value.dtype.numpy:
-            raise FusecError(
-                f"output `{value.name}` has dtype {found.dtype}, expected {value.dtype.long}"
-            )
-        tallies[value] = _Tally(value, found, poison)
+    tallies = {
+        value: _Tally(
+            value,
+            _checked(value, outputs, sizes),
+            None if given is None or value.name not in given else np.asarray(given[value.name]),
+            poison,
+        )
+        for value in values
+    }
     lock = threading.Lock()
-    stream = Stream(fusion, inputs, sizes, values)
+    stream = Stream(fusion, inputs, sizes, values, model or Model())
     budget = WORK_LIMIT * (os.cpu_count() or 1) if limit is None else limit
     coverage = stream.run(
         lambda value, index, part: tallies[value].add(index, part, lock), budget, seed
     )
     verdicts = tuple(tallies[v].verdict() for v in values)
     return Verdict(verdicts, coverage, time.perf_counter() - began)
+
+
+def verdict_on(value: Value, found: Array, expected: Estimate) -> OutputVerdict:
+    """Return how one output compares with what is expected of it, both whole."""
+    tally = _Tally(value, found, None, poison=False)
+    tally.add((), expected, threading.Lock())
+    return tally.verdict()
+
+
+def _wide(array: Array) -> Array:
+    """Return what others have computed as the reference holds it, in whatever type it came."""
+    if array.dtype.kind in "biu":
+        return array
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
+
+
+def _checked(value: Value, arrays: Mapping[str, Any], sizes: Sizes) -> Array:
+    """Return the array for an output; FusecError where it cannot be one."""
+    if value.name not in arrays:
+        raise FusecError(f"no result is given for output `{value.name}`")
+    found, shape = np.asarray(arrays[value.name]), extents(value.type, sizes)
+    if found.shape != shape:
+        raise FusecError(
+            f"output `{value.name}` has shape {list(found.shape)}, expected {list(shape)}"
+        )
+    if found.dtype != value.dtype.numpy:
+        raise FusecError(
+            f"output `{value.name}` has dtype {found.dtype}, expected {value.dtype.long}"
+        )
+    return found

@@ -85,14 +85,18 @@ def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:
     plain = np.asarray(array)
     if _same_layout(shape, strides_of(plain), wanted) and plain.flags.c_contiguous:
         return StridedArray(plain.reshape(-1), shape, wanted)
-    target = np.zeros(span(shape, wanted), plain.dtype)
+    target = np.zeros(max(span(shape, wanted), 0), plain.dtype)
     if plain.size:
         _strided(target, shape, wanted)[...] = plain
     return StridedArray(target, shape, wanted)
 
 
 def _strided(flat: Array, shape: Sequence[int], strides: Sequence[int]) -> Array:
-    """Return a view of memory with strides in elements."""
+    """Return a view of memory with strides in elements; FusecError where it leaves the memory."""
+    if min(strides, default=0) < 0 or span(shape, strides) > flat.size:
+        raise FusecError(
+            f"strides {list(strides)} of shape {list(shape)} leave a memory of {flat.size} elements"
+        )
     # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
     size = flat.dtype.itemsize
     steps = tuple(s * size for s in strides)

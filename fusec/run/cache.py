@@ -1,8 +1,9 @@
 """Built kernels on disk, found again by the digest of everything that went into them.
 
-An entry is one file: a mark, the digest of the rest, a line of JSON, the cubin. It is written aside
-and renamed, so a reader sees a whole entry or none; one that was damaged afterwards does not match
-its digest, and is built again. Where the folder cannot be written, everything works without it.
+An entry is one file: its layout, the digest of the rest, a line of JSON, the cubin. It is written
+aside and renamed, so a reader sees a whole entry or none; one of another layout, or that was
+damaged afterwards and does not match its digest, is built again. Where the folder cannot be
+written, everything works without it.
 """
 
 from __future__ import annotations
@@ -11,16 +12,20 @@ import contextlib
 import hashlib
 import json
 import os
+import sys
 import tempfile
+import threading
 import time
 from collections.abc import Generator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from fusec.run.cache_size import DEFAULT_LIMIT, LOCKS, add, mark_used, remove, size_limit
 from fusec.run.nvrtc import Compiled
-from fusec.run.ptxas import KernelStats
 
-_MARK = b"fusec kernel 1"
+_LAYOUT = b"fusec kernel 2"
+"""The first line of an entry; its number grows whenever what follows changes its form."""
+
 _PATIENCE_SECONDS = 120.0
 _STALE_SECONDS = 3600.0
 
@@ -32,6 +37,11 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     if base := environment.get("XDG_CACHE_HOME"):
         return Path(base) / "fusec"
     return Path(os.path.expanduser("~")) / ".cache" / "fusec"
+
+
+def user_cache() -> Cache:
+    """Return the user's cache, with the limit that he set."""
+    return Cache(cache_directory(), size_limit())
 
 
 def entry_key(
@@ -60,40 +70,39 @@ def entry_key(
 
 @dataclass(frozen=True)
 class Cache:
-    """A folder of built kernels; None keeps nothing."""
+    """A folder of built kernels; None keeps nothing. limit: how many bytes it may hold."""
 
     directory: Path | None
+    limit: int = DEFAULT_LIMIT
 
     def load(self, key: str) -> Compiled | None:
         """Return the entry, or None where there is none or it is damaged."""
         if self.directory is None:
             return None
-        try:
-            content = self._path(self.directory, key).read_bytes()
-        except OSError:
-            return None
-        return _decode(content)
-
-    def store(self, key: str, compiled: Compiled) -> bool:
-        """Write the entry; return False where the folder cannot be written."""
-        if self.directory is None:
-            return False
         path = self._path(self.directory, key)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _remove_stale(path.parent)
-            handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(_encode(compiled))
-                os.replace(aside, path)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    os.unlink(aside)
-                raise
+            compiled = _decode(path.read_bytes())
         except OSError:
+            return None
+        if compiled is not None:
+            with contextlib.suppress(OSError):
+                mark_used(path)
+        return compiled
+
+    def store(self, key: str, compiled: Compiled) -> bool:
+        """Write the entry; return False, and say so once, where the folder cannot be written."""
+        if self.directory is None or self.limit == 0:
             return False
-        return True
+        content = _encode(compiled)
+        fits = len(content) <= self.limit
+        try:
+            if fits:
+                _write(self._path(self.directory, key), content)
+        except OSError as error:
+            _say_unwritable(self.directory, error)
+            return False
+        add(self.directory, len(content) if fits else 0, self.limit)
+        return fits
 
     @contextlib.contextmanager
     def building(self, key: str) -> Generator[None]:
@@ -107,7 +116,7 @@ class Cache:
             from filelock import FileLock
 
             try:
-                folder = self.directory / "locks"
+                folder = self.directory / LOCKS
                 folder.mkdir(parents=True, exist_ok=True)
                 # By a part of the key, so that their number stays small.
                 lock = FileLock(folder / f"{key[:3]}.lock", thread_local=False)
@@ -126,6 +135,26 @@ class Cache:
         return directory / key[:2] / f"{key}.kernel"
 
 
+def _write(path: Path, content: bytes) -> None:
+    """Write an entry aside and rename it; what else lies in its place goes."""
+    if path.parent.exists() and not path.parent.is_dir():
+        path.parent.unlink()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_stale(path.parent)
+    handle, aside = tempfile.mkstemp(prefix=".", suffix=".part", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        mark_used(Path(aside))
+        if path.is_dir():
+            remove(path)
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+        raise
+
+
 def _remove_stale(folder: Path) -> None:
     """Remove what killed processes left half-written."""
     oldest = time.time() - _STALE_SECONDS
@@ -135,19 +164,37 @@ def _remove_stale(folder: Path) -> None:
                 part.unlink()
 
 
+_SAID: set[Path] = set()
+_SAYING = threading.Lock()
+
+
+def _say_unwritable(directory: Path, error: OSError) -> None:
+    """Say, once for a folder, why kernels are built again in the next run."""
+    with _SAYING:
+        if directory in _SAID:
+            return
+        _SAID.add(directory)
+    reason = error.strerror or str(error)
+    print(
+        f"fusec: built kernels are not kept: cannot write `{directory}`: {reason}", file=sys.stderr
+    )
+
+
 def _encode(compiled: Compiled) -> bytes:
     """Return the entry's bytes."""
-    facts = {"log": compiled.log, "kernels": [asdict(kernel) for kernel in compiled.kernels]}
-    body = json.dumps(facts, sort_keys=True).encode() + b"\n" + compiled.cubin
-    return b"\n".join([_MARK, hashlib.sha256(body).hexdigest().encode(), body])
+    body = json.dumps({"warnings": compiled.warnings}).encode() + b"\n" + compiled.cubin
+    return b"\n".join([_LAYOUT, hashlib.sha256(body).hexdigest().encode(), body])
 
 
 def _decode(content: bytes) -> Compiled | None:
-    """Return the entry of these bytes, or None where they are not whole."""
-    mark, _, rest = content.partition(b"\n")
+    """Return the entry of these bytes, or None where they are not whole or laid out otherwise."""
+    layout, _, rest = content.partition(b"\n")
     digest, _, body = rest.partition(b"\n")
-    if mark != _MARK or hashlib.sha256(body).hexdigest().encode() != digest:
+    if layout != _LAYOUT or hashlib.sha256(body).hexdigest().encode() != digest:
         return None
     line, _, cubin = body.partition(b"\n")
-    facts = json.loads(line)
-    return Compiled(cubin, facts["log"], tuple(KernelStats(**k) for k in facts["kernels"]))
+    try:
+        compiled = Compiled(cubin, tuple(str(w) for w in json.loads(line)["warnings"]))
+        return compiled if compiled.kernels else None
+    except (ValueError, KeyError, TypeError):
+        return None

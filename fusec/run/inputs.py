@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
@@ -12,15 +12,15 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, Symbol, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, Sizes
-from fusec.ir.graph import Fusion, Input, Value
+from fusec.ir.graph import Fusion, Input
+from fusec.ops.limits import check_layouts
 from fusec.run.arrays import StridedArray, dense_strides, span, strides_of
-from fusec.run.index_inputs import group_ends, index_limit, offsets_end
+from fusec.run.contents import Ends, Numbers, contents_of
+from fusec.run.index_inputs import group_ends
+from fusec.run.integers import Way, choose, draw, whole_contents
 
 PAD = 8
 """Elements of padding of a stride that is only known at run time: rows stay aligned to 16 bytes."""
-
-_THROUGH = frozenset({"cast", "set", "segment_set"})
-_PLACING = frozenset({"movement", "indexing", "scatter", "sort"})
 
 
 def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
@@ -34,6 +34,7 @@ def choose_sizes(fusion: Fusion, given: Sizes | None = None) -> dict[str, int]:
     check_facts(fusion, sizes)
     for entry in fusion.inputs:
         _bind_strides(entry, sizes, set(given or {}))
+    check_layouts(fusion, sizes)
     return sizes
 
 
@@ -76,87 +77,75 @@ def _bind_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None:
         del open_[name]
 
 
-def random_inputs(fusion: Fusion, sizes: Sizes, seed: int = 0) -> dict[str, Any]:
-    """Return random inputs: StridedArrays for tensors, plain numbers for scalars."""
-    return {entry.value.name: random_input(fusion, entry, sizes, seed) for entry in fusion.inputs}
+def random_inputs(
+    fusion: Fusion, sizes: Sizes, seed: int = 0, kind: str = "reals"
+) -> dict[str, Any]:
+    """Return random inputs: StridedArrays for tensors, plain numbers for scalars.
+
+    kind: `reals`, or `integers` so small that sums and products are exact in any order.
+    """
+    way = choose(fusion, sizes).way if kind == "integers" else None
+    return {i.value.name: random_input(fusion, i, sizes, seed, way) for i in fusion.inputs}
 
 
-def random_input(fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> Any:
-    """Return one random input; it depends on its name and the seed, not on the other inputs."""
+def random_input(
+    fusion: Fusion, entry: Input, sizes: Sizes, seed: int, way: Way | None = None
+) -> Any:
+    """Return one random input, drawn as `way` says where it is given.
+
+    It depends on its name and the seed, not on the other inputs.
+    """
     value = entry.value
+    if entry.generator:
+        return generator_state(entry, (seed, 0))
     generator = np.random.Generator(
         np.random.PCG64(np.random.SeedSequence([seed, crc32(value.name.encode())]))
     )
-    low, high = interval(fusion, entry)
+    find = contents_of if way is None else whole_contents
+    contents = find(fusion, entry, sizes)
     if value.is_scalar:
-        return _scalar(entry, sizes, generator, low, high)
+        assert isinstance(contents, Numbers)
+        return _scalar(entry, sizes, generator, contents, way)
     shape = tuple(d.evaluate(sizes) for d in value.shape)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
     count = span(shape, strides)
-    explicit = entry.low is not None or entry.high is not None
-    end = offsets_end(fusion, value, sizes)
-    if end is not None:
-        return StridedArray(group_ends(generator, count, end, value.dtype.numpy), shape, strides)
-    limit = None if explicit else index_limit(fusion, value, sizes)
-    if limit is not None:
-        low, high, explicit = 0, max(limit - 1, 0), True
-    storage = _draw(generator, count, value.dtype, low, high, zeros=explicit)
+    if isinstance(contents, Ends):
+        storage = group_ends(generator, count, contents.end, value.dtype.numpy)
+    else:
+        storage = _draw(generator, count, value.dtype, contents, way)
     return StridedArray(storage, shape, strides)
 
 
-def _scalar(entry: Input, sizes: Sizes, generator: Any, low: float, high: float) -> Any:
+def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:
+    """Return the generator's seed or offset as the input that it is."""
+    part = pair[0] if entry.generator == "seed" else pair[1]
+    return StridedArray(np.array([part & (2**64 - 1)], np.uint64), (), ())
+
+
+def _scalar(entry: Input, sizes: Sizes, generator: Any, contents: Numbers, way: Way | None) -> Any:
     dtype, name = entry.value.dtype, entry.value.name
     if dtype.is_integer and entry.value.dim is not None and name in sizes:
         return sizes[name]
     if entry.default is not None:
         return entry.default
-    drawn = _draw(generator, 1, dtype, low, high, zeros=entry.low is not None)[0]
+    drawn = _draw(generator, 1, dtype, contents, way)[0]
     return drawn.item() if dtype.kind in ("bool", "int", "uint", "complex") else float(drawn)
 
 
-def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
-    """Return the interval of random values: as declared, or where all its users are defined."""
-    low, high = -np.inf, np.inf
-    for a, b in _domains(fusion, entry.value):
-        if max(low, a) < min(high, b):
-            low, high = max(low, a), min(high, b)
-    if not np.isfinite(low) or not np.isfinite(high):
-        low, high = -2.0, 2.0
-    declared = (entry.low, entry.high)
-    if declared[0] is not None:
-        low, high = declared[0], max(high, declared[0] + 1)
-    if declared[1] is not None:
-        low, high = (low if declared[0] is not None else min(low, declared[1] - 1)), declared[1]
-    return float(low), float(high)
-
-
-def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
-    left, seen = [value], set[Value]()
-    while left:
-        current = left.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for node in fusion.users.get(current, ()):
-            if node.op.name in _THROUGH or node.op.family in _PLACING:
-                left += node.outputs
-            elif node.op.is_elementwise or node.op.family in ("reduction", "scan", "contraction"):
-                yield node.op.domain
-
-
-def _draw(
-    generator: Any, count: int, dtype: DType, low: float, high: float, *, zeros: bool
-) -> Array:
+def _draw(generator: Any, count: int, dtype: DType, contents: Numbers, way: Way | None) -> Array:
+    low, high = contents.low, contents.high
     if dtype.kind == "bool":
         return generator.integers(0, 2, count, dtype=np.uint8).astype(np.bool_)
-    if dtype.is_integer:
-        return _draw_integers(generator, count, dtype, low, high, zeros=zeros)
     if dtype.is_complex:
-        return _draw(generator, 2 * count, dtype.part, low, high, zeros=zeros).view(dtype.numpy)
+        return _draw(generator, 2 * count, dtype.part, contents, way).view(dtype.numpy)
+    if way is not None and not contents.positions:
+        return draw(contents, way, generator, count, dtype)
+    if dtype.is_integer:
+        return _draw_integers(generator, count, dtype, low, high, zeros=contents.explicit)
     wide = np.float64 if dtype.name == "f64" else np.float32
     drawn = generator.random(count, dtype=wide) * wide(high - low) + wide(low)
     values = drawn.astype(dtype.numpy)
-    if not zeros:
+    if not contents.explicit:
         # A zero hides errors: anything times it is right.
         values[values == 0] = wide(high if high else low)
     return values
@@ -204,6 +193,7 @@ def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
     for fact in fusion.dims:
         sizes.setdefault(fact.name, fact.default)
     check_facts(fusion, sizes)
+    check_layouts(fusion, sizes)
     return sizes
 
 

@@ -9,18 +9,22 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import metadata
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, InternalError, Span
+from fusec.run.compiler_log import first_error, parse_warnings
+from fusec.run.cubin import KernelStats, kernel_stats
 from fusec.run.headers import anchor_includes
-from fusec.run.ptxas import KernelStats, first_error, parse_kernel_stats, parse_warnings
 
 # Line tables hold the folder of every file. A folder of our own, instead of the current one, keeps
 # cubins equal from directory to directory.
 _FOLDER = "/fusec/"
 _STANDARD = "-std=c++17"
+FLAGS = (_STANDARD, "-lineinfo")
+"""What every cubin is built with."""
+
 _NVRTC_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
 _INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
 
@@ -48,11 +52,15 @@ class CompileError(InternalError):
 
 @dataclass(frozen=True)
 class Compiled:
-    """A cubin and what the assembler said about it."""
+    """A cubin, and the lines of the compiler's log that warn."""
 
     cubin: bytes
-    log: str
-    kernels: tuple[KernelStats, ...]
+    warnings: tuple[str, ...] = ()
+
+    @cached_property
+    def kernels(self) -> tuple[KernelStats, ...]:
+        """Return what the cubin says of each of its kernels."""
+        return kernel_stats(self.cubin)
 
     @property
     def registers(self) -> int:
@@ -62,7 +70,7 @@ class Compiled:
     @property
     def spill_bytes(self) -> int:
         """Bytes of spill stores and loads, over all kernels."""
-        return sum(k.spill_stores + k.spill_loads for k in self.kernels)
+        return sum(k.spill_bytes for k in self.kernels)
 
     @property
     def stack_bytes(self) -> int:
@@ -74,11 +82,6 @@ class Compiled:
         """Bytes of static shared memory a block, of the kernel that needs most."""
         return max((k.shared_bytes for k in self.kernels), default=0)
 
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The lines of the log that warn."""
-        return parse_warnings(self.log)
-
 
 def compile_cuda(
     source: str,
@@ -89,9 +92,9 @@ def compile_cuda(
     options: tuple[str, ...] = (),
 ) -> Compiled:
     """Return the cubin of `source` for `arch` (as `sm_90a`), with line information."""
-    flags = (f"--gpu-architecture={arch}", _STANDARD, "-lineinfo", "--ptxas-options=-v", *options)
+    flags = (f"--gpu-architecture={arch}", *FLAGS, *options)
     cubin, log = _compile(source, name, headers, flags, "CUBIN")
-    return Compiled(cubin, log, parse_kernel_stats(log))
+    return Compiled(cubin, parse_warnings(log))
 
 
 def compile_ptx(
@@ -130,10 +133,15 @@ def supported_architectures() -> tuple[int, ...]:
 
 
 @cache
-def _quicker() -> tuple[str, ...]:
-    """Return the flag that leaves out what kernels never use: textures, the runtime's functions."""
+def _usual() -> tuple[str, ...]:
+    """Return the flags of every compilation that this NVRTC knows.
+
+    `--minimal` leaves out what kernels never use: textures, the runtime's functions. NVRTC's own
+    cache stays aside: what it finds there comes without the assembler's warnings.
+    """
     _, major, minor = _bindings().nvrtcVersion()
-    return ("--minimal",) if (major, minor) >= (12, 4) else ()
+    known = {"--minimal": (12, 4), "--no-cache": (12, 9)}
+    return tuple(flag for flag, since in known.items() if (major, minor) >= since)
 
 
 @cache
@@ -155,7 +163,7 @@ def _compile(
 ) -> tuple[bytes, str]:
     """Run one NVRTC program and return its image and log."""
     nvrtc = _bindings()
-    flags = (*flags, *_quicker())
+    flags = (*flags, *_usual())
     texts = [anchor_includes(text, headers, _FOLDER).encode() for text in headers.values()]
     result, program = nvrtc.nvrtcCreateProgram(
         anchor_includes(source, headers, _FOLDER).encode(),

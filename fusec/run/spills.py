@@ -63,7 +63,7 @@ def _with_all_registers(
     """Build plans, and what spills again for one block on an SM."""
     from fusec.codegen.dispatch import kernel_source
 
-    built = dict(build([Source(s.name, s.text) for each in sources for s in each]))
+    built = dict(build([Source.of(s) for each in sources for s in each]))
     plans, texts = list(plans), [list(each) for each in sources]
     tried: dict[str, tuple[int, int, KernelSource]] = {}
     for number, (plan, each) in enumerate(zip(plans, sources, strict=True)):
@@ -74,7 +74,7 @@ def _with_all_registers(
                     tried[kernel.name] = (number, place, roomy)
     again: Mapping[tuple[str, str], Artifact] = {}
     if tried:
-        again = build([Source(s.name, s.text) for *_, s in tried.values()])
+        again = build([Source.of(s) for *_, s in tried.values()])
     for name, (number, place, source) in tried.items():
         if _spills(again, name) < _spills(built, name):
             built |= {key: artifact for key, artifact in again.items() if key[0] == name}

@@ -24,9 +24,10 @@ from fusec.schedule.inner_outer_persistent_choice import (
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import work_of
+from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
 from fusec.schedule.plan import Kernel, KernelPlan, Workspace
 from fusec.schedule.rows import lowered
-from fusec.schedule.two_pass import two_pass
+from fusec.schedule.two_pass import name_of_sum, two_pass
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -83,6 +84,7 @@ class InnerOuterPersistent:
             tuple(partials.values()),
             (),
             {d.name: d.default for d in segment.dims},
+            orders=_orders(segment, split, parameters),
         )
 
 
@@ -90,6 +92,19 @@ def _prepare(segment: Fusion) -> Split | Refusal:
     """Return a segment split; sizes are put in, variances and unit reductions written out."""
     fusion, _ = specialise(segment)
     return split_of(squeeze_unit_reductions(two_pass(fusion)))
+
+
+def _orders(segment: Fusion, split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of a segment's sums, of its rows and of each column set."""
+    along = along_rows_in_turns(split.bands.columns, p.vector_width, p.threads_x)
+    known = {n.output.name: along for n in split.row_sums}
+    for shape in choose_finish(split, p.ranges).shapes:
+        cut = split.bands.height.value if shape.ranges > p.ranges else 0
+        down = in_ranges(p.range_rows, p.threads_y, shape.ranges, shape.threads_y, cut)
+        known |= {n.output.name: down for n in split.sets[shape.column_set].nodes}
+    names = [n.output.name for n in segment.nodes if is_sum(n)]
+    found = {name: known.get(name, known.get(name_of_sum(name))) for name in names}
+    return {name: order for name, order in found.items() if order is not None}
 
 
 def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:

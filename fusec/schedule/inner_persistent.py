@@ -22,6 +22,7 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.layout import output_strides_in
+from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
@@ -162,8 +163,16 @@ class InnerPersistent:
         )
         known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
         facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
+        order = along_rows(rows.columns, parameters.vector_width, parameters.threads_x)
         return KernelPlan(
-            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            (),
+            (*guards, *facts_guards),
+            known,
+            orders=of_all(segment, order),
         )
 
 

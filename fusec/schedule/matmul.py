@@ -29,6 +29,7 @@ from fusec.schedule.matmul_choice import (
 )
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Problem, bind, find_problem
+from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
@@ -137,7 +138,15 @@ class Matmul:
             workspaces,
             (*guards, *assumed),
             sizes,
+            orders=of_all(segment, order_of(problem, parameters)),
         )
+
+
+def order_of(problem: Problem, p: MatmulParameters) -> PlannedOrder:
+    """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
+    if p.kernel == "simt":
+        return of_products(problem.k)
+    return of_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
 
 
 def _assume_vectors(problem: Problem, width: int, facts: Facts) -> None:

@@ -61,7 +61,7 @@ def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
         return Refusal("alias", f"`{value.name}` is written into `{output.alias}`")
     if output.part is not None:
         return Refusal("part", f"`{value.name}` is written into `{output.part.of}`")
-    layout = view_of(segment, value, frozenset(i.value for i in segment.inputs))
+    layout = view_of(segment, value, frozenset(i.value for i in segment.given))
     if layout is None:
         return Refusal("computed", f"`{value.name}` {value.type} is no view of an input")
     if output.stride_order is not None and layout.strides != output_strides(output):

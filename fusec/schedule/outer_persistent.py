@@ -21,6 +21,7 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.orders import down_columns, of_all
 from fusec.schedule.plan import Guard, Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer, is_inner, partial_words, width_of
 from fusec.schedule.registers import double_words, fits, words
@@ -126,7 +127,14 @@ class OuterPersistent:
         known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
         facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
         return KernelPlan(
-            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            (),
+            (*guards, *facts_guards),
+            known,
+            orders=of_all(segment, down_columns(rows.columns, parameters.threads_y)),
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
+from fusec.schedule.orders import PlannedOrder
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,7 @@ class KernelPlan:
 
     parameters: the scheduler's choices, overridable by `schedules:` in a file. views: the outputs
     that no kernel writes, as they are other tensors' memory; what is neither has no element.
+    orders: in which the kernels add, of the segment's sums by the name of their first result.
     """
 
     scheduler: str
@@ -148,3 +150,4 @@ class KernelPlan:
     guards: tuple[Guard, ...] = ()
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
     views: tuple[View, ...] = ()
+    orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])

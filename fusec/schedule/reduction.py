@@ -24,6 +24,7 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.rows import Rows, in_place_hazard, lowered, rows_of, vector_width
 from fusec.segment.price import traffic, work
@@ -143,8 +144,22 @@ class Reduction:
         known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
         facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
         return KernelPlan(
-            self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            (*guards, *facts_guards),
+            known,
+            orders=of_all(segment, order_of(oriented.rows, parameters)),
         )
+
+
+def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
+    """Return the order of a kernel's sums."""
+    if p.inner:
+        return along_rows(rows.columns, p.vector_width, p.threads_x, p.splits)
+    return down_columns(rows.columns, p.threads_y, p.splits)
 
 
 def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:

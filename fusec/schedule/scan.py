@@ -22,6 +22,7 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.layout import output_strides_in
+from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.reduction import bind_outer
 from fusec.schedule.rows import Rows, in_place_hazard, vector_width
@@ -140,8 +141,23 @@ class Scans:
         facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
         fusion, _ = specialise(segment, (d.name for d in scan.fusion.dims))
         return KernelPlan(
-            self.name, fusion, (kernel,), parameters, workspaces, (*guards, *facts_guards), known
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            (*guards, *facts_guards),
+            known,
+            orders=of_all(segment, order_of(scan, parameters)),
         )
+
+
+def order_of(scan: Scan, p: ScanParameters) -> PlannedOrder:
+    """Return the order of a kernel's running sums."""
+    length = scan.rows.columns
+    if p.inner:
+        return of_scanned_rows(length, p.vector_width, p.threads_x, p.chunks, p.tiles)
+    return of_scanned_columns(length, p.chunks)
 
 
 def prepare(segment: Fusion) -> Scan | Refusal:

@@ -13,6 +13,11 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ops import TABLE
 
 
+def name_of_sum(name: str) -> str:
+    """Return the name of the sum that replaces the variance called `name`."""
+    return f"{name}_sum"
+
+
 def two_pass(fusion: Fusion) -> Fusion:
     """Return the fusion with var, var_mean and welford as sums; counts must be constants."""
     nodes: list[Node] = []
@@ -41,7 +46,7 @@ class _Rewrite:
         once = tuple(e if i not in dims else product(()) for i, e in enumerate(tensor.shape))
         mask = tuple(i in dims for i in range(tensor.rank))
         scale = Const(1.0 / count if count else math.nan, F64)
-        total = self.call("sum", f"{name}_sum", wide, kept, tensor, dims=dims, dtype=None)
+        total = self.call("sum", name_of_sum(name), wide, kept, tensor, dims=dims, dtype=None)
         by_name = dict(zip(node.op.results, node.outputs, strict=True))
         mean_value = by_name.get("mean") or by_name.get("avg")
         mean = self.finish("mul", mean_value, f"{name}_mean", wide, kept, total, scale)

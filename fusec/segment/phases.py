@@ -2,7 +2,8 @@
 
 A value that a later phase needs is either saved, or computed again there from values that are. What
 saving costs: a write and a read, for inputs and outputs of the earlier phase the read alone, since
-they are in memory anyway. Reductions, products, scans and sorts are never computed again.
+they are in memory anyway. Reductions, products, scans and sorts are never computed again. Draws
+are: the later phase is given the seed and the offset that the earlier one read.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Node, Phase, Value, needed_nodes
+from fusec.ir.graph import Fusion, Input, Node, Phase, Value, needed_nodes
 from fusec.segment.cheap import is_tissue
 from fusec.segment.segmented import extract, tensor_bytes
 
@@ -78,7 +79,8 @@ def _cut(
     first = _part(fusion, needed_nodes(fusion.nodes, (*own, *made)), (*own, *made))
     results = tuple(o.value for o in fusion.outputs if o.value.name not in phase.outputs)
     rest = _part(fusion, needed_nodes(fusion.nodes, results, kept), results)
-    held = {v.name for v in kept}
+    rest = replace(rest, inputs=tuple(_taken(i, first) for i in rest.inputs))
+    held = {v.name for v in kept} - {i.value.name for i in rest.inputs if i.generator}
     before = {n for n in fusion.saved if n in {i.value.name for i in rest.inputs}}
     first = replace(
         first,
@@ -94,6 +96,12 @@ def _cut(
         saved=tuple(i.value.name for i in rest.inputs if i.value.name in held | before),
     )
     return first, rest, kept
+
+
+def _taken(entry: Input, first: Fusion) -> Input:
+    """Return an input of a later phase: it takes the state of the draws that the first one read."""
+    drawn = entry.generator and any(i.value is entry.value for i in first.inputs)
+    return replace(entry, generator="") if drawn else entry
 
 
 def _dependent(fusion: Fusion, inputs: Collection[str]) -> set[Value]:

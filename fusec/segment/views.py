@@ -39,11 +39,12 @@ class Layout:
 def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
     """Return the outputs that are views of an input or of another output, as nodes.
 
-    A view of memory that some output is written into would see the writing: that is none.
+    A view of memory that some output is written into would see the writing: that is none. Nor is
+    one of the generator's state, which moves on.
     """
     written = {o.alias for o in fusion.outputs if o.alias is not None}
     bases = frozenset(
-        [i.value for i in fusion.inputs if i.value.name not in written]
+        [i.value for i in fusion.given if i.value.name not in written]
         + [o.value for o in fusion.outputs if o.alias is None]
     )
     last: set[Node] = set()

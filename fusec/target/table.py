@@ -86,16 +86,20 @@ def _read(path: Path) -> dict[str, Any]:
         raise FusecError(f"target file `{path}`: {error}") from None
 
 
+def own_file(arch: str, folder: Path | None = None) -> Path | None:
+    """Return the user's file of a target, in `folder` or that of FUSEC_TARGETS; None without."""
+    own = environment("FUSEC_TARGETS") if folder is None else folder
+    path = None if own is None else Path(own) / f"{arch}.toml"
+    return path if path is not None and path.is_file() else None
+
+
 @cache
-def load(arch: str) -> Target:
-    """Return the target of FUSEC_TARGETS' file, else of the one shipped.
+def load(arch: str, folder: Path | None = None) -> Target:
+    """Return the target of the user's file, else of the one shipped.
 
     FusecError names a field that is missing, unknown or no number.
     """
-    own = environment("FUSEC_TARGETS")
-    path = FOLDER / f"{arch}.toml"
-    if own is not None and (Path(own) / path.name).is_file():
-        path = Path(own) / path.name
+    path = own_file(arch, folder) or FOLDER / f"{arch}.toml"
     data = _read(path)
     like = data.pop("like", None)
     shipped = _read(FOLDER / f"{like or 'sm_90a'}.toml")
@@ -146,8 +150,11 @@ class _Targets(Mapping[str, Target]):
 TARGETS: Mapping[str, Target] = _Targets()
 
 
-def find(arch: str) -> Target:
-    """Return the target called `arch`; FusecError lists the known ones."""
+def find(arch: str, folder: Path | None = None) -> Target:
+    """Return the target called `arch`, of a file in `folder` where it has one.
+
+    Without a folder that of FUSEC_TARGETS counts. FusecError lists the known targets.
+    """
     if arch not in TARGETS:
         raise FusecError(f"unknown target `{arch}`", help="one of " + ", ".join(TARGETS))
-    return TARGETS[arch]
+    return load(arch, folder)

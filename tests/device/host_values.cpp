@@ -24,9 +24,6 @@ static int __double2hiint(double value) {
   std::memcpy(&bits, &value, 8);
   return static_cast<int>(bits >> 32);
 }
-static unsigned __umulhi(unsigned a, unsigned b) {
-  return static_cast<unsigned>(static_cast<unsigned long long>(a) * b >> 32);
-}
 static float erfinvf(float x) { return x; }
 static float erfcinvf(float x) { return x; }
 static double erfinv(double x) { return x; }
@@ -34,7 +31,6 @@ static double erfcinv(double x) { return x; }
 
 #undef INFINITY
 #undef NAN
-#include "fast_divide.cuh"
 #include "fp8.cuh"
 #include "math.cuh"
 #include "welford.cuh"
@@ -84,15 +80,6 @@ void encode(long long count, const float* values, unsigned char* four, unsigned 
   for (long long i = 0; i < count; ++i) {
     four[i] = fusec::encode_fp8<3, 7>(values[i], 448.0f, 0x7f);
     five[i] = fusec::encode_fp8<2, 15>(values[i], 57344.0f, 0x7f);
-  }
-}
-
-void divide(long long count, const unsigned* dividends, unsigned divisor, unsigned multiplier,
-            unsigned shift, unsigned* out) {
-  const fusec::FastDivisor fast{divisor, multiplier, shift};
-  for (long long i = 0; i < count; ++i) {
-    out[i] = dividends[i] / fast;
-    out[count + i] = dividends[i] % fast;
   }
 }
 

@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
+from fusec.ops.draws import PARTS
+from fusec.ops.names import check_name
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
+from fusec.parse.dsl.draws import with_generator
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
@@ -56,7 +59,8 @@ class FusionDefinition(Boundaries):
         self._unknown = False
         self._defined = False
         self._has_outputs = False
-        self._hints: dict[str, int] = {}
+        self._hints: dict[str, tuple[int, Span | None]] = {}
+        self._sized: dict[str, Span | None] = {}
         self.executed_as: Fusion | None = None
         # The `Fusion` of nvFuser's first versions wants to know what defines it.
         adopt: Callable[[FusionDefinition], None] | None = getattr(id, "adopt_definition", None)
@@ -128,10 +132,14 @@ class FusionDefinition(Boundaries):
 
     def set_hint(self, symbol: str, value: int) -> None:
         """Set the size, at which decisions are made, of a dim or of a stride `x.stride0`."""
-        self._hints[symbol] = value
+        with placed() as place:
+            self._hints[symbol] = int(value), span_of(place)
 
     def size_of(self, scalar: str) -> Dim:
         """Return the size that an integer scalar input holds, which may be declared later."""
+        with placed() as place:
+            check_name(scalar, "scalar")
+            self._sized[scalar] = span_of(place)
         return symbol(scalar, extent=False)
 
     def define_tensor(
@@ -162,6 +170,24 @@ class FusionDefinition(Boundaries):
 
             self._steps.declare(step)
             self._inputs.append((own, len(form.shape)))
+        return handle
+
+    def define_generator(self, part: str, *, name: str | None = None) -> Tensor:
+        """Declare the `seed` or the `offset` of the program's generator; no caller gives them.
+
+        Draws without a seed read both by themselves; this names them, for draws that must agree.
+        """
+        with placed() as place:
+            if part not in PARTS:
+                raise FusecError(f"the generator has no {part!r}", help="`seed` or `offset`")
+            own = input_name(self._builder, place, name, f"rng_{part}")
+            handle = Tensor(self)
+
+            def step() -> None:
+                made = self._builder.generator_input(own, part, span_of(place))
+                self._steps.build.operands[handle] = made
+
+            self._steps.declare(step)
         return handle
 
     def _input_name(self, place: Place | None, given: str | None, letter: str) -> str:
@@ -296,7 +322,11 @@ class FusionDefinition(Boundaries):
         """Return the fusion as defined so far, unknown sizes as symbols."""
         with placed():
             self._define()
-            return inputs.with_hints(self._steps.finish(), self._hints)
+            made = self._steps.finish()
+            for name, (_, span) in self._hints.items():
+                if name not in made.hints:
+                    raise FusecError(f"the fusion has no dim or stride `{name}`", span=span)
+            return inputs.with_hints(made, {name: size for name, (size, _) in self._hints.items()})
 
     @property
     def is_complete(self) -> bool:
@@ -310,6 +340,9 @@ class FusionDefinition(Boundaries):
                 raise refuse("schedule", "FusionDefinition")
             self._defined = True
             definition()
+        for name, span in self._sized.items():
+            if (name, None) not in self._inputs:
+                raise FusecError(f"the fusion has no scalar input `{name}`", span=span)
 
     def schedule(self) -> None:
         """Refuse: schedules are chosen by fusec."""
@@ -335,7 +368,7 @@ class FusionDefinition(Boundaries):
             sizes = inputs.sizes_of(self._inputs, actuals)
             bound = inputs.bind(self._steps.finish(sizes), actuals)
         self.executed_as = self.executed_as or bound
-        return bound, actuals
+        return bound, with_generator(bound, actuals)
 
     def validate(
         self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None, **_: Any

@@ -12,6 +12,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Input
+from fusec.ops.limits import check_layouts
 from fusec.parse.dsl.lists import is_list
 
 
@@ -20,7 +21,8 @@ class Actual:
     """An input given to `execute`: what it looks like, and how to get its data.
 
     strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
-    into the caller's memory; `wrap` makes a result of the caller's kind out of an array.
+    into the caller's memory; `wrap` makes a result of the caller's kind out of an array. `tensor`
+    is PyTorch's own.
     """
 
     shape: tuple[int, ...] | None
@@ -29,6 +31,7 @@ class Actual:
     array: Callable[[], Any]
     write: Callable[[Any], None]
     wrap: Callable[[Any], Any] | None = None
+    tensor: Any = None
 
 
 def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
@@ -56,6 +59,7 @@ def _adopt(value: Any) -> Actual:
         return _adopt_torch(value)
     if type(value) is np.ndarray:
         array: Any = value  # pyright: ignore[reportUnknownVariableType]
+        _check_memory(array)
         return Actual(
             tuple(int(n) for n in array.shape),
             tuple(int(s) // array.itemsize for s in array.strides),
@@ -69,6 +73,34 @@ def _adopt(value: Any) -> Actual:
         f"an input of type {type(value).__name__} cannot be used",
         help="inputs are NumPy arrays, PyTorch tensors and Python numbers",
     )
+
+
+def _check_memory(array: Any) -> None:
+    """Raise FusecError for a NumPy array that is read backwards, or beyond what it is a view of."""
+    import numpy as np
+
+    if not array.size:
+        return
+    help = "give a copy: numpy.ascontiguousarray(x)"
+    for axis, (extent, stride) in enumerate(zip(array.shape, array.strides, strict=True)):
+        if stride < 0 and extent > 1:
+            message = f"the stride of dim {axis} of a given array is {stride} bytes"
+            raise FusecError(message, help=help)
+    owner: Any = array
+    while getattr(owner, "base", None) is not None:
+        owner = owner.base
+    try:
+        memory: Any = owner if hasattr(owner, "ctypes") else np.frombuffer(owner, np.uint8)
+    except (TypeError, ValueError, BufferError):
+        return  # memory of another library, which alone knows its size
+    offset = array.ctypes.data - memory.ctypes.data
+    reach = span(array.shape, array.strides) - 1 + array.itemsize
+    if offset < 0 or offset + reach > memory.nbytes:
+        raise FusecError(
+            f"a given array reaches over {reach} bytes, outside of the {memory.nbytes} bytes that "
+            "it is a view of",
+            help="strides of numpy.lib.stride_tricks.as_strided count bytes",
+        )
 
 
 def _adopt_number(number: Any) -> Actual:
@@ -109,7 +141,7 @@ def _adopt_torch(tensor: Any) -> Actual:
             made = torch.from_numpy(result.view(raw)).view(getattr(torch, own.long))
         return made.to(tensor.device)
 
-    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap)
+    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap, tensor)
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -133,16 +165,16 @@ def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int
 
 def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
     """Return the fusion with sizes and scalars of `actuals` as defaults, once they are checked."""
-    if len(actuals) != len(fusion.inputs):
+    if len(actuals) != len(fusion.given):
         raise FusecError(
-            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.inputs)}",
-            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.inputs)}"],
+            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.given)}",
+            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.given)}"],
         )
     sizes: dict[str, tuple[int, str]] = {}
     inputs: list[Input] = []
     pending: list[tuple[Dim, int, str, Input]] = []
     strides: list[tuple[Dim, int, str, Input]] = []
-    for declared, actual in zip(fusion.inputs, actuals, strict=True):
+    for declared, actual in zip(fusion.given, actuals, strict=True):
         value = declared.value
         _check_kind(declared, actual)
         if value.is_scalar:
@@ -161,6 +193,7 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
                 strides.append((stride, actual.strides[axis], f"the stride of {place}", declared))
     _solve([*pending, *strides], sizes)
     hints = {name: size for name, (size, _) in sizes.items()}
+    inputs += [i for i in fusion.inputs if i.generator]
     return with_hints(replace(fusion, inputs=tuple(inputs)), hints)
 
 
@@ -169,6 +202,7 @@ def with_hints(fusion: Fusion, hints: Mapping[str, int]) -> Fusion:
     if not hints:
         return fusion
     facts = tuple(replace(f, default=hints.get(f.name, f.default)) for f in fusion.dims)
+    check_layouts(fusion, {fact.name: fact.default for fact in facts})
     return replace(fusion, dims=facts)
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 from typing import Any
 
 from fusec.ops.build import GraphBuilder
-from fusec.ops.names import IDENTIFIER, KEYWORDS
+from fusec.ops.names import MOST_LETTERS, is_name
 from fusec.parse.dsl.place import Place
 
 
 def _is_usable(name: str) -> bool:
-    return name not in KEYWORDS and not name.startswith("__") and name != "_"
+    return is_name(name) and name != "_"
 
 
 def fusion_name(source: str) -> str:
     """Return the name of a fusion from the script's file name."""
     stem = Path(source).stem
-    return stem if IDENTIFIER.match(stem) and _is_usable(stem) else "fusion"
+    return stem if _is_usable(stem) and len(stem) <= MOST_LETTERS else "fusion"
 
 
 def input_name(builder: GraphBuilder, place: Place | None, given: str | None, else_: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, DType
 from fusec.parse.dsl.datatype import as_dtype
+from fusec.parse.dsl.inputs import span
 from fusec.parse.dsl.lists import is_list
 
 Contiguity = tuple[bool | None, ...]
@@ -106,6 +107,11 @@ def _of_strides(
     none = (None,) * len(shape)
     if not all(isinstance(v, int) and v >= 0 for v in (*shape, *strides)):
         return TensorForm(shape, None, dtype, is_cpu, None, none, strides)
+    if dtype.size * span(shape, strides) >= 2**63:
+        raise FusecError(
+            f"strides {list(strides)} of sizes {list(shape)} reach further than any memory",
+            help="strides count elements, not bytes",
+        )
     contiguity, order = describe(shape, strides)
     if static:
         return TensorForm(shape, contiguity, dtype, is_cpu, order, none)

@@ -1,4 +1,4 @@
-"""Error bounds of complex arithmetic: of the modulus of the difference, relative to moduli.
+"""Errors of complex arithmetic: of the modulus of the difference, relative to moduli.
 
 A kernel computes the parts with the formulas of `fusec.passes.complex_formulas`; below, u is the
 unit in the last place of a part's type and z the exact result.
@@ -74,13 +74,15 @@ def complex_error(node: Node, values: Sequence[Array], raw: Array) -> tuple[floa
     return _ULPS[name], np.where(np.isfinite(terms), terms, np.abs(raw))
 
 
-def unjudged(node: Node, values: Sequence[Array], raw: Array, bound: Array | None) -> Array | None:
-    """Return a bound, infinite where an operand is not finite or the result nearly overflows."""
+def unjudged(
+    node: Node, values: Sequence[Array], raw: Array, variance: Array | None
+) -> Array | None:
+    """Return a variance, infinite where an operand is not finite or the result nearly overflows."""
     with np.errstate(all="ignore"):
         lost = ~(np.abs(raw) < _NEAR_OVERFLOW[node.output.dtype.part.name])
         for value in values:
             lost = lost | ~np.isfinite(value)
-    return np.where(lost, np.inf, 0.0 if bound is None else bound) if lost.any() else bound
+    return np.where(lost, np.inf, 0.0 if variance is None else variance) if lost.any() else variance
 
 
 def directions(operand: Array) -> tuple[complex, ...]:
@@ -91,8 +93,3 @@ def directions(operand: Array) -> tuple[complex, ...]:
 def steepness(result: Array) -> float:
     """Return how much steeper than in those four a function is at most: analytic ones are not."""
     return 1.0 if result.dtype.kind == "c" else sqrt(2)
-
-
-def squared(x: Array) -> Array:
-    """Return |x|**2."""
-    return np.square(np.real(x)) + np.square(np.imag(x)) if x.dtype.kind == "c" else x * x

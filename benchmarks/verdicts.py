@@ -1,0 +1,242 @@
+"""What verdicts are worth: `python -m benchmarks.verdicts --out FILE [PART ...]`.
+
+calibration: expected errors against the spread of f32 evaluations of random fusions.
+right: results of random fusions in f32, by three orders of sums and from inputs of little entropy,
+    none of which may differ.
+wrong: examples at their default sizes and recorded graphs (--graphs DIR), of whose wrong outputs
+    as many as can be must differ.
+kernels: the same examples and graphs on a GPU: what kernels compute is verified.
+
+Everything runs on the host but the last part. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
+goes into the file, so that a figure can be traced to the code that was run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fusec import driver
+from fusec.dev.draw import draw_fusion
+from fusec.dev.verdicts import (
+    ENTROPIES,
+    ORDERS,
+    Setting,
+    calibrate,
+    judge_right,
+    judge_wrong,
+    largest,
+)
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion
+from fusec.run.inputs import choose_sizes
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+PARTS = ("calibration", "right", "wrong")
+EVALUATIONS = 32
+MOST_ELEMENTS = 40_000_000
+"""Elements of the largest tensor of a recorded graph whose wrong outputs are judged."""
+
+Row = dict[str, Any]
+
+
+def calibration_of(seed: int, number: int) -> list[Row]:
+    """Return how the outputs of one random fusion are calibrated."""
+    fusion = draw_fusion(seed, number)
+    found = calibrate(fusion, choose_sizes(fusion), EVALUATIONS)
+    return [{"number": number, **vars(c), "counts": c.counts} for c in found]
+
+
+def right_of(seed: int, number: int) -> list[Row]:
+    """Return the verdicts on right results of one random fusion, by each order of sums."""
+    fusion = draw_fusion(seed, number)
+    sizes = choose_sizes(fusion)
+    rows = list[Row]()
+    for place, order in enumerate(ORDERS):
+        entropy = ENTROPIES[(number + place) % len(ENTROPIES)]
+        verdict = judge_right(fusion, sizes, Setting(order, entropy, seed=place))
+        rows += [
+            {"number": number, "order": order, "inputs": entropy, "word": o.word, "text": o.text()}
+            for o in verdict.outputs
+        ]
+    return rows
+
+
+def wrong_of(path: str) -> list[Row]:
+    """Return what became of the wrong outputs of an example or a recorded graph."""
+    name, fusion = Path(path).stem, load(path)
+    sizes = choose_sizes(fusion)
+    order = list(ORDERS)[len(name) % len(ORDERS)]
+    verdict = judge_right(fusion, sizes, Setting(order, seed=1))
+    found = judge_wrong(fusion, sizes, Setting(order, seed=3))
+    words = Counter(o.word for o in verdict.outputs)
+    head = {"name": name, "order": order, "right": dict(words), "pairs": found.pairs}
+    return [{**head, "missed": [list(m) for m in found.missed]}]
+
+
+def load(path: str) -> Fusion:
+    """Return the fusion of an example, or of a recorded graph with its own sizes."""
+    if Path(path).suffix == ".yaml":
+        return driver.load(path)
+    from benchmarks.corpus_graph import read_graph
+    from benchmarks.corpus_inputs import prepare
+
+    return prepare(read_graph(Path(path)), "graph").fusion
+
+
+def tried(function: Callable[..., list[Row]], *arguments: Any) -> list[Row]:
+    """Return the rows of a task; what it raises is a row, too."""
+    try:
+        return function(*arguments)
+    except FusecError as error:
+        return [{"task": list(map(str, arguments)), "refused": str(error)}]
+    except Exception:
+        return [{"task": list(map(str, arguments)), "error": traceback.format_exc()[-2000:]}]
+
+
+def run_all(
+    function: Callable[..., list[Row]], tasks: Sequence[tuple[Any, ...]], jobs: int, until: float
+) -> Iterator[Row]:
+    """Yield the rows of tasks that begin before a time."""
+    with ProcessPoolExecutor(jobs) as pool:
+        left, running = iter(tasks), []
+        for task in left:
+            running.append(pool.submit(tried, function, *task))
+            if len(running) < 2 * jobs:
+                continue
+            yield from running.pop(0).result()
+            if time.monotonic() > until:
+                break
+        for each in running:
+            yield from each.result()
+
+
+def errors_of(rows: Sequence[Row]) -> list[Any]:
+    """Return what went wrong with tasks, but for what is not supported."""
+    return [r for r in rows if "error" in r]
+
+
+def calibration_record(rows: Sequence[Row]) -> Row:
+    """Return the figures of the calibration."""
+    known = [r for r in rows if "spread" in r]
+    counted = [r for r in known if r["counts"]]
+    ratios = np.array([r["expected"] / r["spread"] for r in counted])
+    wide = np.array([r["expected"] / r["spread"] for r in counted if not r["halves"]])
+    return {
+        "fusions": len({r["number"] for r in known}),
+        "evaluations": EVALUATIONS,
+        "outputs": len(known),
+        "with_spread": len(counted),
+        "at_least_half": round(float(np.mean(ratios >= 0.5)), 4),
+        "least": round(float(ratios.min()), 3),
+        "without_halves": len(wide),
+        "at_most_10": round(float(np.mean(wide <= 10)), 4),
+        "at_most_3": round(float(np.mean(wide <= 3)), 4),
+        "largest_error_over_expected": round(max(r["ratio"] for r in known), 2),
+        "widest": [
+            [r["number"], r["output"], round(r["expected"] / r["spread"], 1)]
+            for r in sorted(counted, key=lambda r: -r["expected"] / r["spread"])[:10]
+        ],
+        "errors": errors_of(rows),
+    }
+
+
+def right_record(rows: Sequence[Row]) -> Row:
+    """Return the figures of right results of random fusions."""
+    known = [r for r in rows if "word" in r]
+    words = Counter(r["word"] for r in known)
+    return {
+        "fusions": len({r["number"] for r in known}),
+        "outputs": len(known),
+        **{word.replace(" ", "_"): count for word, count in words.items()},
+        "not_decided_share": round(words["not decided"] / max(len(known), 1), 4),
+        "differing": [r for r in known if r["word"] == "differs"],
+        "errors": errors_of(rows),
+    }
+
+
+def wrong_record(rows: Sequence[Row]) -> Row:
+    """Return the figures of wrong outputs."""
+    known = [r for r in rows if "pairs" in r]
+    right = sum((Counter(r["right"]) for r in known), Counter[str]())
+    pairs = sum(r["pairs"] for r in known)
+    missed = [[r["name"], *m] for r in known for m in r["missed"]]
+    return {
+        "fusions": len(known),
+        "right_outputs": dict(right),
+        "pairs": pairs,
+        "found_out": round(1 - len(missed) / max(pairs, 1), 4),
+        "missed": missed,
+        "refused": [r for r in rows if "refused" in r],
+        "errors": errors_of(rows),
+    }
+
+
+RECORDS: Mapping[str, Callable[[Sequence[Row]], Row]] = {
+    "calibration": calibration_record, "right": right_record, "wrong": wrong_record,
+}  # fmt: skip
+
+
+def graphs_of(folder: str | None, count: int) -> list[str]:
+    """Return the recorded graphs that are not too large, every so manieth of them."""
+    if folder is None:
+        return []
+    fit = list[str]()
+    for path in sorted(Path(folder).glob("*.json")):
+        try:
+            fusion = load(str(path))
+        except FusecError:
+            continue
+        if largest(fusion, choose_sizes(fusion)) <= MOST_ELEMENTS:
+            fit.append(str(path))
+    step = max(1, len(fit) // count)
+    return fit[::step][:count]
+
+
+def main() -> None:
+    """Run the parts and write what they found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("parts", nargs="*", default=PARTS, choices=PARTS)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--fusions", type=int, default=500, help="random fusions to calibrate by")
+    parser.add_argument("--right", type=int, default=20_000, help="random fusions computed right")
+    parser.add_argument("--graphs", metavar="DIR", help="recorded graphs")
+    parser.add_argument("--count", type=int, default=100, help="recorded graphs at most")
+    parser.add_argument("--seconds", type=float, default=1e9, help="per part")
+    given = parser.parse_args()
+    tasks: dict[str, tuple[Callable[..., list[Row]], list[tuple[Any, ...]]]] = {
+        "calibration": (partial(calibration_of, given.seed), [(k,) for k in range(given.fusions)]),
+        "right": (partial(right_of, given.seed + 1), [(k,) for k in range(given.right)]),
+    }
+    if "wrong" in given.parts:
+        paths = [*map(str, sorted(EXAMPLES.glob("*.yaml"))), *graphs_of(given.graphs, given.count)]
+        tasks["wrong"] = (wrong_of, [(path,) for path in paths])
+    path = Path(given.out)
+    record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    record |= {"fusec_tree": os.environ.get("FUSEC_TREE", ""), "seed": given.seed}
+    for part in given.parts:
+        began = time.monotonic()
+        function, chosen = tasks[part]
+        rows = list(run_all(function, chosen, given.jobs, began + given.seconds))
+        record[part] = RECORDS[part](rows)
+        record[part]["seconds"] = round(time.monotonic() - began)
+        shown = {k: v for k, v in record[part].items() if not isinstance(v, list)}
+        print(part, json.dumps(shown), flush=True)
+        path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""`fusec cache`: what the cache of built kernels holds, and how to empty it."""
+
+from __future__ import annotations
+
+from fusec.commands.report import count
+from fusec.diagnostics import FusecError
+from fusec.explain.units import bytes_text
+from fusec.run.cache import cache_directory
+from fusec.run.cache_size import VARIABLE, clear, entries, size_limit
+
+
+def show_cache() -> int:
+    """Print where the cache lies, how many kernels it holds, its size and its limit."""
+    found = list(entries(cache_directory()))
+    rows = {
+        "place": str(cache_directory()),
+        "entries": str(len(found)),
+        "size": bytes_text(sum(entry.size for entry in found)),
+        "limit": f"{bytes_text(size_limit())} ({VARIABLE} sets it)",
+    }
+    for name, value in rows.items():
+        print(f"{name:<10} {value}")
+    return 0
+
+
+def clear_cache() -> int:
+    """Remove every kernel from the cache, and print how much that was."""
+    directory = cache_directory()
+    try:
+        removed, size = clear(directory)
+    except OSError as error:
+        raise FusecError(f"cannot clear `{directory}`: {error.strerror or error}") from None
+    print(f"{count(removed, 'kernel')}, {bytes_text(size)} removed from {directory}")
+    return 0

@@ -1,0 +1,68 @@
+"""What `fusec run` says where there is no GPU: predicted times, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusec.commands.report import aligned, count
+from fusec.escape import visible
+
+if TYPE_CHECKING:
+    from fusec.commands.job import Job
+    from fusec.segment.query import Segmentation, SegmentFacts
+
+HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
+
+
+def print_prediction(job: Job) -> None:
+    """Print what the price model says of each kernel of a job that was built, not run."""
+    from fusec.explain.text import moved
+    from fusec.explain.units import time_text
+
+    record = job.predicted
+    assert record is not None
+    assert job.program is not None
+    kernels: dict[str, list[str]] = {}
+    for launch in job.program.launches:
+        kernels.setdefault(launch.segment, []).append(launch.kernel)
+    built = count(len(job.program.launches), "kernel")
+    print(f"{record.fusion}: {built} built for {job.target}, predicted for {_place(record)}")
+    rows: list[tuple[str, ...]] = [HEADINGS]
+    for segment in record.segments:
+        rows += _rows(segment, kernels.get(segment.name, []))
+    print("\n".join(aligned(rows, left=(0, 1, 4))))
+    print(f"total {time_text(record.seconds)}, moves {moved(record.bytes, record.floor_bytes)}")
+
+
+def _place(record: Segmentation) -> str:
+    sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
+    return record.target["device"] + (f" at {sizes}" if sizes else "")
+
+
+def _rows(segment: SegmentFacts, kernels: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kernel; the figures of the segment stand in the first one."""
+    from fusec.explain.units import bytes_text, time_text
+
+    size = bytes_text(segment.bytes + segment.workspace_bytes)
+    bound = segment.bound.replace("_", " ")
+    first, *others = kernels or [f"({', '.join(segment.outputs)}: no kernel)"]
+    yield first, segment.scheduler, time_text(segment.seconds), size, bound
+    yield from ((name, "", "", "", "") for name in others)
+
+
+def print_next(path: str, sizes: Mapping[str, int]) -> None:
+    """Print the commands that tell more, on this machine and on one with a GPU."""
+    set_ = "".join(f" --set {name}={size}" for name, size in sizes.items())
+    file = str(Path(path, "fusion.yaml")) if Path(path).is_dir() else path
+    file, path = visible(shlex.quote(file)) + set_, visible(shlex.quote(path)) + set_
+    rows = [
+        (f"  fusec explain {file}", "why it is cut so, and what bounds each kernel"),
+        (f"  fusec dump {file} --cuda-kernel", "the CUDA text"),
+        (f"  fusec run {path} --print 4", "values, from the fp64 reference on this CPU"),
+    ]
+    print("next:")
+    print("\n".join(aligned(rows, left=(0, 1))))
+    print("  On a machine with a GPU, the same command measures and verifies.")

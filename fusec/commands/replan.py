@@ -1,0 +1,198 @@
+"""A compiled folder's plans against its fusion: planned again, they must come out as recorded.
+
+What a manifest says decides which memory kernels touch: the sizes they are given, their blocks,
+their workspaces. Nothing in it can vouch for that but the planner itself, and it is quick.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from fusec import __version__, driver
+from fusec import target as targets
+from fusec.commands.manifest import (
+    cubin_path,
+    dims_of,
+    inputs_of,
+    kernels_at,
+    outputs_of,
+    parameters_of,
+    plan_of,
+)
+from fusec.commands.manifest_records import (
+    AGAIN,
+    MANIFEST,
+    BuildRecord,
+    Manifest,
+    PlanRecord,
+    damaged,
+)
+from fusec.diagnostics import FusecError
+from fusec.hostir.form import RECORDS
+from fusec.ir.graph import Fusion
+from fusec.options import REDEFINITIONS, CompileOptions
+from fusec.schedule.plan import KernelPlan
+from fusec.segment.segmented import SegmentedFusion
+
+_SHOWN = 80
+
+
+def check_targets(path: Path, manifest: Manifest) -> None:
+    """Raise FusecError unless there are plans, each for known targets of its own."""
+    if not manifest.plans:
+        raise damaged(path, "it has no plans")
+    for number, plan in enumerate(manifest.plans):
+        if not plan.targets:
+            raise damaged(path, f"plans[{number}] has no targets")
+    planned_for = [t for plan in manifest.plans for t in plan.targets]
+    for listed in (manifest.targets, planned_for):
+        for target in listed:
+            if target not in targets.TARGETS:
+                raise damaged(path, f"there is no target `{target}`")
+        if len({*listed}) < len(listed) or {*listed} != {*planned_for}:
+            raise damaged(path, "its targets are not those of its plans")
+
+
+def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
+    """Raise FusecError where a manifest says of its fusion what that is not."""
+    wanted = replace(
+        manifest,
+        fusion=fusion.name,
+        dims=dims_of(fusion),
+        inputs=inputs_of(fusion),
+        outputs=outputs_of(fusion),
+    )
+    difference = first_difference(manifest, wanted)
+    if difference is not None:
+        raise _differs(folder, manifest, difference)
+
+
+def check_plan(folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path) -> None:
+    """Raise FusecError unless a plan is what comes out for the fusion, with the rates in a folder.
+
+    It may be another one than the first choice, where the compiler spilled registers of that.
+    """
+    try:
+        made = _planned_again(manifest, number, fusion, rates)
+    except FusecError as error:
+        reason = f"its fusion cannot be planned with its options: {error}"
+        raise _differs(folder, manifest, reason) from None
+    recorded = without_labels(manifest.plans[number])
+    difference = first_difference(recorded, without_labels(made), f"plans[{number}]")
+    if difference is not None:
+        raise _differs(folder, manifest, difference)
+
+
+def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path) -> PlanRecord:
+    recorded, chosen = manifest.plans[number], manifest.options
+    if chosen.redefine not in REDEFINITIONS:
+        raise FusecError(f"`redefine` is one of {', '.join(REDEFINITIONS)}")
+    options = CompileOptions(
+        targets=recorded.targets,
+        targets_given=True,
+        without=chosen.without,
+        stop_after=chosen.stop_after,
+        check_bounds=chosen.check_bounds,
+        redefine=chosen.redefine,
+        rates=rates,
+    )
+    segmented, first = planned_segments(fusion, options)
+    plans = [_as_recorded(segmented, options, k, plan, recorded) for k, plan in enumerate(first)]
+    builds = {k.name: k.builds for s in recorded.segments for k in s.kernels}
+
+    def build_of(kernel: str, target: str) -> BuildRecord:
+        # Registers and the like are told, and decide nothing.
+        told = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
+        return replace(told, cubin=cubin_path(kernel, target))
+
+    folder = kernels_at(recorded.targets, len(manifest.plans))
+    return plan_of(fusion, segmented, plans, recorded.targets, folder, build_of)
+
+
+def planned_segments(
+    fusion: Fusion, options: CompileOptions
+) -> tuple[SegmentedFusion, tuple[KernelPlan, ...]]:
+    """Return a fusion's segments and the first plan of each."""
+    segmented = driver.segment(driver.optimise(fusion, options), options)
+    return segmented, driver.plan_segments(segmented, options)
+
+
+def _as_recorded(
+    segmented: SegmentedFusion,
+    options: CompileOptions,
+    number: int,
+    first: KernelPlan,
+    recorded: PlanRecord,
+) -> KernelPlan:
+    """Return the plan of a segment that has the recorded parameters, else its first one."""
+    if number < len(recorded.segments):
+        wanted = recorded.segments[number].parameters
+        if parameters_of(first) == wanted:
+            return first
+        for other in driver.other_plans(segmented, options, number):
+            if parameters_of(other) == wanted:
+                return other
+    return first
+
+
+def without_labels(plan: PlanRecord) -> PlanRecord:
+    """Return the plan without what its checks of indices call operations and places.
+
+    They name the file that was compiled; fusion.yaml has other lines.
+    """
+    checks = tuple(replace(c, op="", place="") for c in plan.program.checks)
+    return replace(plan, program=replace(plan.program, checks=checks))
+
+
+def first_difference(found: Any, expected: Any, place: str = "") -> str | None:
+    """Return where two records differ first, and how; None where they agree."""
+    pairs = _differences(RECORDS.encode(found), RECORDS.encode(expected), place)
+    return next(pairs, None)
+
+
+def _differences(found: Any, expected: Any, place: str) -> Iterator[str]:
+    if isinstance(found, dict) and isinstance(expected, dict):
+        given, wanted = cast("dict[str, Any]", found), cast("dict[str, Any]", expected)
+        for key in (*wanted, *(k for k in given if k not in wanted)):
+            yield from _entry(given, wanted, key, f"{place}.{key}" if place else key)
+    elif isinstance(found, list) and isinstance(expected, list):
+        left = dict(enumerate(cast("list[Any]", found)))
+        right = dict(enumerate(cast("list[Any]", expected)))
+        for k in range(max(len(left), len(right))):
+            yield from _entry(left, right, k, f"{place}[{k}]")
+    elif json.dumps(found) != json.dumps(expected):
+        yield f"{place} is {_shown(found)}, expected {_shown(expected)}"
+
+
+def _entry(
+    found: Mapping[Any, Any], expected: Mapping[Any, Any], key: Any, place: str
+) -> Iterator[str]:
+    if key in found and key in expected:
+        yield from _differences(found[key], expected[key], place)
+    elif key in found:
+        yield f"{place} is {_shown(found[key])}, expected nothing"
+    else:
+        yield f"{place} is missing, expected {_shown(expected[key])}"
+
+
+def _shown(data: Any) -> str:
+    text = json.dumps(data)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _differs(folder: Path, manifest: Manifest, difference: str) -> FusecError:
+    notes: list[str] = []
+    if manifest.fusec != __version__:
+        notes = [
+            f"it was compiled by fusec {manifest.fusec}; this is fusec {__version__}, which may "
+            "plan otherwise"
+        ]
+    return FusecError(
+        f"`{folder / MANIFEST}` is not what fusec makes of its fusion: {difference}",
+        notes=notes,
+        help=AGAIN,
+    )

@@ -1,0 +1,194 @@
+"""One block of an output against what is expected of it: what differs, and what it would show.
+
+An element differs beyond its limit (`estimate.LIMIT` times its expected error), both ends rounded
+to the type of the output; what has no error agrees to the bit. An element of which nothing is known
+is open.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, round_to
+from fusec.reference.estimate import LIMIT, Estimate, ulp
+
+OWN = 2.0
+"""Expected errors by which a wrong result may already be off towards the right one."""
+KEPT = 8
+"""Elements that show a small error: fewer could be chance."""
+LOOK = 1 << 13
+"""Elements of a block that are looked at first for what it shows."""
+SHARP = 5e-3
+"""A scale error beyond which all elements of a block are looked at."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Which elements of one block differ, and how far off they are.
+
+    open: how many elements nothing is known of; ratio: the largest error over the expected one.
+    """
+
+    wrong: Array
+    errors: Array
+    open: int
+    ratio: float
+
+    def limit(self, expected: Estimate) -> Array:
+        """Return how far elements may be off."""
+        return LIMIT * expected.sigma
+
+
+@dataclass(frozen=True)
+class Power:
+    """What the elements that show most would show: the least relative error of each kind, sorted.
+
+    scale: of the value; size: of what was added up to it; part: of one lost of 64 equal parts of
+    the last reduction. beyond: how many of the elements looked at exceed their limit.
+    """
+
+    scale: Array
+    size: Array
+    part: Array
+    beyond: int
+    looked: int
+
+
+def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
+    """Compare a block, both sides as the reference holds them."""
+    value, variance = expected.value, expected.variance
+    if expected.rounds_to is not None:
+        return _judge_rounded(found, expected, expected.rounds_to)
+    errors = distance(found, value)
+    if variance is None:
+        wrong = errors > 0
+        return Judged(wrong, errors, 0, np.inf if wrong.any() else 0.0)
+    with np.errstate(all="ignore"):
+        sigma = np.broadcast_to(np.sqrt(variance), found.shape)
+        if dtype.kind == "bool":
+            # One that may turn may be anything.
+            sigma = np.where(sigma > 0, np.inf, 0.0)
+        wrong = errors > LIMIT * sigma
+        ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
+    ratio = float(np.max(ratios, initial=0.0))
+    return Judged(wrong, errors, _open(sigma), ratio if not np.isnan(ratio) else np.inf)
+
+
+def agree(found: Array, given: Array, expected: Estimate, dtype: DType) -> Judged:
+    """Compare a block with another one that has errors like its own, and roundings of its own."""
+    errors, variance = distance(found, given), expected.variance
+    with np.errstate(all="ignore"):
+        limit = np.zeros(()) if variance is None else LIMIT * np.sqrt(2 * variance)
+        if expected.rounds_to is not None:
+            limit = limit + ulp(np.maximum(np.abs(found), np.abs(given)), expected.rounds_to)
+        limit = np.broadcast_to(limit, found.shape)
+        wrong = errors > limit
+        ratios = np.where(np.isfinite(errors) & (errors > 0), errors / limit * LIMIT, 0.0)
+    ratio = float(np.max(ratios, initial=0.0))
+    return Judged(wrong, errors, _open(limit), np.inf if np.isnan(ratio) else ratio)
+
+
+def _open(sigma: Array) -> int:
+    if sigma.size and np.isinf(np.max(sigma)):
+        return int(np.count_nonzero(np.isinf(sigma)))
+    return 0
+
+
+def _judge_rounded(found: Array, expected: Estimate, dtype: DType) -> Judged:
+    raw, variance = expected.value, expected.variance
+    held = round_to(raw, dtype)
+    errors = distance(found, held)
+    if variance is None:
+        wrong = errors > 0
+        return Judged(wrong, errors, 0, np.inf if wrong.any() else 0.0)
+    sigma = np.broadcast_to(np.sqrt(variance), found.shape)
+    off = errors > 0
+    if not off.any():
+        return Judged(off, errors, _open(sigma), 0.0)
+    # Few elements are rounded otherwise; only these are looked at.
+    value, reach = raw[off], LIMIT * sigma[off]
+    with np.errstate(all="ignore"):
+        low, high = round_to(value - reach, dtype), round_to(value + reach, dtype)
+        here = found[off]
+        inside = ((here >= low) & (here <= high)) | np.isinf(reach)
+        excess = np.maximum(np.abs(here - value) - ulp(here, dtype) / 2, 0.0)
+        ratios = np.where(excess > 0, excess / sigma[off], 0.0)
+    wrong = np.zeros(found.shape, np.bool_)
+    wrong[off] = ~inside
+    ratio = float(np.max(ratios[np.isfinite(ratios)], initial=0.0))
+    return Judged(wrong, errors, _open(sigma), np.inf if np.isnan(ratio) else ratio)
+
+
+def distance(found: Array, value: Array) -> Array:
+    """Return |found - value|; 0 for equal infinities and NaNs, infinite where only one is NaN."""
+    if found.dtype.kind == "b":
+        return (found != value).astype(np.float64)
+    if found.dtype.kind in "iu" and value.dtype.kind in "iu":
+        return np.where(found == value, 0.0, np.abs(found.astype(np.float64) - value) + 0.5)
+    with np.errstate(all="ignore"):
+        errors = np.asarray(np.abs(found - value), dtype=np.float64)
+    if errors.size and np.isnan(np.max(errors)):
+        same = (found == value) | (np.isnan(found) & np.isnan(value))
+        errors = np.where(same, 0.0, np.where(np.isnan(errors), np.inf, errors))
+    return errors
+
+
+def power(expected: Estimate, dtype: DType) -> Power:
+    """Return what the elements of a block would show."""
+    first = _power(expected, dtype, LOOK)
+    whole = expected.value.size <= LOOK
+    blunt = first.scale.size < KEPT or first.scale[-1] > SHARP
+    return first if whole or not blunt else _power(expected, dtype, expected.value.size)
+
+
+def _power(expected: Estimate, dtype: DType, most: int) -> Power:
+    shape = expected.value.shape
+    step = max(1, -(-expected.value.size // max(most, 1)))
+
+    def few(array: Array | None) -> Array:
+        wide = np.zeros(()) if array is None else array
+        return np.broadcast_to(wide, shape).reshape(-1)[::step]
+
+    with np.errstate(all="ignore"):
+        value = few(expected.value)
+        sigma = np.sqrt(few(expected.variance))
+        if dtype.kind == "bool":
+            sigma = np.where(sigma > 0, np.inf, 0.0)
+        shown = (LIMIT + OWN) * sigma + _to_next(value, sigma, expected.rounds_to, dtype)
+        size = np.abs(value)
+        usable = np.isfinite(size) & np.isfinite(sigma)
+        part = few(expected.part)
+        return Power(
+            _least(shown / size, usable & (size > 0)),
+            _least(shown / (LIMIT * part), usable & (part > 0)),
+            _least(shown / part, usable & (part > 0)),
+            int(np.count_nonzero(usable & (size > LIMIT * sigma))),
+            int(np.count_nonzero(usable)),
+        )
+
+
+def _to_next(value: Array, sigma: Array, half: DType | None, dtype: DType) -> Array:
+    """Return how far values may grow before they are rounded to another number."""
+    if half is None:
+        epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
+        # The rounding of f32 and f64 results is part of their error.
+        return (
+            np.abs(value) * (epsilon if dtype.is_half else 0.0)
+            + (sigma == 0) * np.abs(value) * epsilon
+        )
+    held = round_to(value, half)
+    step = ulp(held, half)
+    away = np.where(np.abs(value) >= np.abs(held), 1.5 * step, 0.5 * step)
+    # Beyond the limit of its error, a value is rounded up past the next boundary.
+    gap = np.abs(held) + away - np.abs(value)
+    gap = np.where(np.abs(value) >= np.abs(held), gap - step, gap)
+    return np.where(gap <= LIMIT * sigma, gap + step, gap)
+
+
+def _least(ratios: Array, usable: Array) -> Array:
+    """Return the smallest few, sorted."""
+    taken = ratios[usable & ~np.isnan(ratios)]
+    return np.sort(np.partition(taken, KEPT - 1)[:KEPT] if taken.size > KEPT else taken)

@@ -1,0 +1,62 @@
+"""How much memory an evaluation takes, and how much there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from fusec.diagnostics import EnvironmentProblem
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.reference.evaluate import last_uses
+
+DOUBLE = 8
+PLAIN, WITH_ERRORS = 3, 8
+"""Arrays of doubles that an element takes while it is computed: the value, what it comes from
+and what lies between; with errors two variances of each, and values at both ends of the error."""
+SHARE = 0.8
+"""Of the memory that is free, the part that an evaluation may take."""
+
+
+def live_elements(nodes: Sequence[Node], kept: Sequence[Value], count: dict[Value, int]) -> int:
+    """Return the elements that are held at once, where nodes are evaluated whole and in order."""
+    made = {v for n in nodes for v in n.outputs}
+    held = sum(count[v] for v in {v for n in nodes for v in n.inputs} - made)
+    most = held
+    for node, dead in zip(nodes, last_uses(nodes, kept), strict=True):
+        held += sum(count[v] for v in node.outputs)
+        most = max(most, held)
+        held -= sum(count[v] for v in dead)
+    return most
+
+
+def available() -> int:
+    """Return the bytes that this process may still take, of the machine or of its control group."""
+    free = [os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                free = [int(line.split()[1]) << 10]
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text(encoding="ascii").strip()
+        if limit.isdigit():
+            used = int((group / "memory.current").read_text(encoding="ascii"))
+            free.append(max(0, int(limit) - used))
+    except (OSError, ValueError):
+        pass
+    return min(free)
+
+
+def require(fusion: Fusion, needed: float) -> None:
+    """Raise EnvironmentProblem unless as many bytes are free."""
+    free = available()
+    if needed > SHARE * free:
+        raise EnvironmentProblem(
+            f"the reference of `{fusion.name}` takes about {_gigabytes(needed)} at these sizes",
+            notes=[f"{_gigabytes(free)} of memory are free"],
+            help="smaller sizes by --set, or run without verifying",
+        )
+
+
+def _gigabytes(size: float) -> str:
+    return f"{size / 1e9:.2g} GB"

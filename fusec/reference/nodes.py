@@ -1,0 +1,157 @@
+"""The results of one node with their expected errors, by the family of its operation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import (
+    Sizes,
+    constant,
+    evaluate_attributes,
+    extents,
+    known_scalar,
+)
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.op import Part
+from fusec.reference.axes import STRETCHED
+from fusec.reference.contractions import contract
+from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
+from fusec.reference.order import Order, Stage, unknown
+from fusec.reference.pointwise import cast, pointwise
+from fusec.reference.reductions import reduce_estimate
+from fusec.reference.selections import selected
+from fusec.reference.sums import Rules
+
+Environment = dict[Value, Estimate]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What computes the results whose errors are expected.
+
+    orders: of sums by the name of their (first) result; what has none is taken in an unknown order.
+    errors: false for a plain evaluation. eager: every operation rounds its result to the half type
+    that its operands come from, as a framework does that runs them one by one.
+    """
+
+    orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
+    errors: bool = True
+    eager: bool = False
+
+
+PLAIN = Model(errors=False)
+"""The reference itself."""
+
+
+class Nodes:
+    """The nodes of a fusion as a model computes them at given sizes."""
+
+    def __init__(self, fusion: Fusion, sizes: Sizes, model: Model) -> None:
+        """Number the nodes."""
+        self.sizes, self.model = sizes, model
+        self._bits = {node: 1 << number for number, node in enumerate(fusion.nodes)}
+        self._halves = _half_origins(fusion) if model.eager else {}
+
+    def results(
+        self, node: Node, environment: Environment, block: tuple[int, int, int] | None = None
+    ) -> tuple[Estimate, ...]:
+        """Return a node's results; `block` is (axis, low, high) of a part of them."""
+        known = [known_scalar(v, self.sizes) for v in node.outputs]
+        if all(k is not None for k in known):
+            return tuple(Estimate(k) for k in known if k is not None)
+        operands = [operand_of(o, environment) for o in node.operands]
+        attributes = evaluate_attributes(node.attributes, self.sizes)
+        if block is not None and node.op.name in STRETCHED:
+            name = STRETCHED[node.op.name]
+            attributes[name] = Part(attributes[name], *block)
+        try:
+            found = selected(node, operands, attributes, self.rules(node))
+        except FusecError as error:
+            raise error.at(node.span) from None  # a bad index
+        if found is None:
+            taken = self.taken(node, operands)
+            if node.op.name == "cast":
+                found = (cast(node, operands[0].settled, attributes),)
+            elif node.op.family == "reduction":
+                found = reduce_estimate(node, taken[0], attributes, self.rules(node))
+            elif node.op.family == "contraction":
+                found = (contract(node, taken, attributes, self.rules(node)),)
+            elif node.op.is_elementwise:
+                found = (pointwise(node, taken, attributes, errors=self.model.errors),)
+            else:
+                message = f"no expected error is known for operation `{node.op.name}`"
+                raise Unsupported(message, span=node.span)
+        return self.marked(node, found)
+
+    def taken(self, node: Node, operands: list[Estimate]) -> list[Estimate]:
+        """Return operands in the types that the operation computes in."""
+        pairs = zip(node.operands, operands, node.compute_dtypes, strict=True)
+        return [converted(o, e, d) for o, e, d in pairs]
+
+    def marked(self, node: Node, found: tuple[Estimate, ...]) -> tuple[Estimate, ...]:
+        """Return results with the node among their ancestors, and with an eager rounding."""
+        if node.op.family == "movement":
+            return found
+        marked = list[Estimate]()
+        for value, estimate in zip(node.outputs, found, strict=True):
+            half = self._halves.get(value)
+            if half is not None:
+                own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
+                estimate = replace(estimate, independent=add(estimate.independent, own))
+            if not estimate.exact:
+                bits = estimate.ancestors | self._bits[node]
+                estimate = replace(estimate, ancestors=bits)
+            marked.append(estimate)
+        return tuple(marked)
+
+    def rules(self, node: Node) -> Rules:
+        """Return how the sums of a node are taken."""
+        count, factors = self._terms(node)
+        given = self.model.orders
+        known = next(((given[v.name],) for v in node.outputs if v.name in given), None)
+        orders = known or unknown(count, factors)
+        if factors and node.output.dtype.part.name == "f64":
+            # The reference multiplies doubles itself, in some order of the library's.
+            orders = (*orders, Order((Stage(max(count, 1)),)))
+        return Rules(orders, count, self.model.errors)
+
+    def _terms(self, node: Node) -> tuple[int, tuple[DType, ...]]:
+        """Return how many terms a node's sums have, and the types of a contraction's factors."""
+        shape = extents(node.operands[0].type, self.sizes) if node.operands else ()
+        if node.op.family == "contraction":
+            return (shape[-1] if shape else 1), tuple(o.type.dtype for o in node.operands[:2])
+        if node.op.family == "reduction":
+            axes: tuple[int, ...] = node.attributes["dims"]
+            return prod(shape[a] for a in axes), ()
+        if node.op.family == "scan":
+            axis: int = node.attributes["dim"]
+            return shape[axis] if shape else 1, ()
+        return 1, ()
+
+
+def operand_of(operand: Operand, environment: Environment) -> Estimate:
+    """Return an operand's estimate; a literal is exact."""
+    return Estimate(constant(operand)) if isinstance(operand, Const) else environment[operand]
+
+
+def _half_origins(fusion: Fusion) -> dict[Value, DType]:
+    """Return the half type that floats come from, where all tensors they come from are of one.
+
+    A framework that runs operation by operation does not widen what it is given.
+    """
+    origin: dict[Value, DType] = {
+        i.value: i.value.dtype
+        for i in fusion.inputs
+        if i.value.dtype.is_half and not i.value.is_scalar
+    }
+    inputs = set(origin)
+    for node in fusion.nodes:
+        tensors = [v for v in node.inputs if not v.is_scalar and v.dtype.is_rounded]
+        halves = {origin[v] for v in tensors if v in origin}
+        if len(halves) == 1 and all(v in origin for v in tensors):
+            origin |= dict.fromkeys((v for v in node.outputs if v.dtype.is_rounded), halves.pop())
+    return {value: dtype for value, dtype in origin.items() if value not in inputs}

@@ -1,0 +1,271 @@
+"""In what order a sum is taken, what its roundings add up to, and the sum itself in that order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import ceil, prod
+from typing import Any
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array
+
+MOST_PLACES = 64
+"""Places of a block for each term in it; where there are more, how it is filled is left open."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Terms added `chain` at a time one after the other, their results in trees of `depth`.
+
+    width: chains side by side, to which terms are dealt in turns of `run` neighbours, as to the
+    threads of a block: a block takes chain * width terms. 0: as many chains as there need be, whose
+    terms lie as far apart as can be. cut: terms that blocks do not reach across, as where groups of
+    rows begin anew; 0 where none do. A tree adds 2**depth neighbours.
+    """
+
+    chain: int
+    depth: int = 0
+    width: int = 0
+    run: int = 1
+    cut: int = 0
+
+    def fitted(self, count: int) -> Stage:
+        """Return the stage as `count` terms go through it.
+
+        Where they are too few for a block of chains this long they are part of a longer sum: there
+        are fewer chains, of the same length.
+        """
+        cut = self.cut if 0 < self.cut < count else 0
+        most, chain = cut or count, min(max(self.chain, 1), count)
+        run = self.run if self.run > 0 and chain % self.run == 0 else 1
+        width = self.width if cut else min(self.width, ceil(count / run))
+        block = chain * width
+        if block > MOST_PLACES * most or (block > most and _longest(most, width, run) != chain):
+            width = 0
+        return Stage(chain, self.depth, width, run, cut) if width else Stage(chain, self.depth)
+
+    def chains(self, count: int) -> int:
+        """Return how many chains `count` terms make; those that got none count up to the last."""
+        if not self.width:
+            return ceil(count / self.chain)
+        cut, block = self.cut or count, self.chain * self.width
+        parts = ceil(count / cut)
+        rest = count - (parts - 1) * cut
+        full = (parts - 1) * ceil(cut / block) + ceil(rest / block) - 1
+        left = rest - (ceil(rest / block) - 1) * block
+        return full * self.width + min(self.width, ceil(left / self.run))
+
+
+def _longest(count: int, width: int, run: int) -> int:
+    """Return the length of the longest chain when terms are dealt to `width` chains."""
+    return ceil(ceil(count / run) / width) * run
+
+
+@dataclass(frozen=True)
+class Order:
+    """The order of a sum: each stage adds what the one before it has left; a tree adds the rest.
+
+    group: products that a matrix unit adds at once, cutting off what lies below the largest of
+    them instead of rounding; 1 where every product is added by itself. Chains count groups.
+    """
+
+    stages: tuple[Stage, ...]
+    group: int = 1
+
+    def within(self, count: int) -> tuple[Stage, ...]:
+        """Return the stages that `count` terms go through, the rest of the tree included."""
+        left, found = ceil(count / self.group), list[Stage]()
+        for stage in self.stages:
+            if left <= 1:
+                break
+            fitted = stage.fitted(left)
+            left = fitted.chains(left)
+            depth = min(fitted.depth, _depth(left))
+            left = ceil(left / 2**depth)
+            found.append(replace(fitted, depth=depth))
+        if left > 1:
+            found.append(Stage(1, _depth(left)))
+        return tuple(found)
+
+    def then(self, other: Order) -> Order:
+        """Return the order of sums whose terms are sums in this order."""
+        return Order((*self.stages, *other.stages), self.group)
+
+
+def _depth(count: int) -> int:
+    """Return the depth of a tree over so many terms."""
+    return max(count - 1, 0).bit_length()
+
+
+UNKNOWN = (1024, 32, 1)
+"""Lengths of the chains that are assumed where no plan says how a sum is taken."""
+TILE = 16
+"""Products along K that one instruction of a matrix unit adds (PTX wgmma of 16-bit types)."""
+
+
+def unknown(count: int, factors: Sequence[DType] = ()) -> tuple[Order, ...]:
+    """Return the orders assumed where no plan gives one; `factors`: types, of a contraction."""
+    if not factors:
+        return tuple(Order((Stage(chain),)) for chain in UNKNOWN)
+    if all(d.is_half for d in factors):
+        return (Order((Stage(max(ceil(count / TILE), 1)),), TILE),)
+    return Order((Stage(max(count, 1)),)), Order(())
+
+
+def roundings(total: Array, squares: Array, count: Array | int, order: Order, unit: float) -> Array:
+    """Return the variance of the roundings of sums of `count` terms, one rounding within `unit`.
+
+    Partial sums of k terms, of mean m and variance s, are k m and a walk of variance k s; each is
+    rounded by unit**2 / 3 of its square. Chains of c sums of w terms add m**2 w c**2 / 3 + s c / 2
+    for each term, trees of depth d 2 m**2 w (2**d - 1) + s d. What a matrix unit cuts off has one
+    sign: it drifts. Of several counts the order is that of the largest.
+    """
+    stages = order.within(int(np.max(count, initial=0)))
+    terms = np.maximum(count, 1)
+    steady, walking, width = np.zeros(()), np.zeros(()), np.minimum(order.group, terms)
+    for stage in stages:
+        # A sum of fewer terms ends within a stage.
+        chain = np.clip(terms / width, 1, stage.chain)
+        steady = steady + width * np.square(chain) / 3 * (stage.chain > 1)
+        walking = walking + chain / 2 * (stage.chain > 1)
+        width = width * chain
+        wide = np.minimum(width * 2.0**stage.depth, np.maximum(terms, width))
+        steady = steady + 2 * (wide - width)
+        walking = walking + np.log2(wide / width)
+        width = wide
+    square = np.square(np.abs(total))
+    mean, spread = square / terms, np.maximum(squares - square / terms, 0)
+    variance = (mean * steady + spread * walking) * (unit**2 / 3)
+    if order.group > 1:
+        steps = unit * stages[0].chain if stages else unit
+        variance = variance + steps**2 * (square / 4 + spread / 3)
+    return np.where(terms > 1, variance, 0.0)
+
+
+def performed(terms: Array, order: Order) -> Array:
+    """Return sums over axis 1 of terms [before, count, after], in the terms' own precision.
+
+    Where a stage leaves it open which terms meet, those of a chain lie apart, as a thread's do.
+    """
+    before, count, after = terms.shape
+    if not terms.size:
+        return np.zeros((before, after), terms.dtype)
+    # NumPy adds along an axis in a row unless it is the one that lies along memory.
+    terms = np.ascontiguousarray(terms)
+    for stage in order.within(count):
+        if stage.width:
+            terms = _trees(_dealt(terms, stage), stage.depth)
+            continue
+        terms = _chained(terms, stage.chain)
+        for _ in range(stage.depth):
+            terms = _halved(terms)
+    while terms.shape[1] > 1:
+        terms = _halved(terms)
+    return terms[:, 0]
+
+
+def _chained(terms: Array, chain: int) -> Array:
+    chain = min(chain, terms.shape[1])
+    if chain <= 1:
+        return terms
+    before, count, after = terms.shape
+    chains = ceil(count / chain)
+    whole = count // chains * chains
+    result = _in_a_row(terms[:, :whole].reshape(before, whole // chains, chains, after))
+    if whole < count:
+        result[:, : count - whole] += terms[:, whole:]
+    return result
+
+
+def _halved(terms: Array) -> Array:
+    count = terms.shape[1]
+    if count < 2:
+        return terms
+    half = ceil(count / 2)
+    result = terms[:, :half].copy()
+    result[:, : count - half] += terms[:, half:]
+    return result
+
+
+def _dealt(terms: Array, stage: Stage) -> Array:
+    """Return chains to which blocks of terms are dealt in turns; missing terms are 0."""
+    before, count, after = terms.shape
+    chain, width, run = stage.chain, stage.width, stage.run
+    if chain <= 1 and not stage.cut:
+        return terms
+    cut, block = stage.cut or count, chain * width
+    padded = _padded(_padded(terms, cut).reshape(-1, cut, after), block)
+    turns = padded.reshape(-1, chain // run, width, run, after).swapaxes(2, 3)
+    sums = _in_a_row(turns.reshape(-1, chain, width, after))
+    return sums.reshape(before, -1, after)[:, : stage.chains(count)]
+
+
+def _in_a_row(terms: Array) -> Array:
+    """Return sums of terms [blocks, chain, width, after] over the chain, one after the other."""
+    blocks, chain, width, after = terms.shape
+    if width * after > 1 or chain <= 2:
+        return np.add.reduce(terms, axis=1)
+    return np.add.accumulate(terms.reshape(blocks, chain), axis=1)[:, -1:, None]
+
+
+def _padded(terms: Array, multiple: int) -> Array:
+    """Return terms with zeros up to a multiple along axis 1."""
+    before, count, after = terms.shape
+    missing = -count % multiple
+    if not missing:
+        return terms
+    return np.concatenate([terms, np.zeros((before, missing, after), terms.dtype)], axis=1)
+
+
+def _trees(terms: Array, depth: int) -> Array:
+    """Return trees over 2**depth neighbours each: the first half and the second, term by term."""
+    before, _, after = terms.shape
+    parts = _padded(terms, 2**depth).reshape(before, -1, 2**depth, after)
+    for _ in range(depth):
+        first, second = np.split(parts, 2, axis=2)
+        parts = first + second
+    return parts[:, :, 0]
+
+
+def running(terms: Array, order: Order) -> Array:
+    """Return the running sums along axis 1 of terms [before, count, after], in their own precision.
+
+    Neighbours make the chains and trees; to each running sum of one is added what lies before it.
+    """
+    return _running(terms, order.within(terms.shape[1]))
+
+
+def _running(terms: Array, stages: tuple[Stage, ...]) -> Array:
+    before, count, after = terms.shape
+    if not stages or count <= 1 or not terms.size:
+        return np.add.accumulate(terms, axis=1)
+    chain, size = stages[0].chain, 2 ** stages[0].depth
+    parts = _padded(terms, chain * size).reshape(before, -1, size, chain, after)
+    parts = np.add.accumulate(parts, axis=3)
+    ends = parts[..., -1, :].copy()
+    for level in range(stages[0].depth):
+        # As the lanes of a warp do: each takes what the one 2**level below has.
+        ends[:, :, 2**level :] = ends[:, :, 2**level :] + ends[:, :, : -(2**level)]
+    parts[:, :, 1:] += ends[:, :, :-1, None]
+    if parts.shape[1] > 1:
+        parts[:, 1:] += _running(ends[:, :, -1], stages[1:])[:, :-1, None, None]
+    return parts.reshape(before, -1, after)[:, :count]
+
+
+def as_terms(array: Array, axes: Sequence[int]) -> Array:
+    """Return an array as [before, count, after] with the axes summed over in the middle."""
+    axes = tuple(axes)
+    if not axes:
+        return array.reshape(-1, 1, 1)
+    first, last = min(axes), max(axes)
+    kept = [a for a in range(array.ndim) if a not in axes]
+    if len(axes) < last - first + 1:
+        array = np.transpose(array, (*kept, *axes))
+        first, last = len(kept), array.ndim - 1
+    shape: Any = array.shape
+    return array.reshape(
+        prod(shape[:first]), prod(shape[first : last + 1]), prod(shape[last + 1 :])
+    )

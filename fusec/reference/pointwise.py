@@ -1,0 +1,291 @@
+"""Expected errors of elementwise operations.
+
+Each operand is moved up and down by the limit of its error; the larger change of the result, over
+that of the operand, is the slope by which both of its variances pass. Operations whose slopes are
+plain declare them. To that comes the operation's own error: see `estimate.rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from fusec.ir.evaluate import Array, apply_reference, storage
+from fusec.ir.graph import Node
+from fusec.ir.op import Slopes
+from fusec.reference.between import between
+from fusec.reference.complexes import complex_error, directions, steepness, unjudged
+from fusec.reference.estimate import (
+    FLIP,
+    LIMIT,
+    Estimate,
+    add,
+    distance,
+    flip,
+    known,
+    narrowing,
+    result,
+    rounding,
+    spread_alike,
+    squared,
+    together,
+    truth,
+)
+
+Attributes = Mapping[str, Any]
+
+RESOLUTION = 2.0**-52
+"""Distance of doubles, relative to them."""
+
+
+def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
+    """Return a value converted to another type."""
+    source, target = node.operands[0].type.dtype, node.output.dtype
+    if target.kind == "bool" and source.kind != "bool":
+        return truth(operand)
+    (raw,) = apply_reference(node.op, [operand.value], attributes)
+    if source.is_rounded and not target.is_rounded:
+        return _jumping(node, [operand], raw, attributes)
+    if not target.is_rounded:
+        return replace(operand, value=np.asarray(raw).astype(storage(target), copy=False))
+    wide = np.asarray(raw, storage(target))
+    independent = add(operand.independent, narrowing(wide, source, target))
+    return result(wide, target, independent, operand.common, operand.ancestors, operand.part)
+
+
+def pointwise(
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, *, errors: bool
+) -> Estimate:
+    """Return the result of an elementwise operation other than a cast."""
+    (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
+    if not errors:
+        return result(raw, node.output.dtype, None, None)
+    inexact = [k for k, o in enumerate(operands) if not o.exact]
+    if inexact and node.op.compares:
+        return _compared(node, operands, raw)
+    if inexact and (node.op.discontinuous or _leaves_floats(operands, inexact, raw)):
+        passed = _jumping(node, operands, raw, attributes)
+    else:
+        passed = _passed(node, operands, raw, inexact, attributes)
+    return _with_own(node, operands, raw, passed)
+
+
+def _leaves_floats(operands: Sequence[Estimate], inexact: Sequence[int], raw: Array) -> bool:
+    return raw.dtype.kind in "biu" and any(operands[k].value.dtype.kind in "fc" for k in inexact)
+
+
+def _passed(
+    node: Node, operands: Sequence[Estimate], raw: Array, inexact: Sequence[int],
+    attributes: Attributes,
+) -> Estimate:  # fmt: skip
+    """Return the result with what passes from its operands."""
+    passed = Estimate(raw)
+    for index in inexact:
+        if node.op.slopes is None:
+            slope = _slope(node, operands, index, raw, attributes)
+        else:
+            slope = _declared_slope(node.op.slopes, operands, index)
+        passed = _joined(passed, operands[index], slope)
+    return passed
+
+
+def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimate:
+    """Return a result with what passes from one more operand by its slope."""
+    square = None if slope is None else _square(np.asarray(slope))
+    taken = spread_alike(operand, passed.value.shape)
+    own, shared = _scaled(taken.independent, square), _scaled(taken.common, square)
+    join = together if passed.ancestors & operand.ancestors else add
+    part = passed.part
+    if operand.part is not None:
+        with np.errstate(all="ignore"):
+            reached = operand.part * (1.0 if slope is None else np.abs(slope))
+        part = reached if part is None else np.fmax(part, reached)
+    return replace(
+        passed,
+        independent=join(passed.independent, own),
+        common=join(passed.common, shared),
+        ancestors=passed.ancestors | operand.ancestors,
+        part=part,
+    )
+
+
+def _square(slope: Array) -> Array:
+    """Return the square of a slope; of whether an operand is taken it is the same."""
+    return slope if slope.dtype.kind == "b" else squared(slope)
+
+
+def _scaled(variance: Array | None, square: Array | None) -> Array | None:
+    if variance is None or square is None:
+        return variance
+    with np.errstate(all="ignore"):
+        scaled = variance * square
+    if scaled.size and np.isnan(np.max(scaled)):
+        scaled = np.where(np.isnan(scaled), np.where(variance == 0, 0.0, np.inf), scaled)
+    return scaled
+
+
+def _declared_slope(slopes: Slopes, operands: Sequence[Estimate], place: int) -> Array | None:
+    """Return the slope that an operation declares, where operands are off by their limits."""
+
+    def reach(other: int) -> Array | float:
+        return 0.0 if operands[other].exact else LIMIT * operands[other].sigma
+
+    with np.errstate(all="ignore"):
+        return slopes(place, [o.value for o in operands], reach)
+
+
+def _step(operand: Estimate, times: int = 1) -> Array:
+    """Return how far an operand is moved: its limit, a bool and an integer by a whole step."""
+    sigma = operand.sigma
+    if operand.value.dtype.kind == "b":
+        return np.asarray(sigma > 0, np.float64)
+    with np.errstate(all="ignore"):
+        reach = LIMIT * times * sigma
+        return np.ceil(reach) if operand.value.dtype.kind in "iu" else reach
+
+
+def _changes(
+    node: Node, operands: Sequence[Estimate], index: int, raw: Array, attributes: Attributes,
+    step: Array,
+) -> list[Array]:  # fmt: skip
+    """Return how the result changes when an operand is moved in each direction."""
+    moved = list[Array]()
+    for sign in directions(operands[index].value):
+        arrays = [o.value for o in operands]
+        arrays[index] = _shift(arrays[index], step, sign)
+        (other, *_) = apply_reference(node.op, arrays, attributes)
+        moved.append(distance(other, raw))
+    return moved
+
+
+def _shift(value: Array, step: Array, sign: complex) -> Array:
+    with np.errstate(all="ignore"):
+        if value.dtype.kind == "b":
+            return value ^ (step > 0)
+        if value.dtype.kind in "iu":
+            whole = np.where(np.isfinite(step), step, 1.0).astype(value.dtype)
+            return value + whole if sign == 1 else value - whole
+        if sign in (1, -1):
+            return value + step if sign == 1 else value - step
+        return value + step * sign
+
+
+def _slope(
+    node: Node, operands: Sequence[Estimate], index: int, raw: Array, attributes: Attributes
+) -> Array:
+    """Return the steepest change of the result over that of an operand within its limit."""
+    operand = operands[index]
+    step = _step(operand)
+    change = reduce(np.maximum, _changes(node, operands, index, raw, attributes, step))
+    if operand.value.dtype.kind == "c":
+        change = change * steepness(raw)
+    inside, most = between(node, [o.value for o in operands], step, index)
+    if inside is not None and inside.any():
+        change = np.where(inside, np.fmax(change, most), change)
+    slope = np.zeros(change.shape)
+    with np.errstate(all="ignore"):
+        np.divide(change, step, out=slope, where=np.broadcast_to(step > 0, slope.shape))
+    return np.where(np.isnan(slope), np.inf, slope) if np.isnan(np.max(slope, initial=0)) else slope
+
+
+def _jumping(
+    node: Node, operands: Sequence[Estimate], raw: Array, attributes: Attributes
+) -> Estimate:
+    """Return the result of an operation that jumps: by its height where it may happen.
+
+    Several operands may reach a jump together that none of them reaches alone.
+    """
+    inexact = [k for k, o in enumerate(operands) if not o.exact]
+    passed, height = Estimate(raw), np.zeros(raw.shape)
+    for index in inexact:
+        operand = operands[index]
+        step = _step(operand, len(inexact))
+        moved = _changes(node, operands, index, raw, attributes, step)
+        change, smooth = reduce(np.fmax, moved), reduce(np.fmin, moved)
+        lost = np.isnan(reduce(np.add, moved))
+        inside, most = between(node, [o.value for o in operands], step, index)
+        if inside is not None and inside.any():
+            change = np.where(inside, np.fmax(change, most), change)
+        if operand.value.dtype.kind in "iu":
+            # What lies between two integers' results says nothing of theirs.
+            lost |= np.broadcast_to(step > 0, lost.shape)
+        if raw.dtype.kind == "f":
+            # A smooth stretch changes alike on both sides but for the reference's own rounding.
+            with np.errstate(all="ignore"):
+                jumps = change > LIMIT * (smooth + np.abs(raw) * RESOLUTION)
+                slope = np.where(step > 0, np.fmin(change, smooth * LIMIT) / step, 0.0)
+            passed = _joined(passed, operand, np.where(jumps, 1.0, slope))
+            change = np.where(jumps, change, 0.0)
+        else:
+            passed = replace(passed, ancestors=passed.ancestors | operand.ancestors)
+        height = np.fmax(height, np.where(lost, np.inf, change))
+    if not height.any():
+        return passed
+    with np.errstate(all="ignore"):
+        jump = np.square(FLIP * height)
+    return replace(passed, independent=add(passed.independent, known(jump)), part=None)
+
+
+def _compared(node: Node, operands: Sequence[Estimate], raw: Array) -> Estimate:
+    """Return a comparison: it may be the other way round where both meet within their errors."""
+    a, b = operands
+    if node.operands[0] is node.operands[1]:
+        # A value is compared with itself, wherever it lies.
+        return Estimate(raw)
+    join = together if a.ancestors & b.ancestors else add
+    variance = join(a.variance, b.variance)
+    assert variance is not None
+    with np.errstate(all="ignore"):
+        sigma, off = np.sqrt(variance), distance(a.value, b.value)
+        near = (sigma > 0) & ~(off > LIMIT * sigma)
+        if not near.any():
+            return Estimate(raw)
+        chance = np.where(near, np.square(flip(off, sigma)), 0.0)
+    return Estimate(raw, known(np.asarray(chance)), None, a.ancestors | b.ancestors)
+
+
+def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Estimate) -> Estimate:
+    """Return a result with the error of the operation itself."""
+    dtype, values = node.output.dtype, [o.value for o in operands]
+    own = complex_error(node, values, raw)
+    if own is None:
+        with np.errstate(all="ignore"):
+            terms = raw if node.op.terms is None else node.op.terms(*values, raw)
+        ulps = _accuracy(node)
+    else:
+        ulps, terms = own
+    independent, common = rounding(terms, dtype, ulps, _exact_where(operands, raw.shape))
+    if own is not None and ulps:
+        independent = unjudged(node, values, raw, independent)
+    return result(
+        raw,
+        dtype,
+        add(passed.independent, independent),
+        add(passed.common, common),
+        passed.ancestors,
+        passed.part,
+    )
+
+
+def _exact_where(operands: Sequence[Estimate], shape: tuple[int, ...]) -> Array | bool:
+    """Return where all operands are exact."""
+    exact: Array | bool = True
+    for operand in operands:
+        variance = operand.variance
+        if variance is None:
+            continue
+        here = variance == 0
+        if not here.any():
+            return False
+        exact = here if exact is True else exact & here
+    return exact if exact is True else np.broadcast_to(exact, shape)
+
+
+def _accuracy(node: Node) -> float:
+    """Return the declared error of an operation in the type that it computes in."""
+    wide = node.op.accuracy_f64 is not None and "f64" in {d.name for d in node.compute_dtypes}
+    return node.op.accuracy_f64 if wide and node.op.accuracy_f64 else node.op.accuracy

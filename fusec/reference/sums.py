@@ -1,0 +1,296 @@
+"""Expected errors of sums: of their terms, and of their own roundings.
+
+With independent variances s and common ones l of the terms, a sum has sum(s) and sum(sqrt(l))**2,
+what the roundings of its order add up to (`order.roundings`), and the square of the error of the
+same sum really taken in that order: roundings of terms that repeat are not independent. Sums of
+multiples of one number, up to 2**24 of it, are exact: whole numbers, and some halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import expm1, inf, prod
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, storage
+from fusec.ir.totals import total
+from fusec.reference.estimate import Estimate, add, overflowing, squared, unit
+from fusec.reference.order import Order, as_terms, performed, roundings
+
+State = dict[str, Array]
+
+WHOLE = {"f32": 2.0**24, "f64": 2.0**53}
+"""Up to which all whole numbers are floats."""
+COARSE = 6
+"""Last bits that are 0 in all terms of sums that may be exact."""
+CERTAIN = 4.0
+"""Times that the sum of sizes, told by a few, must be too large to be too large without a doubt."""
+SIZE, STEP = "size", "step"
+"""Names of the sum of all sizes, and of what all terms are multiples of."""
+TAKEN = "taken"
+"""Name of the sums that were really taken, in every order."""
+OFF = "off"
+"""Name of how far sums of squares, really taken, are off in every order."""
+LOOKED_AT = 1024
+"""Terms of a sum that are looked at to tell how many are equal."""
+BY_CHANCE = 4
+"""Equal terms among those looked at that may be chance."""
+SUMS = 4
+"""Sums that are looked at."""
+REPEATED = 1.5
+"""Equal terms of a kind from which on the arrangement of terms counts."""
+ARRANGED = 16
+"""Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
+ARRANGED_TERMS = 1 << 22
+"""Terms that are arranged otherwise, at most."""
+MANY = 1e12
+"""Different values that are as good as no end of them."""
+PARTS = 64
+"""Equal parts of a reduction of which one may be lost: see `Estimate.part`."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """How the sums of a node are taken, and whether errors are wanted at all.
+
+    orders: that of the node's sums, or those that it may be; count: how many terms it has in all.
+    """
+
+    orders: tuple[Order, ...]
+    count: int
+    errors: bool = True
+
+
+def addition(dtype: DType) -> Callable[..., Array]:
+    """Return the sum to take: doubles are enough for f32 in any order."""
+    return total if dtype.part.name == "f64" else np.sum
+
+
+def moments(x: Array, axes: tuple[int, ...]) -> Array:
+    """Return sum(|x|**2)."""
+    if x.dtype.kind == "c":
+        return np.sum(squared(x), axis=axes)
+    terms = as_terms(x, axes)
+    if terms.shape[2] == 1:
+        squares = np.einsum("bn,bn->b", terms[..., 0], terms[..., 0])
+    else:
+        squares = np.einsum("bna,bna->ba", terms, terms)
+    return np.asarray(squares).reshape([e for a, e in enumerate(x.shape) if a not in axes])
+
+
+def passed(operand: Estimate, axes: tuple[int, ...], weight: Array | None = None) -> State:
+    """Return the sums of the terms' errors, weighed; terms that are equal err alike."""
+    state: State = {}
+    shape = operand.value.shape
+    if operand.independent is not None:
+        variance = np.broadcast_to(operand.independent, shape)
+        terms = variance if weight is None else variance * squared(weight)
+        state["independent"] = np.sum(terms, axis=axes) * alike(operand.value, axes)
+    if operand.common is not None:
+        sigma = np.broadcast_to(np.sqrt(operand.common), shape)
+        state["common"] = np.sum(sigma if weight is None else sigma * np.abs(weight), axis=axes)
+    return state
+
+
+def alike(x: Array, axes: tuple[int, ...]) -> float:
+    """Return how many equal terms a term of a sum has on average, itself included.
+
+    Told by a look at some terms of some sums: of D values that are equally likely, m terms show
+    D (1 - exp(-m / D)); with n terms in all there are 1 + n / D of a kind.
+    """
+    terms = as_terms(x, axes)
+    before, count, after = terms.shape
+    if count < 2 or not x.size:
+        return 1.0
+    few, most, sums = min(count, LOOKED_AT), 1.0, min(SUMS, before * after)
+    step = count // few
+    for number in range(sums):
+        at = number * (before * after // sums)
+        row = terms[at // after, : few * step : step, at % after]
+        seen = np.unique(row.astype(np.complex64 if row.dtype.kind == "c" else np.float32)).size
+        if few - seen >= min(BY_CHANCE, few - 1):
+            most = max(most, 1 + (count - 1) / _values(seen, few))
+    return most
+
+
+def _values(seen: int, looked: int) -> float:
+    """Return of how many equally likely values `looked` terms show `seen`."""
+    low = high = float(seen)
+    while high * -expm1(-looked / high) < seen and high < MANY:
+        high *= 2
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if middle * -expm1(-looked / middle) < seen else (low, middle)
+    return high
+
+
+def taken(x: Array, axes: tuple[int, ...], dtype: DType, rules: Rules, name: str = TAKEN) -> State:
+    """Return the sum in the type that a kernel takes it in, in the orders that it may have.
+
+    First over the terms as they lie; where terms repeat and there are few sums, also in some other
+    arrangements: with those the roundings change, and a kernel has one of its own.
+    """
+    compute = dtype.compute
+    kind = compute.numpy if x.dtype.kind == "c" else compute.part.numpy
+    terms = as_terms(x.astype(kind, copy=False), axes)
+    kept = [e for a, e in enumerate(x.shape) if a not in axes]
+    arranged = [terms, *_arrangements(terms)] if alike(x, axes) > REPEATED else [terms]
+    return {
+        f"{name} {number}": np.stack([performed(a, order).reshape(kept) for a in arranged])
+        for number, order in enumerate(rules.orders)
+    }
+
+
+def _arrangements(terms: Array) -> list[Array]:
+    """Return the terms in other places, so many times that there are enough sums."""
+    before, count, after = terms.shape
+    times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
+    rng = np.random.default_rng(0)
+    return [terms[:, rng.permutation(count)] for _ in range(times)]
+
+
+def merged(a: State, b: State) -> State:
+    """Return the sums of two blocks' states; of other arrangements those that both have."""
+
+    def joined(key: str) -> Array:
+        if key.startswith((TAKEN, OFF)):
+            return _stacked(a[key], b[key])
+        return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
+
+    return {key: joined(key) for key in a}
+
+
+def _stacked(a: Array, b: Array) -> Array:
+    both = min(len(a), len(b))
+    return a[:both] + b[:both]
+
+
+def spacing(x: Array, dtype: DType) -> Array | None:
+    """Return the largest power of 2 that each term is a multiple of, infinity for 0.
+
+    None where some are as fine as floats get: a look at a few tells most.
+    """
+    if x.dtype.kind == "c" or not x.size or _spacing(_few(x), dtype.compute) is None:
+        return None
+    return _spacing(x, dtype.compute)
+
+
+def _few(x: Array) -> Array:
+    """Return some elements of an array, without a look at the others."""
+    return x[tuple(slice(None, None, -(-e // 16)) for e in x.shape[-2:])] if x.ndim < 3 else (
+        x[(*(e // 2 for e in x.shape[:-2]), ..., slice(None, None, -(-x.shape[-1] // 256)))]
+    )  # fmt: skip
+
+
+def _spacing(x: Array, compute: DType) -> Array | None:
+    wide = compute.name == "f64"
+    kind, bits, digits = (np.float64, np.int64, 52) if wide else (np.float32, np.int32, 23)
+    near = x.astype(kind)
+    if not (near == x).all():
+        return None
+    fraction, exponent = np.frexp(near)
+    whole = np.ldexp(fraction, digits + 1).astype(bits)
+    lowest = whole & -whole
+    if np.any((lowest != 0) & (lowest < 1 << COARSE)):
+        return None
+    found = np.ldexp(lowest.astype(np.float64), exponent - digits - 1)
+    return np.where(lowest == 0, inf, found)
+
+
+def lattice(x: Array, axes: tuple[int, ...], dtype: DType) -> State:
+    """Return sum(|x|), and what all terms are multiples of: sums are exact up to 2**24 of these."""
+    steps = spacing(x, dtype) if _may_be_exact(x, axes, dtype) else None
+    if steps is None:
+        return {SIZE: np.asarray(inf), STEP: np.asarray(0.0)}
+    return {SIZE: np.sum(np.abs(x), axis=axes), STEP: np.min(steps, axis=axes, initial=inf)}
+
+
+def _may_be_exact(x: Array, axes: tuple[int, ...], dtype: DType) -> bool:
+    """Return whether a few terms leave it open that sums are exact."""
+    if x.dtype.kind == "c" or not x.size:
+        return False
+    few = _few(x)
+    steps = _spacing(few, dtype.compute)
+    if steps is None:
+        return False
+    count = prod(x.shape[a] for a in axes)
+    size = float(np.mean(np.abs(few))) * count
+    return size <= CERTAIN * WHOLE[dtype.compute.part.name] * float(np.min(steps))
+
+
+def is_exact(state: State, dtype: DType) -> Array:
+    """Return which sums have no partial sum that is rounded, in any order."""
+    return state[SIZE] <= WHOLE[dtype.compute.part.name] * state[STEP]
+
+
+def start_sum(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules: Rules) -> State:
+    x = operand.value.astype(storage(dtype), copy=False)
+    state: State = {"out": addition(dtype)(x, axes)}
+    if not rules.errors or not dtype.is_rounded:
+        return state | (passed(operand, axes) if rules.errors else {})
+    state |= lattice(x, axes, dtype)
+    state["squares"] = moments(x, axes)
+    return state | taken(x, axes, dtype, rules) | passed(operand, axes)
+
+
+def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
+    out = state["out"]
+    independent, common = state.get("independent"), state.get("common")
+    common = None if common is None else np.square(common)
+    if "squares" not in state:
+        return Estimate(out, independent, common)
+    count, squares = int(state["count"]), state["squares"]
+    exact = is_exact(state, dtype)
+    own = sum_error(out, squares, sums_of(state), count, dtype, rules.orders)
+    own = np.where(exact, 0.0, own)
+    part = part_of(out, squares)
+    inexact = independent is not None or bool(own.any())
+    return Estimate(out, add(independent, own) if inexact else None, common, part=part)
+
+
+def part_of(out: Array, squares: Array) -> Array:
+    """Return what one of the equal parts of a sum is expected to be, given sum(x) and sum(x**2)."""
+    return np.sqrt(squares / PARTS + np.square(np.abs(out) / PARTS))
+
+
+def sums_of(state: State, name: str = TAKEN) -> list[Array]:
+    """Return the sums really taken, in every order."""
+    return [array for key, array in state.items() if key.startswith(name)]
+
+
+def sum_error(
+    out: Array, squares: Array, found: Sequence[Array], count: Array | int, dtype: DType,
+    orders: Sequence[Order], *, whole: bool = True,
+) -> Array:  # fmt: skip
+    """Return the variance of a sum's own roundings; `found` are the sums really taken in `orders`.
+
+    Infinite where sums of some order overflow; `whole`: the sum itself is the result.
+    """
+    own = np.zeros(np.shape(out))
+    for order, sums in zip(orders, found, strict=True):
+        own = np.maximum(own, _in_order(out, squares, sums, count, dtype, order))
+    own = np.where(np.isfinite(out), own, 0.0)
+    lost = overflowing(out, np.sqrt(count * squares), dtype, whole=whole)
+    return np.where(lost, inf, own) if lost.any() else own
+
+
+def _in_order(
+    out: Array, squares: Array, sums: Array, count: Array | int, dtype: DType, order: Order
+) -> Array:
+    closed = roundings(out, squares, count, order, unit(dtype) / 2)
+    return widened(closed, squared(sums - out))
+
+
+def widened(closed: Array, off: Array) -> Array:
+    """Return the variance of sums by the closed form and by how far they really were off (squared).
+
+    Where they are further off than roundings that are independent, all may be.
+    """
+    off = np.where(np.isfinite(off), off, 0.0)
+    sure, further = (off > 0) & (closed > 0), 1.0
+    if sure.any():
+        further = max(1.0, float(np.mean(off[sure] / np.broadcast_to(closed, off.shape)[sure])))
+    return closed * further + np.max(off, axis=0)

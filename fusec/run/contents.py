@@ -1,0 +1,76 @@
+"""What an input holds: numbers of an interval, positions in a tensor, or ends of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from fusec.ir.evaluate import Sizes
+from fusec.ir.graph import Fusion, Input, Value
+from fusec.run.index_inputs import index_limit, offsets_end
+
+_THROUGH = frozenset({"cast", "set", "segment_set"})
+_PLACING = frozenset({"movement", "indexing", "scatter", "sort"})
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """Numbers from low to high; explicit: 0 is as good as any other. positions: they index."""
+
+    low: float
+    high: float
+    explicit: bool
+    positions: bool = False
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Increasing ends of groups, the last one `end`."""
+
+    end: int
+
+
+def contents_of(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
+    """Return what an input holds, from what is declared of it and from the nodes that use it."""
+    explicit = entry.low is not None or entry.high is not None
+    if not entry.value.is_scalar:
+        end = offsets_end(fusion, entry.value, sizes)
+        if end is not None:
+            return Ends(end)
+        limit = None if explicit else index_limit(fusion, entry.value, sizes)
+        if limit is not None:
+            return Numbers(0, max(limit - 1, 0), explicit=True, positions=True)
+    low, high = interval(fusion, entry)
+    return Numbers(low, high, explicit)
+
+
+def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
+    """Return the interval of random values: as declared, or where all its users are defined."""
+    low, high = -np.inf, np.inf
+    for a, b in _domains(fusion, entry.value):
+        if max(low, a) < min(high, b):
+            low, high = max(low, a), min(high, b)
+    if not np.isfinite(low) or not np.isfinite(high):
+        low, high = -2.0, 2.0
+    declared = (entry.low, entry.high)
+    if declared[0] is not None:
+        low, high = declared[0], max(high, declared[0] + 1)
+    if declared[1] is not None:
+        low, high = (low if declared[0] is not None else min(low, declared[1] - 1)), declared[1]
+    return float(low), float(high)
+
+
+def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
+    left, seen = [value], set[Value]()
+    while left:
+        current = left.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for node in fusion.users.get(current, ()):
+            if node.op.name in _THROUGH or node.op.family in _PLACING:
+                left += node.outputs
+            elif node.op.is_elementwise or node.op.family in ("reduction", "scan", "contraction"):
+                yield node.op.domain

@@ -1,0 +1,88 @@
+"""ELF files of 64 bits, little-endian: sections and symbols read."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+# Places in the header of the file, and the forms of its tables, as in the System V ABI.
+_SECTIONS_AT = 0x28
+_SECTION_COUNTS_AT = 0x3A  # bytes of an entry, entries, the entry of the section names
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_SYMBOL_TABLE = 2
+STRINGS = 3  # a section's kind: a table of strings
+_NO_BITS = 8
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section: where it lies in the file, and what its header says."""
+
+    number: int
+    name: str
+    kind: int
+    offset: int
+    size: int
+    link: int
+
+
+@dataclass(frozen=True)
+class Symbol:
+    """A symbol; kind: the low half of its info byte, other: its visibility and further bits."""
+
+    number: int
+    name: str
+    kind: int
+    other: int
+    section: int
+
+
+@dataclass(frozen=True)
+class Elf:
+    """The bytes of an ELF file; whatever reads past their end raises struct.error or ValueError."""
+
+    image: bytes
+
+    @cached_property
+    def sections(self) -> tuple[Section, ...]:
+        """Return the sections, in the order of their table."""
+        if self.image[:6] != b"\x7fELF\x02\x01":
+            raise ValueError("no ELF file of 64 bits")
+        (start,) = struct.unpack_from("<Q", self.image, _SECTIONS_AT)
+        size, count, names = struct.unpack_from("<HHH", self.image, _SECTION_COUNTS_AT)
+        headers = [_SECTION.unpack_from(self.image, start + k * size) for k in range(count)]
+        return tuple(
+            Section(k, self._text(headers[names][4] + h[0]), h[1], h[4], h[5], h[6])
+            for k, h in enumerate(headers)
+        )
+
+    @cached_property
+    def by_name(self) -> dict[str, Section]:
+        """Return the sections by their names."""
+        return {section.name: section for section in self.sections}
+
+    @cached_property
+    def symbols(self) -> tuple[Symbol, ...]:
+        """Return the symbols, in the order of their table."""
+        return tuple(self._symbols())
+
+    def content(self, section: Section) -> bytes:
+        """Return a section's bytes; it has none where the loader fills it with zeros."""
+        if section.kind == _NO_BITS:
+            return b""
+        return self.image[section.offset : section.offset + section.size]
+
+    def _symbols(self) -> Iterator[Symbol]:
+        for table in self.sections:
+            if table.kind != _SYMBOL_TABLE:
+                continue
+            names = self.sections[table.link].offset
+            for number, fields in enumerate(_SYMBOL.iter_unpack(self.content(table))):
+                name, info, other, section, _, _ = fields
+                yield Symbol(number, self._text(names + name), info & 15, other, section)
+
+    def _text(self, start: int) -> str:
+        return self.image[start : self.image.index(b"\0", start)].decode()

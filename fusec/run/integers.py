@@ -1,0 +1,152 @@
+"""Inputs so small that sums and products are exact in any order: results must agree bitwise.
+
+Of several ways to draw, from integers up to 8 down to a few ones among zeros, the first is taken
+that lets the most sums of the fusion be exact.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, Sizes
+from fusec.ir.graph import Fusion, Input, Value
+from fusec.run.arrays import span
+from fusec.run.contents import Ends, Numbers, contents_of
+from fusec.run.lattice import BOOL, SUMS, Lattice, held, is_ruled, lattices, of_number
+
+LARGEST = 2.0**60
+HALVINGS = 30
+"""Steps of an interval that holds no two integers; a narrower one is taken as one number."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """Draw multiples of a step up to `most`; a `share` of the elements, the others are 0."""
+
+    most: int
+    share: float = 1.0
+
+
+WAYS = (Way(8), Way(4), Way(2), Way(1), Way(1, 2.0**-3), Way(1, 2.0**-6), Way(1, 2.0**-9))
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How to draw, and the values that then come out the same in any order of summation."""
+
+    way: Way
+    exact: frozenset[Value]
+
+
+def choose(fusion: Fusion, sizes: Sizes) -> Choice:
+    """Return the first way that lets the most sums be exact."""
+    choices = (Choice(w, frozenset(places(fusion, sizes, w))) for w in WAYS)
+    sums = [v for n in fusion.nodes if n.op.name in SUMS for v in n.outputs]
+    return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # of equal ones the first
+
+
+def places(fusion: Fusion, sizes: Sizes, way: Way) -> dict[Value, Lattice]:
+    """Return where the values lie that are exact if inputs are drawn in a way."""
+    given = {i.value: _lattice(fusion, i, sizes, way) for i in fusion.inputs}
+    known = {value: lattice for value, lattice in given.items() if lattice is not None}
+    return lattices(fusion, known, sizes)
+
+
+def _lattice(fusion: Fusion, entry: Input, sizes: Sizes, way: Way) -> Lattice | None:
+    """Return where the elements of an input lie."""
+    value, dtype = entry.value, entry.value.dtype
+    if dtype.kind == "bool":
+        return BOOL
+    if dtype.is_complex:
+        return None
+    if value.is_scalar and entry.default is not None:
+        return of_number(entry.default, dtype)
+    if entry.generator:
+        return Lattice(1.0, 2.0**64)
+    contents = whole_contents(fusion, entry, sizes)
+    if not isinstance(contents, Numbers):
+        return Lattice(1.0, float(contents.end))
+    if contents.positions:
+        return Lattice(1.0, contents.high)
+    points = points_of(contents, way.most, dtype)
+    shape = [d.evaluate(sizes) for d in value.shape]
+    repeats = span(shape, [s.evaluate(sizes) for s in entry.strides]) < math.prod(shape)
+    share = way.share if is_sparse(contents, dtype, way) and not repeats else 1.0
+    most = max(abs(points.low), abs(points.high)) * points.step
+    return held(Lattice(points.lattice_step, most, share), dtype)
+
+
+def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends:
+    """Return what an input holds; where nothing but sums and the like follow, any integers."""
+    contents = contents_of(fusion, entry, sizes)
+    if isinstance(contents, Ends) or contents.positions or contents.explicit:
+        return contents
+    left, seen = [entry.value], {entry.value}
+    while left:
+        for node in fusion.users.get(left.pop(), ()):
+            if not is_ruled(node):
+                return contents
+            left += [v for v in node.outputs if v not in seen]
+            seen.update(node.outputs)
+    return Numbers(-math.inf, math.inf, explicit=False)
+
+
+def is_sparse(contents: Numbers, dtype: DType, way: Way) -> bool:
+    """Return whether most elements are drawn as 0."""
+    return way.share < 1 and dtype.is_float and contents.low <= 0 <= contents.high
+
+
+@dataclass(frozen=True)
+class Points:
+    """The numbers that an input is drawn from: low, ..., high times the step, with or without 0."""
+
+    low: int
+    high: int
+    step: float
+    zero: bool
+
+    @property
+    def lattice_step(self) -> float:
+        """Return the power of two of which all are multiples."""
+        over, under = float(self.step).as_integer_ratio()
+        return (over & -over) / under
+
+    def draw(self, generator: Any, count: int, dtype: DType) -> Array:
+        """Return `count` of the numbers."""
+        every = np.arange(self.low, self.high + 1)
+        chosen = every if self.zero or not every.any() else every[every != 0]
+        drawn = chosen[generator.integers(0, len(chosen), count)]
+        return (drawn * self.step if dtype.is_float else drawn).astype(dtype.numpy)
+
+
+def points_of(contents: Numbers, most: int, dtype: DType) -> Points:
+    """Return the numbers of an interval nearest 0, at most `most` steps from the nearest one.
+
+    The step is 1, or the largest power of two of which the interval holds two multiples.
+    """
+    low, high, step = max(contents.low, -LARGEST), min(contents.high, LARGEST), 1.0
+    if dtype.is_integer:
+        facts = np.iinfo(dtype.numpy)
+        low = max(math.ceil(low), int(facts.min))
+        high = max(min(math.floor(high), int(facts.max)), low)
+    for _ in range(HALVINGS):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        if last > first or low == high == first * step:
+            near = min(max(0, first), last)
+            first, last = max(first, near - most), min(last, near + most)
+            return Points(first, last, step, zero=contents.explicit)
+        step /= 2
+    return Points(1, 1, low, zero=True)
+
+
+def draw(contents: Numbers, way: Way, generator: Any, count: int, dtype: DType) -> Array:
+    """Return random numbers of an input as the way says."""
+    drawn = points_of(contents, way.most, dtype).draw(generator, count, dtype)
+    if is_sparse(contents, dtype, way):
+        drawn[generator.random(count) >= way.share] = 0
+    return drawn

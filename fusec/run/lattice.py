@@ -1,0 +1,266 @@
+"""Which values of a fusion come out the same in any order: small multiples of a power of two.
+
+A sum or product of such multiples is exact as long as everything added up, taken positive, stays
+below 2^24 steps in f32, or 2^53 in f64: then no order of summation can differ. Integers always are,
+as they wrap. What follows from anything else is unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Sizes
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+
+STEPS = {"f32": 2.0**24, "f64": 2.0**53}
+"""Up to so many steps every multiple is a number of the type."""
+SUMS = frozenset({"sum", "cumsum", "matmul", "linear", "grouped_mm", "scatter_add", "index_add"})
+"""Operations whose results depend on the order of additions, unless those are exact."""
+_FINEST = 2.0**200
+"""The step of 0, and of infinities: they take any other."""
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Multiples of `step`, a power of two, none larger than `most`.
+
+    share: of n elements, wherever they lie in the tensor, at most filled(n, share) are not 0.
+    """
+
+    step: float
+    most: float
+    share: float = 1.0
+
+    def __or__(self, other: Lattice) -> Lattice:
+        """Return where a value lies that is one of two."""
+        return Lattice(
+            min(self.step, other.step),
+            max(self.most, other.most),
+            min(1.0, self.share + other.share),
+        )
+
+    def __add__(self, other: Lattice) -> Lattice:
+        return replace(self | other, most=self.most + other.most)
+
+    def __mul__(self, other: Lattice) -> Lattice:
+        share = min(self.share, other.share)
+        return Lattice(self.step * other.step, self.most * other.most, share)
+
+    def total(self, count: int) -> Lattice:
+        """Return where a sum of `count` terms lies, in any order, and every partial sum."""
+        return Lattice(self.step, filled(count, self.share) * self.most)
+
+    def whole(self) -> Lattice:
+        """Return where the value lies rounded to an integer, in any direction."""
+        return replace(self, step=max(1.0, self.step), most=float(np.ceil(self.most)))
+
+
+BOOL = Lattice(1.0, 1.0)
+ZERO = Lattice(_FINEST, 0.0, 0.0)
+Found = Sequence[Lattice]
+Rule = Callable[[Node, Found, Sizes], Lattice | None]
+
+
+def filled(count: int, share: float) -> float:
+    """Return how many of `count` elements drawn with a probability of `share` may be other than 0.
+
+    By Bernstein's inequality there are more once in 10^13 cases.
+    """
+    expected = count * share
+    return min(float(count), expected + 8 * math.sqrt(expected) + 32)
+
+
+def of_number(value: complex, dtype: DType) -> Lattice | None:
+    """Return where a literal lies once it is rounded to `dtype`."""
+    if isinstance(value, complex):
+        return None
+    stored = np.asarray(value, np.float64).astype(dtype.numpy) if dtype.is_float else value
+    number = float(stored)
+    if number == 0 or not math.isfinite(number):
+        return ZERO
+    over, under = number.as_integer_ratio()
+    return Lattice((over & -over) / under, abs(number))
+
+
+def held(lattice: Lattice, dtype: DType) -> Lattice | None:
+    """Return where a value lies that is stored as `dtype`; None where it need not be exact."""
+    if dtype.kind == "bool":
+        return replace(lattice, step=1.0, most=1.0)
+    if dtype.is_integer:
+        whole = lattice.whole()
+        return replace(whole, most=min(whole.most, 2.0**dtype.bits))
+    if not dtype.is_float or lattice.most > STEPS[dtype.compute.name] * lattice.step:
+        return None
+    if not dtype.is_half:
+        return lattice
+    facts = cast(Any, ml_dtypes.finfo)(dtype.numpy)
+    digits, least, largest = int(facts.nmant), float(facts.smallest_subnormal), float(facts.max)
+    step = max(lattice.step, least)
+    rounds = lattice.most > 2.0 ** (digits + 1) * step
+    most = lattice.most * (1 + 2.0**-digits) if rounds else lattice.most
+    return None if most > largest else replace(lattice, step=step, most=most)
+
+
+def lattices(fusion: Fusion, inputs: Mapping[Value, Lattice], sizes: Sizes) -> dict[Value, Lattice]:
+    """Return where the values of a fusion lie that are the same in any order of summation."""
+    found = dict(inputs)
+    for node in fusion.nodes:
+        for value, lattice in zip(node.outputs, _results(node, found, sizes), strict=True):
+            kept = None if lattice is None else held(lattice, value.dtype)
+            if kept is not None:
+                found[value] = kept
+    return found
+
+
+def is_ruled(node: Node) -> bool:
+    """Return whether results of the operation are exact where its operands are, within limits."""
+    return node.op.name in RULES or node.op.family in FAMILIES or node.op.family == "sort"
+
+
+def _results(
+    node: Node, found: Mapping[Value, Lattice], sizes: Sizes
+) -> tuple[Lattice | None, ...]:
+    unknown = (None,) * len(node.outputs)
+    known: list[Lattice] = []
+    for operand, dtype in zip(node.operands, node.compute_dtypes, strict=True):
+        lattice = _operand(operand, dtype, found, sizes)
+        if lattice is None:
+            return unknown
+        spread = node.op.is_elementwise and count_of(operand, sizes) < count_of(node.output, sizes)
+        known.append(_anywhere(lattice) if spread and lattice.share else lattice)
+    if node.op.family == "sort":
+        places = Lattice(1.0, float(count_of(node.operands[0], sizes)))
+        return tuple(known[0] | places if v.dtype.is_integer else known[0] for v in node.outputs)
+    rule = RULES.get(node.op.name) or FAMILIES.get(node.op.family)
+    if rule is not None:
+        return (rule(node, known, sizes),) * len(node.outputs)
+    # Arithmetic of integers is exact, whatever it is.
+    whole = not any(o.type.dtype.is_rounded for o in (*node.operands, node.output))
+    return (Lattice(1.0, math.inf),) if node.op.is_elementwise and whole else unknown
+
+
+def _operand(
+    operand: Operand, dtype: DType, found: Mapping[Value, Lattice], sizes: Sizes
+) -> Lattice | None:
+    if isinstance(operand, Const):
+        return of_number(operand.value, dtype)
+    if operand.is_scalar and operand.dim is not None:
+        return of_number(operand.dim.evaluate(sizes), dtype)
+    return found.get(operand)
+
+
+def count_of(operand: Operand, sizes: Sizes) -> int:
+    """Return the number of elements of an operand."""
+    return math.prod(extent.evaluate(sizes) for extent in operand.shape)
+
+
+# --- rules: what is known of the operands, in their order
+
+
+def _either(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    """Return where an element of one of the operands lies."""
+    lattice = found[0]
+    for other in found[1:]:
+        lattice |= other
+    return lattice
+
+
+def _moved(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    given = sum(count_of(o, sizes) for o in node.operands if isinstance(o, Value))
+    repeats = count_of(node.output, sizes) > given
+    lattice = _either(node, found, sizes)
+    return replace(lattice, share=1.0) if repeats and lattice.share else lattice
+
+
+def _looked_up(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    """Return where the elements lie; one may be taken many times."""
+    return replace(found[node.op.name == "embedding_fwd"], share=1.0)
+
+
+def _cast(node: Node, found: Found, sizes: Sizes) -> Lattice | None:
+    source, dtype = node.operands[0].type.dtype, node.output.dtype
+    if not (source.is_float and dtype.is_integer):
+        return found[0]
+    signed = dtype.kind == "int"
+    return found[0].whole() if signed and found[0].most < 2.0 ** (dtype.bits - 1) else None
+
+
+def _summed(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    results = max(1, count_of(node.output, sizes))
+    return found[0].total(count_of(node.operands[0], sizes) // results)
+
+
+def _running_sum(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    axis: int = node.attributes["dim"]
+    total = found[0].total(node.operands[0].shape[axis].evaluate(sizes))
+    return _anywhere(total + found[1] if len(found) > 1 else total)
+
+
+def _anywhere(lattice: Lattice) -> Lattice:
+    return replace(lattice, share=1.0)
+
+
+def _product(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    """Return where a product of matrices lies, with its bias."""
+    product = (found[0] * found[1]).total(node.operands[0].shape[-1].evaluate(sizes))
+    biased = node.op.name == "linear" and len(found) > 2
+    return _anywhere(product + found[2] if biased else product)
+
+
+def _scattered(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    """Return where sums lie to which all elements along the dim may be added."""
+    axis: int = node.attributes["dim"]
+    index = node.operands[1].shape
+    meeting = index[axis if len(index) > 1 else 0].evaluate(sizes) if index else 1
+    return _anywhere(found[0] + found[2].total(meeting))
+
+
+def _sequence(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return found[0] + found[1] * Lattice(1.0, float(count_of(node.output, sizes)))
+
+
+def _place(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return Lattice(1.0, float(count_of(node.operands[0], sizes)))
+
+
+_FIRST: Rule = lambda node, found, sizes: found[0]  # noqa: E731
+FAMILIES: Mapping[str, Rule] = {"movement": _moved, "indexing": _looked_up}
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("minimum", "maximum", "clamp", "threshold", "gcd"), _either),
+    **dict.fromkeys(("abs", "neg", "relu", "full"), _FIRST),
+    **dict.fromkeys(
+        ("ceil", "floor", "round", "trunc", "sign"), lambda node, found, sizes: found[0].whole()
+    ),
+    **dict.fromkeys(
+        (
+            "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "any",
+            "all", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "signbit",
+        ),
+        lambda node, found, sizes: BOOL,
+    ),
+    "where": lambda node, found, sizes: found[1] | found[2],
+    "cast": _cast,
+    "add": lambda node, found, sizes: found[0] + found[1],
+    "sub": lambda node, found, sizes: found[0] + found[1],
+    "mul": lambda node, found, sizes: found[0] * found[1],
+    "addcmul": lambda node, found, sizes: found[0] + found[3] * found[1] * found[2],
+    "iota": _sequence,
+    "sum": _summed,
+    **dict.fromkeys(("max", "min"), lambda node, found, sizes: _anywhere(found[0])),
+    **dict.fromkeys(("argmax", "argmin"), _place),
+    "cumsum": _running_sum,
+    **dict.fromkeys(
+        ("cummax", "cummin"), lambda node, found, sizes: _anywhere(_either(node, found, sizes))
+    ),
+    **dict.fromkeys(("matmul", "linear", "grouped_mm"), _product),
+    "scatter": lambda node, found, sizes: found[0] | found[2],
+    **dict.fromkeys(("scatter_add", "index_add"), _scattered),
+}  # fmt: skip
+"""Where the result of an operation lies; of any other operation nothing is known."""

@@ -1,0 +1,207 @@
+"""In what order the kernels of each family add: the orders of a plan's sums, as data.
+
+They follow the kernels' templates and device/reduce.cuh to the term: on a host that rounds as a GPU
+does, `fusec.reference.order.performed` returns the same bits (tests/test_planned_orders.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, ceildiv, dim, maximum
+from fusec.ir.graph import Fusion, Node
+
+if TYPE_CHECKING:
+    from fusec.reference.order import Order
+
+SUMS = frozenset({"sum", "prod", "var", "var_mean", "welford", "cumsum", "cumprod"})
+"""Operations besides contractions that add or multiply many terms, as their kernel has them."""
+WARP = 32
+GROUP = 16
+"""Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
+TILES_AT_ONCE = 32
+"""Totals of tiles that a warp combines, as in device/scan_tiles.cuh."""
+_MOST, _DEEPEST, _WIDEST, _LONGEST_RUN = 1 << 62, 64, 1 << 24, 64
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """A stage of an order, as `fusec.reference.order.Stage`; chains may depend on sizes."""
+
+    chain: Dim
+    depth: int = 0
+    width: int = 0
+    run: int = 1
+    cut: int = 0
+
+    def __str__(self) -> str:
+        text = f"{self.width} chains" if self.width > 1 else "chains"
+        text += f" of {self.chain}"
+        if self.run > 1:
+            text += f" in runs of {self.run}"
+        if self.cut:
+            text += f" within every {self.cut}"
+        trees = [f"trees of depth {self.depth}"] if self.depth else []
+        return ", ".join([text, *trees] if self.chain != 1 else trees or [text])
+
+
+@dataclass(frozen=True)
+class PlannedOrder:
+    """The order of a sum for any sizes that its plan is good for; see `fusec.reference.order`."""
+
+    stages: tuple[PlannedStage, ...]
+    group: int = 1
+
+    def at(self, sizes: Mapping[str, int]) -> Order:
+        """Return the order at sizes."""
+        from fusec.reference.order import Order, Stage
+
+        stages = (
+            Stage(max(s.chain.evaluate(sizes), 1), s.depth, s.width, s.run, s.cut)
+            for s in self.stages
+        )
+        return Order(tuple(stages), self.group)
+
+    def longest(self, sizes: Mapping[str, int]) -> int:
+        """Return the length of the longest chain."""
+        return max((s.chain.evaluate(sizes) for s in self.stages), default=1)
+
+    def check(self, name: str) -> None:
+        """Raise FusecError where no kernel adds the sum called `name` in such an order."""
+        numbers: list[tuple[str, int, Container[int]]] = [("group", self.group, (1, GROUP, WARP))]
+        for stage in self.stages:
+            numbers += [
+                ("chain", stage.chain.value if stage.chain.is_const else 1, range(1, _MOST)),
+                ("depth", stage.depth, range(_DEEPEST + 1)),
+                ("width", stage.width, range(_WIDEST + 1)),
+                ("run", stage.run, range(1, _LONGEST_RUN + 1)),
+                ("cut", stage.cut, range(_MOST)),
+            ]
+        for key, value, allowed in numbers:
+            if value not in allowed:
+                raise FusecError(f"`{key}` of the order of `{name}` cannot be {value}")
+
+    def then(self, other: PlannedOrder) -> PlannedOrder:
+        """Return the order of sums whose terms are sums in this order."""
+        return PlannedOrder((*self.stages, *other.stages), self.group)
+
+    def __str__(self) -> str:
+        groups = [f"groups of {self.group}"] if self.group > 1 else []
+        return ", then ".join([*groups, *(str(s) for s in self.stages)])
+
+
+def is_sum(node: Node) -> bool:
+    """Return whether a plan gives the order of a node; a scatter adds as its source lies."""
+    return node.op.family == "contraction" or node.op.name in SUMS
+
+
+def of_all(segment: Fusion, order: PlannedOrder) -> dict[str, PlannedOrder]:
+    """Return one order for all sums of a segment, by the names of their first results."""
+    return {n.output.name: order for n in segment.nodes if is_sum(n)}
+
+
+def serial(count: Dim | int) -> PlannedStage:
+    """Return neighbours added one after the other."""
+    return PlannedStage(_positive(dim(count)), width=1)
+
+
+def _positive(value: Dim) -> Dim:
+    return value if value.at_least(1) else maximum(value, 1)
+
+
+def _depth(width: int) -> int:
+    return max(width - 1, 0).bit_length()
+
+
+def _dealt(count: Dim | int, width: int, *, depth: int, run: int = 1) -> PlannedStage:
+    """Return terms dealt to `width` chains, and trees over neighbouring chains."""
+    chain = ceildiv(ceildiv(count, run), width) * run
+    return PlannedStage(_positive(chain), depth, width, run)
+
+
+def _through_rows(first: PlannedStage, threads: int) -> tuple[PlannedStage, ...]:
+    """Return what block_reduce_rows does to the chains of `threads` neighbours: warps in a row."""
+    return (first,) if threads <= WARP else (first, serial(threads // WARP))
+
+
+def along_rows(columns: Dim, width: int, threads: int, splits: int = 1) -> PlannedOrder:
+    """Return the order of sums along rows in vectors of `width`, by `threads` in `splits` blocks.
+
+    A thread adds all elements of its vectors up in a row; the last block does so with the parts.
+    """
+    depth = min(_depth(threads), _depth(WARP))
+    first = _dealt(columns, threads * splits, depth=depth, run=width)
+    stages = _through_rows(first, threads)
+    if splits > 1:
+        stages += _through_rows(_dealt(splits, threads, depth=depth), threads)
+    return PlannedOrder(stages)
+
+
+def down_columns(rows: Dim, threads: int, splits: int = 1) -> PlannedOrder:
+    """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks."""
+    depth = _depth(threads)
+    stages = (_dealt(rows, threads * splits, depth=depth),)
+    if splits > 1:
+        stages += (_dealt(splits, threads, depth=depth),)
+    return PlannedOrder(stages)
+
+
+def along_rows_in_turns(columns: Dim, width: int, threads: int) -> PlannedOrder:
+    """Return the order of sums along rows whose warps block_reduce_rows_in_turns combines."""
+    first = _dealt(columns, threads, depth=min(_depth(threads), _depth(WARP)), run=width)
+    warps = threads // WARP
+    if warps <= 4:
+        return PlannedOrder(_through_rows(first, threads))
+    return PlannedOrder((first, PlannedStage(dim(1), max(3, _depth(warps)), 1)))
+
+
+def in_ranges(
+    rows: int, threads: int, ranges: int, finish_threads: int, cut: int = 0
+) -> PlannedOrder:
+    """Return the order of sums down columns in ranges of `rows` rows that a second kernel adds up.
+
+    threads: rows at a time; ranges: of the whole sum, which `finish_threads` add side by side; cut:
+    rows of a group, which begins a range of its own, of a sum of several groups.
+    """
+    first = PlannedStage(dim(rows // threads), _depth(threads), threads, cut=cut)
+    return PlannedOrder((first, _dealt(ranges, finish_threads, depth=_depth(finish_threads))))
+
+
+def of_products(depth: Dim) -> PlannedOrder:
+    """Return the order of products of matrices by one thread for each result."""
+    return PlannedOrder((PlannedStage(_positive(depth)),))
+
+
+def of_tensor_cores(depth: Dim, tile: int, cluster: int = 1, splits: int = 1) -> PlannedOrder:
+    """Return the order of products of matrices by tensor cores.
+
+    tile: elements of K by which it is dealt to `splits` clusters of `cluster` blocks; the sums of a
+    cluster are added in the order of its blocks, those of clusters in turns.
+    """
+    tiles = ceildiv(ceildiv(depth, tile), cluster * splits)
+    stages = [PlannedStage(_positive(tiles * (tile // GROUP)))]
+    stages += [serial(n) for n in (cluster, splits) if n > 1]
+    return PlannedOrder(tuple(stages), GROUP)
+
+
+def of_scanned_rows(length: Dim, width: int, threads: int, chunks: int, tiles: int) -> PlannedOrder:
+    """Return the order of running sums along rows.
+
+    The elements of a vector come one after the other, then the lanes of a warp in a tree, its
+    `chunks` vectors, the warps and what the tiles carry; `tiles` are those of other blocks.
+    """
+    lanes = min(threads, WARP)
+    stages = [PlannedStage(dim(width), _depth(lanes), 1), serial(chunks)]
+    if tiles == 1:
+        return PlannedOrder((*stages, serial(ceildiv(length, lanes * chunks * width))))
+    tree = PlannedStage(dim(1), _depth(TILES_AT_ONCE), 1)
+    above = -(-tiles // TILES_AT_ONCE**3)
+    return PlannedOrder((*stages, serial(threads // WARP), tree, tree, tree, serial(above)))
+
+
+def of_scanned_columns(length: Dim, span: int) -> PlannedOrder:
+    """Return the order of running sums down columns in spans of a thread, one after the other."""
+    return PlannedOrder((serial(span), serial(ceildiv(length, span))))

@@ -1,0 +1,149 @@
+"""The orders of a fusion's sums as it was given, from the plans of the segments that it became.
+
+Passes and redefinitions keep the names of what they rewrite, but they share, drop and split sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+
+from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.schedule.orders import PlannedOrder, is_sum, serial
+from fusec.schedule.plan import KernelPlan
+
+PASSING = frozenset({"cast", "neg", "mul", "div"})
+"""Operations besides movement after which a sum is still one, where others are of scalars."""
+MOST_PARTS = 64
+"""Parts of a sum that are looked for where they are added one by one."""
+
+
+def orders_of(
+    original: Fusion, fusion: Fusion, plans: Iterable[KernelPlan]
+) -> dict[str, PlannedOrder]:
+    """Return the order of each sum of `original` by the name of its first result.
+
+    fusion: what `original` has become, whose segments the plans are for. A sum that is taken in
+    parts has the order of a part and then that of their sum. What is not found again is left out.
+    """
+    made = _Made(original, fusion, _together(plans, fusion.hints))
+    sums = [n for n in original.nodes if is_sum(n)]
+    found: dict[str, PlannedOrder] = {}
+    for node in sums:
+        orders = map(made.order, _names(original, node))
+        order = next((o for o in orders if o is not None), None)
+        if order is not None:
+            found[node.output.name] = order
+    missing = [n for n in sums if n.output.name not in found]
+    if missing:
+        number = _expressions(original)
+        shared = {number[n.output]: found[n.output.name] for n in sums if n.output.name in found}
+        alike = ((n.output.name, shared.get(number[n.output])) for n in missing)
+        found |= {name: order for name, order in alike if order is not None}
+    return found
+
+
+def _together(plans: Iterable[KernelPlan], sizes: Mapping[str, int]) -> Mapping[str, PlannedOrder]:
+    """Return the orders of all plans; of what several compute the one with the longest chain."""
+    found: dict[str, PlannedOrder] = {}
+    for plan in plans:
+        for name, order in plan.orders.items():
+            if name not in found or order.longest(sizes) > found[name].longest(sizes):
+                found[name] = order
+    return found
+
+
+class _Made:
+    """What the sums of a fusion have become."""
+
+    def __init__(
+        self, original: Fusion, fusion: Fusion, planned: Mapping[str, PlannedOrder]
+    ) -> None:
+        self._given = {v.name for v in original.values}
+        self._makers = {v.name: n for n in fusion.nodes for v in n.outputs}
+        self._planned = planned
+
+    def order(self, name: str) -> PlannedOrder | None:
+        """Return the order of the value called `name`, if it is a sum or made of new sums."""
+        node = self._makers.get(name)
+        if node is None:
+            return None
+        return self._of_sum(node) if is_sum(node) else self._of_parts(node)
+
+    def _of_sum(self, node: Node) -> PlannedOrder | None:
+        own = self._planned.get(node.output.name)
+        if own is None or node.op.name != "sum":
+            return own
+        first = self._of_new(node.operands[0])
+        return own if first is None else first.then(own)
+
+    def _of_new(self, operand: Operand) -> PlannedOrder | None:
+        """Return the order of a value that is a sum which the original fusion does not have."""
+        node = self._source(operand)
+        if node is None or not is_sum(node) or node.output.name in self._given:
+            return None
+        return self._of_sum(node)
+
+    def _of_parts(self, node: Node) -> PlannedOrder | None:
+        """Return the order of what is a new sum, or several of one order added one by one."""
+        parts, rest = list[PlannedOrder | None](), list[Operand]([node.output])
+        while rest:
+            operand = rest.pop()
+            source = self._source(operand)
+            if source is not None and source.op.name == "add":
+                rest += source.operands
+            else:
+                parts.append(self._of_new(operand))
+            if len(parts) + len(rest) > MOST_PARTS or None in parts:
+                return None
+        first = parts[0]
+        if first is None or any(part != first for part in parts):
+            return None
+        return first if len(parts) == 1 else first.then(PlannedOrder((serial(len(parts)),)))
+
+    def _source(self, operand: Operand) -> Node | None:
+        """Return the node behind movement, casts and scaling."""
+        while isinstance(operand, Value):
+            node = self._makers.get(operand.name)
+            if node is None or not _passes(node):
+                return node
+            operand = next(o for o in node.operands if not _is_factor(o))
+        return None
+
+
+def _passes(node: Node) -> bool:
+    """Return whether a node's result is one tensor moved, converted or scaled."""
+    tensors = [o for o in node.operands if not _is_factor(o)]
+    moves = node.op.family == "movement" or node.op.name in PASSING
+    return len(tensors) == 1 and moves
+
+
+def _is_factor(operand: Operand) -> bool:
+    return isinstance(operand, Const) or operand.is_scalar
+
+
+def _names(fusion: Fusion, node: Node) -> Iterator[str]:
+    """Yield a result's name, and those by which its node may be known later.
+
+    Copies and casts that are left out give it theirs, and so does a slice that is taken first.
+    """
+    found = [node.output]
+    for value in found:
+        yield value.name
+        users = fusion.users.get(value, ())
+        moved = (u.output for u in users if u.op.family == "movement" or u.op.name == "cast")
+        found += [v for v in moved if v not in found]
+
+
+def _expressions(fusion: Fusion) -> Mapping[Value, int]:
+    """Return a number for each value; equal expressions have one number."""
+    keys: dict[Hashable, int] = {}
+    number: dict[Value, int] = {}
+    for node in fusion.nodes:
+        operands = tuple(
+            o if isinstance(o, Const) else number.setdefault(o, len(number)) for o in node.operands
+        )
+        attributes = repr(sorted(node.attributes.items()))
+        for place, value in enumerate(node.outputs):
+            key = (node.op.name, operands, attributes, place)
+            number[value] = keys.setdefault(key, len(number))
+    return number

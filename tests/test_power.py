@@ -1,0 +1,245 @@
+"""What a verdict says beside verified: what differs, what is not decided, and what would show."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fusec.dev.verdicts import ORDERS, with_entropy
+from fusec.diagnostics import EnvironmentProblem
+from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, DType
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
+from fusec.reference import memory
+from fusec.reference.estimate import LIMIT
+from fusec.reference.nodes import Model
+from fusec.reference.order import performed
+from fusec.reference.stream import estimate
+from fusec.reference.verdict import Verdict, compare
+from fusec.run.inputs import choose_sizes, random_inputs
+
+
+def total_of(count: int, columns: int, dtype: DType = F32) -> Fusion:
+    b = GraphBuilder()
+    x = b.input("x", dtype, [count, columns])
+    b.output(b.apply("sum", b.apply("cast", x, dtype=F32), dims=[0]))
+    return b.finish()
+
+
+def judged(fusion: Fusion, inputs: dict, found: np.ndarray, model: Model | None = None) -> Verdict:
+    return compare(fusion, {}, inputs, {fusion.outputs[0].value.name: found}, model=model)
+
+
+def test_zeros_for_a_long_column_sum_differ():
+    fusion = total_of(1 << 17, 8, BF16)
+    x = np.random.default_rng(0).uniform(-2, 2, (1 << 17, 8)).astype(ml_dtypes.bfloat16)
+    right = x.astype(np.float64).sum(axis=0).astype(np.float32)
+    assert judged(fusion, {"x": x}, right).ok
+    for wrong in (np.zeros(8, np.float32), right * np.float32(1.001)):
+        verdict = judged(fusion, {"x": x}, wrong)
+        assert verdict.word == "differs"
+        assert verdict.outputs[0].wrong == 8
+
+
+def test_a_serial_sum_is_no_tree():
+    """Of 2^20 terms it is 50 times as far off as a sum that is taken in a tree may be."""
+    count = 1 << 20
+    fusion = total_of(count, 1)
+    x = np.random.default_rng(1).random((count, 1), np.float32)
+    serial = performed(x[None], ORDERS["serial"])[0]
+    name = fusion.outputs[0].value.name
+    for order, word in (("tree", "differs"), ("serial", "verified")):
+        assert judged(fusion, {"x": x}, serial, Model({name: ORDERS[order]})).word == word
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_sums_of_equal_terms_are_judged_by_their_order(order: str):
+    fusion = total_of(5000, 3)
+    for term in (0.1, 1 / 3, 1.7):
+        x = np.full((5000, 3), term, np.float32)
+        found = performed(x[None], ORDERS[order])[0]
+        name = fusion.outputs[0].value.name
+        assert judged(fusion, {"x": x}, found, Model({name: ORDERS[order]})).ok
+        # Without a plan any of the orders may be.
+        assert order == "serial" or judged(fusion, {"x": x}, found).ok
+
+
+def test_four_products_of_halves_are_no_zeros():
+    b = GraphBuilder()
+    value = b.input("x", BF16, [64, 256])
+    for number in range(4):
+        value = b.apply("matmul", value, b.input(f"w{number}", BF16, [256, 256]))
+    b.output(value)
+    fusion = b.finish()
+    inputs = random_inputs(fusion, {}, 1)
+    right = next(iter(estimate(fusion, inputs, {}).values())).settled.value
+    assert judged(fusion, inputs, right.astype(ml_dtypes.bfloat16)).ok
+    for scale in (0.0, 1.02):
+        assert judged(fusion, inputs, (right * scale).astype(ml_dtypes.bfloat16)).word == "differs"
+
+
+def test_the_power_is_what_would_show():
+    """An error of twice the power that is printed shows, one of a tenth does not."""
+    b = GraphBuilder()
+    x = b.input("x", F32, [4096])
+    b.output(b.apply("exp", b.apply("mul", x, 0.7)))
+    fusion = b.finish()
+    inputs = {"x": np.random.default_rng(2).uniform(1, 2, 4096).astype(np.float32)}
+    right = np.exp(inputs["x"].astype(np.float64) * np.float32(0.7))
+    verdict = judged(fusion, inputs, right.astype(np.float32))
+    power = verdict.outputs[0].power
+    assert 0 < power < 1e-5
+    assert f"would show a scale error of {power:.1g}" in verdict.text()
+    for times, word in ((2, "differs"), (0.1, "verified")):
+        found = (right * (1 + times * power)).astype(np.float32)
+        assert judged(fusion, inputs, found).word == word
+
+
+def test_a_lost_part_shows_where_it_is_said_to():
+    fusion = total_of(1 << 14, 64)
+    x = np.random.default_rng(3).uniform(-1, 1, (1 << 14, 64)).astype(np.float32)
+    right = x.astype(np.float64).sum(axis=0)
+    (output,) = judged(fusion, {"x": x}, right.astype(np.float32)).outputs
+    assert output.lost is not None
+    assert output.lost < 0.1
+    part = x[: (1 << 14) // 64].astype(np.float64).sum(axis=0)
+    assert judged(fusion, {"x": x}, (right - part).astype(np.float32)).word == "differs"
+
+
+def test_what_cancels_is_judged_by_what_was_added():
+    """Its own size says nothing: the right result is zero."""
+    b = GraphBuilder()
+    x = b.input("x", F32, [64, 2048])
+    b.output(
+        b.apply("sum", b.apply("sub", x, b.apply("mean", x, dims=[1], keepdim=True)), dims=[1])
+    )
+    fusion = b.finish()
+    x = np.random.default_rng(4).random((64, 2048), np.float32)
+    away = x - x.mean(axis=1, keepdims=True, dtype=np.float32)
+    found = away.sum(axis=1, dtype=np.float32)
+    verdict = judged(fusion, {"x": x}, found)
+    assert verdict.ok, verdict.text()
+    assert judged(fusion, {"x": x}, found + np.float32(0.5)).word == "differs"
+
+
+def test_too_little_power_is_not_decided():
+    """A difference that has lost all of its digits proves nothing, however right it is."""
+    b = GraphBuilder()
+    x = b.input("x", F32, [4096])
+    wide = b.apply("add", b.apply("exp", x), 1e7)
+    b.output(b.apply("sub", wide, 1e7))
+    fusion = b.finish()
+    inputs = {"x": np.random.default_rng(5).uniform(-1, 1, 4096).astype(np.float32)}
+    right = next(iter(estimate(fusion, inputs, {}).values())).value
+    verdict = judged(fusion, inputs, right.astype(np.float32))
+    assert (verdict.word, verdict.ok) == ("not decided", False)
+    assert "a scale error of" in verdict.text()
+    assert "would not show" in verdict.text()
+
+
+def test_types_that_show_no_more_are_decided():
+    """Half of a unit in the last place of an fp8 number is more than two percent of it."""
+    b = GraphBuilder()
+    b.output(b.apply("cast", b.input("x", BF16, [3]), dtype=F8E4M3))
+    fusion = b.finish()
+    x = np.array([1.5, -0.3, 7.0], ml_dtypes.bfloat16)
+    found = x.astype(np.float32).astype(ml_dtypes.float8_e4m3fn)
+    assert judged(fusion, {"x": x}, found).ok
+    found[1] = 0.34375
+    assert judged(fusion, {"x": x}, found).outputs[0].wrong == 1
+
+
+def test_zeros_are_rounded_to_zero():
+    """What is zero but for what may be flushed is no jump of the half type."""
+    b = GraphBuilder()
+    x = b.input("x", F32, [8])
+    b.output(b.apply("cast", b.apply("exp", x), dtype=BF16))
+    found = estimate(b.finish(), {"x": np.full(8, -np.inf, np.float32)}, {})
+    (zeros,) = found.values()
+    assert np.all(LIMIT * zeros.settled.sigma < 2.0**-120)
+
+
+def test_sums_of_few_halves_are_exact():
+    b = GraphBuilder()
+    x = b.input("x", F16, [4096, 2])
+    b.output(b.apply("sum", x, dims=[1]))
+    fusion = b.finish()
+    x = np.random.default_rng(6).uniform(0.5, 2, (4096, 2)).astype(np.float16)
+    (sums,) = estimate(fusion, {"x": x}, {}).values()
+    assert sums.exact
+    # Small ones among many are too fine.
+    fine = np.random.default_rng(6).uniform(0, 2, (8192, 2)).astype(np.float16)
+    (sums,) = estimate(total_of(8192, 2, F16), {"x": fine}, {}).values()
+    assert not sums.exact
+
+
+def test_a_bool_that_may_turn_is_open():
+    b = GraphBuilder()
+    x = b.input("x", F32, [1000])
+    b.output(b.apply("gt", b.apply("exp", x), 1.0))
+    fusion = b.finish()
+    x = np.linspace(-1, 1, 1000).astype(np.float32)
+    x[500] = 0
+    found = np.exp(x.astype(np.float64)) > 1
+    found[500] = not found[500]
+    verdict = judged(fusion, {"x": x}, found)
+    assert verdict.ok
+    assert verdict.outputs[0].open == 1
+    assert fusion.outputs[0].value.dtype == BOOL
+
+
+LAYER_NORM = """
+fusion: norm
+inputs: {x: 'bf16[64, 1024]', w: 'bf16[1024]'}
+ops:
+  - xf = cast(x, f32)
+  - var, mean = var_mean(xf, dims=[1], correction=0, keepdim=true)
+  - y = cast(mul(mul(sub(xf, mean), rsqrt(add(var, 1e-5))), w), bf16)
+outputs: [y]
+"""
+
+
+def test_a_framework_that_rounds_each_operation_agrees():
+    """Its results are further off than a kernel's: they are told from wrong ones all the same."""
+    fusion = read_text(LAYER_NORM, "norm.yaml")
+    inputs = random_inputs(fusion, choose_sizes(fusion), 7)
+    kind = ml_dtypes.bfloat16
+    x, w = (np.asarray(inputs[n]).astype(np.float32) for n in "xw")
+
+    def rounded(array: np.ndarray) -> np.ndarray:
+        return array.astype(kind).astype(np.float32)
+
+    mean = rounded(x.mean(axis=1, keepdims=True))
+    var = rounded(rounded(rounded(x - mean) ** 2).mean(axis=1, keepdims=True))
+    eager = rounded(rounded(rounded(x - mean) * rounded(1 / np.sqrt(rounded(var + 1e-5)))) * w)
+    right = next(iter(estimate(fusion, inputs, {}).values())).settled.value.astype(kind)
+    for given, word in ((eager, "verified"), (eager * 1.3, "differs"), (eager * 0, "differs")):
+        verdict = compare(
+            fusion, {}, inputs, {"y": right}, given={"y": given.astype(kind)},
+            model=Model(eager=True),
+        )  # fmt: skip
+        assert verdict.word == word, verdict.text()
+    # A kernel is not as far off.
+    assert compare(fusion, {}, inputs, {"y": eager.astype(kind)}).word == "differs"
+
+
+def test_what_does_not_fit_is_refused_before_it_is_evaluated(monkeypatch: pytest.MonkeyPatch):
+    fusion = read_text(
+        "fusion: big\ninputs: {x: 'f32[4096, 4096]'}\nops: ['y = exp(x)']\noutputs: [y]\n",
+        "big.yaml",
+    )
+    inputs = random_inputs(fusion, {}, 0)
+    monkeypatch.setattr(memory, "available", lambda: 1 << 20)
+    with pytest.raises(EnvironmentProblem, match="the reference of `big` takes about") as caught:
+        compare(fusion, {}, inputs, {"y": np.zeros((4096, 4096), np.float32)})
+    assert "0.001 GB of memory are free" in caught.value.diagnostic.notes[0]
+
+
+def test_inputs_of_little_entropy_are_drawn():
+    fusion = read_text(LAYER_NORM, "norm.yaml")
+    drawn = random_inputs(fusion, choose_sizes(fusion), 7)
+    for kind, values in (("constant", 1), ("two values", 2), ("mask", 2)):
+        inputs = with_entropy(fusion, drawn, kind, 0)
+        assert len(np.unique(np.asarray(inputs["x"]).astype(np.float32))) == values
