@@ -21,7 +21,7 @@ from fusec.segment.views import view_of
 from fusec.target import Target
 
 QUOTED = re.compile(r"`(\w+)`")
-MOST_BUILD = 0.75
+MOST_BUILD = 0.25
 """Seconds that a kernel may take NVRTC beyond what its values would take in kernels of their own.
 
 Of the corpus, no kernel comes near it; of 100 row maxima, each of what the last one left of its
