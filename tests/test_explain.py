@@ -24,7 +24,6 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.segment.price import traffic
-from fusec.segment.roofline import tensor_flops
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import find
 
@@ -442,20 +441,3 @@ def test_the_bandwidth_is_not_said_to_be_reached_where_tensor_cores_bind() -> No
     told = " ".join(explanation(record).split("\ns1 matmul\n")[1].split("Not fused")[0].split())
     assert f"the products at {100 * product.tensor_share:.0f} % of the tensor cores" in told
     assert "of the bandwidth" not in told
-
-
-@pytest.mark.parametrize(
-    ("inputs", "line", "products"),
-    [
-        ("a: 'bf16[3, 5, 7]', b: 'bf16[7, 11]'", "matmul(a, b)", 3 * 5 * 7 * 11),
-        ("a: 'f16[5, 7]', b: 'f16[7]'", "matmul(a, b)", 5 * 7),
-        ("a: 'bf16[5, 7]', b: 'bf16[11, 7]'", "linear(a, b)", 5 * 7 * 11),
-        ("a: 'bf16[5, 7]', b: 'bf16[7, 11]', c: 'i32[4]'", "grouped_mm(a, b, c)", 5 * 7 * 11),
-        ("a: 'f32[5, 7]', b: 'f32[7, 11]'", "matmul(a, b)", 0),
-    ],
-)
-def test_products_are_counted_where_tensor_cores_can_do_them(
-    inputs: str, line: str, products: int
-) -> None:
-    fusion = read_text(f"fusion: f\ninputs: {{{inputs}}}\nops:\n  - y = {line}\noutputs: [y]\n")
-    assert tensor_flops(fusion) == 2 * products

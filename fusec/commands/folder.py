@@ -10,6 +10,7 @@ from typing import Any
 
 from fusec.commands.artifacts import digest
 from fusec.commands.manifest import MANIFEST, SCHEMA_VERSION
+from fusec.commands.report import Figures
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.form import from_json
 from fusec.hostir.program import Alias, Buffer, EncodeTensorMap, HostProgram, IndexCheck, Launch
@@ -17,6 +18,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion
 from fusec.run.headers import headers_for
 from fusec.schedule.plan import Guard, SizeArgument, TensorMapArgument
+from fusec.segment.roofline import Roofline
 
 AGAIN = "compile the fusion again"
 
@@ -38,12 +40,13 @@ class FolderKernel:
 
 @dataclass(frozen=True)
 class FolderPlan:
-    """The program and kernels for some targets; segments: scheduler and bytes by name."""
+    """The program and kernels for some targets, with what the segments and all of it must do."""
 
     targets: tuple[str, ...]
     program: HostProgram
     kernels: tuple[FolderKernel, ...]
-    segments: Mapping[str, tuple[str, int]]
+    segments: Mapping[str, Figures]
+    least: Roofline
 
 
 @dataclass(frozen=True)
@@ -158,7 +161,10 @@ def _plan(
         targets=tuple(str(t) for t in data["targets"]),
         program=program,
         kernels=tuple(_kernel(folder, k, contents, changed) for k in kernels),
-        segments={str(s["name"]): (str(s["scheduler"]), int(s["bytes"])) for s in data["segments"]},
+        segments={
+            str(s["name"]): Figures(str(s["scheduler"]), _least(s)) for s in data["segments"]
+        },
+        least=_least(data),
     )
     launched = {launch.kernel for launch in program.launches}
     if launched != {k.name for k in plan.kernels}:
@@ -166,6 +172,10 @@ def _plan(
     if not plan.targets:
         raise ValueError("no targets")
     return plan
+
+
+def _least(data: Mapping[str, Any]) -> Roofline:
+    return Roofline(int(data["floor_bytes"]), int(data["tensor_flops"]))
 
 
 def _kernel(

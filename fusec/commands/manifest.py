@@ -12,6 +12,8 @@ from fusec.hostir.form import to_json
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.plan import KernelPlan
+from fusec.segment import roofline
+from fusec.segment.roofline import Roofline
 from fusec.segment.segmented import Segment
 
 SCHEMA_VERSION = 1
@@ -101,6 +103,7 @@ def _plan(built: Compiled, folder: str) -> dict[str, Any]:
     launches = {i["kernel"]: i for i in program["instructions"] if i["is"] == "launch"}
     return {
         "targets": list(built.targets),
+        **_least(roofline.of_fusion(planned.segmented)),
         "segments": [
             _segment(built, segment, plan, launches, folder)
             for segment, plan in zip(planned.segmented.segments, planned.plans, strict=True)
@@ -125,6 +128,7 @@ def _segment(
         "outputs": [o.value.name for o in segment.fusion.outputs],
         "bytes": estimate.bytes if estimate else 0,
         "workspace_bytes": estimate.workspace_bytes if estimate else 0,
+        **_least(roofline.of_segment(segment)),
         "specialised": dict(sorted(plan.specialised.items())),
         "guards": [str(g) for g in plan.guards],
         "parameters": parameters_of(plan),
@@ -152,6 +156,10 @@ def _segment(
             for kernel in plan.kernels
         ],
     }
+
+
+def _least(least: Roofline) -> dict[str, int]:
+    return {"floor_bytes": least.fewest_bytes, "tensor_flops": least.tensor_flops}
 
 
 def _build(built: Compiled, kernel: str, target: str) -> dict[str, Any]:

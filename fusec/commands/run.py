@@ -28,6 +28,7 @@ from fusec.options import CompileOptions
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.run.measure import Timing
+    from fusec.segment.roofline import Rates
 
 SUFFIXES = (".safetensors", ".npz")
 
@@ -202,10 +203,10 @@ def _run_job(
     start = perf_counter()
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if place.on_gpu:
-        outputs, timing, device, bandwidth = _execute(job, inputs, sizes, options)
+        outputs, timing, device, rates = _execute(job, inputs, sizes, options)
         seconds["run"] = perf_counter() - start
         if timing is not None:
-            print_table(job, timing, device, bandwidth)
+            print_table(job, sizes, timing, device, rates)
         if options.verify:
             start = perf_counter()
             right = _verify(job, inputs, sizes, outputs, options)
@@ -239,7 +240,7 @@ def _print_reference(job: Job, place: Place) -> None:
 
 def _execute(
     job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
-) -> tuple[dict[str, Any], Timing | None, str, float]:
+) -> tuple[dict[str, Any], Timing | None, str, Rates]:
     from fusec.run.device import Device
     from fusec.run.execute import Executable
     from fusec.run.measure import measure
@@ -253,7 +254,7 @@ def _execute(
                 bound.run()
                 outputs = bound.outputs()
                 timing = measure(bound, options.repeats) if options.repeats else None
-            return outputs, timing, device.facts.text(), device.facts.bandwidth
+            return outputs, timing, device.facts.text(), device.facts.rates
     except InternalError as error:
         if not job.edited:
             raise

@@ -9,9 +9,10 @@ from typing import Any
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment import roofline
 from fusec.segment.graph_dumps import node_text
 from fusec.segment.protocol import Estimate
-from fusec.segment.roofline import Rates, roofline
+from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
@@ -191,7 +192,7 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
     """Return what is known of a segmentation; `peak_bytes` comes from its host program."""
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
-    least, rates = roofline(fusion, segmented.bytes), rates_of(target)
+    least, rates = roofline.of_fusion(segmented), rates_of(target)
     seconds = sum(segmented.times(target))
     return Segmentation(
         schema=SCHEMA,
@@ -226,7 +227,7 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
 def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
-    least, rates = roofline(segment.fusion, estimate.bytes), rates_of(target)
+    least, rates = roofline.of_segment(segment), rates_of(target)
     seconds = estimate.seconds(target, dirty)
     return SegmentFacts(
         id=segment.id,

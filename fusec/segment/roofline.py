@@ -7,6 +7,7 @@ from math import prod
 
 from fusec.ir.graph import Fusion, Node
 from fusec.segment.floor import floor_bytes
+from fusec.segment.segmented import Segment, SegmentedFusion
 
 
 @dataclass(frozen=True)
@@ -33,9 +34,16 @@ class Roofline:
         return self.tensor_flops / (rates.tensor * seconds) if seconds and rates.tensor else 0.0
 
 
-def roofline(fusion: Fusion, moved: int) -> Roofline:
-    """Return the least work for a fusion whose kernels move so many bytes, at hint sizes."""
-    return Roofline(min(floor_bytes(fusion), moved), tensor_flops(fusion))
+def of_segment(segment: Segment) -> Roofline:
+    """Return what any kernels for a segment's operations must do, at hint sizes."""
+    moved = 0 if segment.estimate is None else segment.estimate.bytes
+    return Roofline(min(floor_bytes(segment.fusion), moved), tensor_flops(segment.fusion))
+
+
+def of_fusion(segmented: SegmentedFusion) -> Roofline:
+    """Return what any kernels for a whole fusion must do, at hint sizes."""
+    fusion = segmented.fusion
+    return Roofline(min(floor_bytes(fusion), segmented.bytes), tensor_flops(fusion))
 
 
 def tensor_flops(fusion: Fusion) -> int:
