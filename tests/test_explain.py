@@ -321,7 +321,8 @@ def test_units() -> None:
     assert [time_text(s) for s in (0, 2.5e-6, 61.23e-6, 0.00125, 2.0)] == [
         "0 us", "2.50 us", "61.2 us", "1.25 ms", "2 s",
     ]  # fmt: skip
-    assert [share_text(1, 3), share_text(0, 0)] == ["33 %", "100 %"]
+    shares = [share_text(1, 3), share_text(0, 0), share_text(1, 1000), share_text(0, 7)]
+    assert shares == ["33 %", "100 %", "<1 %", "0 %"]
 
 
 @pytest.mark.parametrize("flags", [(), ("--json",), ("--sizes", "T=1..9")])
