@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,12 @@ class Diagnostic:
     help: str | None = None
 
     def render(self) -> str:
-        """Return the message as text, with the line and a caret where there is a span."""
-        lines = [f"{self.severity}: {self.message}"]
+        """Return severity and message as text, with the line and a caret where there is a span."""
+        return f"{self.severity}: {self.text()}"
+
+    def text(self) -> str:
+        """Return the same without the severity."""
+        lines = [self.message]
         margin = " "
         if self.span is not None:
             number = str(self.span.line)
@@ -48,9 +52,33 @@ class Diagnostic:
             lines.append(f"{margin} = help: {self.help}")
         return "\n".join(lines)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for tools; what is not known is null."""
+        span = self.span
+        return {
+            "severity": self.severity,
+            "message": self.message,
+            "file": None if span is None else span.file,
+            "line": None if span is None else span.line,
+            "column": None if span is None else span.column,
+            "width": None if span is None else span.width,
+            "notes": list(self.notes),
+            "help": self.help,
+        }
+
+
+def warning(
+    message: str, *, span: Span | None = None, notes: Sequence[str] = (), help: str | None = None
+) -> Diagnostic:
+    """Return a warning: what is no error, and seldom meant."""
+    return Diagnostic("warning", message, span, tuple(notes), help)
+
 
 class FusecError(Exception):
-    """Wrong usage or input: exit code 2."""
+    """Wrong usage or input: exit code 2.
+
+    As text it is all that is known: `diagnostic.message` is the headline alone.
+    """
 
     exit_code: ClassVar[int] = 2
     severity: ClassVar[str] = "error"
@@ -68,6 +96,14 @@ class FusecError(Exception):
         self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help)
         self.more: tuple[Diagnostic, ...] = ()
 
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Return every diagnostic, the first one first."""
+        return (self.diagnostic, *self.more)
+
+    def __str__(self) -> str:
+        return "\n\n".join(d.text() for d in self.diagnostics)
+
     def at(self, span: Span | None) -> FusecError:
         """Return the same error placed at `span`, where it has no place yet."""
         if span is None or self.diagnostic.span is not None:
@@ -79,7 +115,7 @@ class FusecError(Exception):
 
     def render(self) -> str:
         """Return every diagnostic as text."""
-        return "\n\n".join(d.render() for d in (self.diagnostic, *self.more))
+        return "\n\n".join(d.render() for d in self.diagnostics)
 
 
 class Unsupported(FusecError):

@@ -87,7 +87,7 @@ def doctor() -> int:
         try:
             rows.append((name, ask()))
         except FusecError as error:
-            rows.append((name, f"missing: {error}"))
+            rows.append((name, f"missing: {error.diagnostic.message}"))
     rows.append(("cache", str(cache_directory())))
     reason = device_available()
     if reason is None:

@@ -24,7 +24,8 @@ def bind(
     """Return (operands in the order of `op.operands`, attributes) of a call as written."""
     if len(positional) > len(op.params):
         raise FusecError(
-            f"`{op.name}` takes {len(op.params)} arguments, got {len(positional)}",
+            f"`{op.name}` takes {len(op.params)} argument{'s' * (len(op.params) != 1)}, "
+            f"got {len(positional)}",
             span=span,
             help=signature(op),
         )
