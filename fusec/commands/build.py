@@ -16,7 +16,7 @@ def compile_file(path: str, options: CompileOptions, output: str | None, *, time
     from fusec.commands.artifacts import check_place, files_of, write_folder
     from fusec.commands.progress import build_progress
 
-    fusions = driver.load_all(path, options.sizes)
+    fusions = driver.load_all(path, options)
     several = len(fusions) > 1
     folders = [
         Path(f"{f.name}.fusec") if output is None else Path(output, f.name if several else "")
@@ -56,7 +56,7 @@ def _kinds(schedulers: Sequence[str]) -> str:
 
 def check_file(path: str, options: CompileOptions, *, times: bool) -> int:
     """Parse, type and segment every fusion of a file; nothing is compiled."""
-    for fusion in driver.load_all(path, options.sizes):
+    for fusion in driver.load_all(path, options):
         timings = driver.Timings()
         optimised = timings.measure("passes", lambda f=fusion: driver.optimise(f, options))
         segmented = timings.measure("segment", lambda f=optimised: driver.segment(f, options))

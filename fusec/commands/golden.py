@@ -72,7 +72,7 @@ def _as_kept(
 
 def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
     """Return the golden files of a fusion file by path; several fusions have a folder each."""
-    fusions = driver.load_all(file, options.sizes)
+    fusions = driver.load_all(file, options)
     made: dict[str, str] = {}
     for fusion in fusions:
         with build_progress() as progress:

@@ -69,7 +69,7 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place)
-    fusions = driver.load_all(path, compile_options.sizes)
+    fusions = driver.load_all(path, compile_options)
     if len(fusions) > 1:
         return _run_phases(path, fusions, compile_options, options, place)
     return _run_fusion(fusions[0], compile_options, options, place)
@@ -312,7 +312,7 @@ def _run_script(
             )
         if actuals is None:
             sized = driver.with_sizes(fusion, compile_options.sizes)
-            parts = driver.parts_of(sized)
+            parts = driver.parts_of(sized, compile_options)
             if len(parts) > 1:
                 codes.append(_run_phases(path, parts, compile_options, options, place))
             else:
