@@ -93,7 +93,12 @@ class _Reader:
     def _check_fields(self, root: Mapping) -> None:
         for entry in root.entries:
             if entry.key.text == "schedules":
-                raise Unsupported("`schedules:` in a fusion file", span=entry.key.span)
+                raise Unsupported(
+                    "`schedules:` in a fusion file",
+                    span=entry.key.span,
+                    notes=["fusec chooses the parameters of its kernels itself"],
+                    help="`segments:` fixes what a segment holds, and its scheduler",
+                )
         fields.check_fields(root, FIELDS, "the file")
 
     def _builder(self, root: Mapping) -> GraphBuilder:
