@@ -15,10 +15,19 @@ from fusec import __version__
 from fusec.commands.flags import CONTEXT, compile_options, dump_flags
 from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
-from fusec.options import DUMP_STYLES, CompileOptions, environment
+from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
 
 
-@click.group(context_settings=CONTEXT)
+class Commands(click.Group):
+    """The commands; their help ends with the environment variables."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each environment variable does."""
+        with formatter.section("Environment"):
+            formatter.write_dl(list(ENVIRONMENT.items()))
+
+
+@click.group(context_settings=CONTEXT, cls=Commands)
 @click.version_option(__version__, prog_name="fusec")
 def cli() -> None:
     """Compile fusion definitions (YAML or Python) into CUDA kernels; run and verify them."""

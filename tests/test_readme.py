@@ -158,3 +158,11 @@ def test_the_joint_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "norm_dropout_residual_forward" in said
     assert "norm_dropout_residual_backward" in said
+
+
+def test_environment_variables_are_in_readme_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["--help"]) == 0
+    help = capsys.readouterr().out
+    rows = {name for row in ROWS for name in re.findall(r"`((?:FUSEC|NVFUSER)_\w+)`", row)}
+    assert rows == ENVIRONMENT.keys()
+    assert {name for name in ENVIRONMENT if f"\n  {name}  " in help} == ENVIRONMENT.keys()

@@ -1,7 +1,7 @@
 """Targets: what GPUs can do, as data, one file each beside this module.
 
 `fusec doctor --measure FOLDER` writes such a file for the GPU at hand; FUSEC_TARGETS=FOLDER has the
-files there instead of those with the same name here.
+files there instead of those with the same name here, and must exist.
 """
 
 from __future__ import annotations
@@ -92,6 +92,11 @@ def load(arch: str) -> Target:
     """
     own = environment("FUSEC_TARGETS")
     path = FOLDER / f"{arch}.toml"
+    if own is not None and not Path(own).is_dir():
+        raise FusecError(
+            f"FUSEC_TARGETS: `{own}` is no folder",
+            help="`fusec doctor --measure DIR` writes target files; unset it for those of fusec",
+        )
     if own is not None and (Path(own) / path.name).is_file():
         path = Path(own) / path.name
     data = _read(path)
