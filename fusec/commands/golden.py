@@ -15,6 +15,7 @@ from fusec.commands.manifest import as_text, manifest_of
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
+from fusec.parse.source import STDIN
 from fusec.segment.dump import segmented_fusion_text
 from fusec.target import TARGETS
 
@@ -28,6 +29,8 @@ def golden(
 ) -> int:
     """Compare or write golden files; return 1 and print a diff where they differ."""
     differing = 0
+    if STDIN in files:
+        raise FusecError("golden files lie beside a file, not beside `-`", help="name the file")
     for file in files:
         folder = golden_folder(Path(file))
         made = golden_files(file, *_as_kept(folder, options, dialects))
