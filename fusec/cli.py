@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import click
 
 from fusec import __version__
+from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, compile_options, dump_flags
 from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
@@ -37,25 +38,29 @@ def cli() -> None:
 @click.argument("file")
 @click.option("-o", "--output", metavar="DIR", help="Folder to write (default NAME.fusec).")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
-def compile_command(file: str, output: str | None, times: bool, options: CompileOptions) -> int:
+def compile_command(
+    file: str, output: str | None, times: bool, options: CompileOptions, report: Report
+) -> int:
     """Compile FILE: kernels, cubins, manifest.json and fusion.yaml in a folder."""
     from fusec.commands.build import compile_file
 
     if output == "":
         raise FusecError("-o names no folder")
-    return compile_file(file, options, output, times=times)
+    return compile_file(file, options, output, report, times=times)
 
 
 @cli.command("check")
 @click.argument("file")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
-def check_command(file: str, times: bool, options: CompileOptions) -> int:
-    """Check FILE: syntax, shapes, segmentation; nothing is compiled."""
+def check_command(file: str, times: bool, options: CompileOptions, report: Report) -> int:
+    """Check FILE: syntax, types, segmentation, what a build covers; nothing is compiled."""
     from fusec.commands.build import check_file
 
-    return check_file(file, options, times=times)
+    return check_file(file, options, report, times=times)
 
 
 @cli.command("run")
@@ -84,6 +89,7 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
 )
 @click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
 def run_command(
     file: str,
@@ -96,12 +102,13 @@ def run_command(
     no_verify: bool,
     times: bool,
     options: CompileOptions,
+    report: Report,
 ) -> int:
     """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference."""
     from fusec.commands.run import RunOptions, run
 
     chosen = RunOptions(device, seed, repeat, not no_verify, inputs, outputs, expect, times)
-    return run(file, options, chosen)
+    return run(file, options, chosen, report)
 
 
 @cli.command("dump")

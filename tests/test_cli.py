@@ -19,7 +19,11 @@ Capture = pytest.CaptureFixture[str]
 def test_check_names_segments(tmp_path: Path, capsys: Capture) -> None:
     done = fusec(capsys, "check", small(tmp_path))
     assert (done.code, done.err) == (0, "")
-    assert done.out == "small: 6 operations, 1 segment (s0 pointwise)\n"
+    assert done.out == (
+        "small: 6 operations, 1 segment (s0 pointwise)\n"
+        "  y: bf16[B, H]\n"
+        "  covers any B; H = 16 (B up to 67108863)\n"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda p: p.name)
@@ -70,9 +74,9 @@ def test_time_prints_each_stage(command: str, tmp_path: Path, capsys: Capture) -
     lines = [line.split() for line in done.out.splitlines() if line.endswith(" ms")]
     assert all(float(milliseconds) >= 0 for _, milliseconds, _ in lines)
     stages = [stage for stage, _, _ in lines]
-    wanted = ["passes", "segment"]
+    wanted = ["passes", "segment", "schedule"]
     if command != "check":
-        wanted += ["schedule", "codegen", "build"]
+        wanted += ["codegen", "build"]
     assert stages[: len(wanted)] == wanted
     assert stages[len(wanted) :] == (["reference"] if command == "run" else [])
 

@@ -10,8 +10,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.commands.dump import dump_for_environment, environment_kinds
 from fusec.commands.job import Job, job_of_folder, job_of_fusion
+from fusec.commands.lint import lint, lint_strides
 from fusec.commands.progress import working
 from fusec.commands.report import (
     count,
@@ -60,7 +62,7 @@ class Place:
     reason: str | None = None
 
 
-def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
+def run(path: str, compile_options: CompileOptions, options: RunOptions, report: Report) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
     environment_kinds()  # an unknown name is told before anything runs
     _check_files(options)
@@ -68,8 +70,10 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
     if os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
-        return _run_script(path, compile_options, options, place)
-    fusions = driver.load_all(path, compile_options)
+        return _run_script(path, compile_options, options, place, report)
+    (whole,) = driver.load_whole(path, compile_options.sizes)
+    report.warn(lint(whole))
+    fusions = driver.parts_of(whole, compile_options)
     if len(fusions) > 1:
         return _run_phases(path, fusions, compile_options, options, place)
     return _run_fusion(fusions[0], compile_options, options, place)
@@ -281,7 +285,7 @@ def _verify(
 
 
 def _run_script(
-    path: str, compile_options: CompileOptions, options: RunOptions, place: Place
+    path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
     from fusec.parse.script import run_script
@@ -305,6 +309,7 @@ def _run_script(
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
         fusion = names.apart(fusion)
+        report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
                 f"`{path}` runs several fusions",
