@@ -116,18 +116,21 @@ def run_command(
 @click.option(
     "--style",
     type=click.Choice(DUMP_STYLES),
-    default="2024",
-    show_default=True,
-    help="Form of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
+    help="Form of --segmented-fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
 )
 @dump_flags
 @compile_options
-def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) -> int:
-    """Print what each stage makes of FILE."""
+def dump_command(file: str, style: str | None, options: CompileOptions, **flags: bool) -> int:
+    """Print what each stage makes of FILE: its segments, where nothing is named."""
     from fusec.commands.dump import DumpOptions, dump
 
     kinds = tuple(k.replace("_", "-") for k, wanted in flags.items() if wanted)
-    return dump(file, options, DumpOptions(kinds or ("segmented-fusion",), style))
+    kinds = kinds or ("segmented-fusion",)
+    if style is not None and "segmented-fusion" not in kinds:
+        raise FusecError(
+            f"--style {style} has no effect on --{kinds[0]}", help="it goes with --segmented-fusion"
+        )
+    return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]))
 
 
 @cli.command("explain")

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+import fusec
 from benchmarks.examples import EXAMPLES, figures_of
 from fusec import driver
+from fusec.explain.text import explanation
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.run.device import DeviceFacts
@@ -85,3 +87,48 @@ def test_products_are_counted_where_tensor_cores_can_do_them(
 ) -> None:
     fusion = read_text(f"fusion: f\ninputs: {{{inputs}}}\nops:\n  - y = {line}\noutputs: [y]\n")
     assert tensor_flops(fusion) == 2 * products
+
+
+PRODUCT = """
+fusion: product
+dims: {M: %d, N: 4096, K: 4096}
+inputs: {x: "bf16[M, K]", w: "bf16[N, K]"}
+ops:
+  - narrow = segment_set(cast(exp(cast(w, f32)), bf16))
+  - y = linear(x, narrow)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize("rows", [64, 4096])
+def test_what_binds_takes_longest_of_the_times_beside_it(rows: int) -> None:
+    """What the segment before it has left in L2 is part of the time, and decides here."""
+    for segment in fusec.segmentation(read_text(PRODUCT % rows)).segments:
+        assert segment.bound == max(segment.time, key=lambda name: segment.time[name])
+
+
+def test_the_share_is_of_the_fewest_bytes() -> None:
+    """Rows of 128 K elements are read twice: what that moves counts for nothing."""
+    sizes = {"B": 1024, "H": 131072}
+    record = fusec.segmentation(EXAMPLES / "softmax.yaml", sizes=sizes)
+    (segment,) = record.segments
+    fewest = 2 * 1024 * 131072 * 2
+    assert segment.bytes > fewest == segment.floor_bytes == record.floor_bytes
+    expected = fewest / (find("sm_90a").bandwidth * record.seconds)
+    assert segment.share == record.share == pytest.approx(expected)
+    text = explanation(record)
+    assert text.count(f"the fewest bytes at {100 * expected:.0f} % of the bandwidth") == 2
+    assert "live registers" not in " ".join(text.split())
+
+
+def test_the_bandwidth_is_not_said_to_be_reached_where_tensor_cores_bind() -> None:
+    record = fusec.segmentation(read_text(PRODUCT % 8192))
+    product = record.segments[1]
+    assert product.bound == "tensor_cores"
+    operations, rate = 2 * 8192 * 4096 * 4096, find("sm_90a").half_flops
+    assert product.tensor_share == pytest.approx(operations / (rate * product.seconds))
+    assert record.segments[0].tensor_share == 0
+    assert record.tensor_share == pytest.approx(operations / (rate * record.seconds))
+    told = " ".join(explanation(record).split("\ns1 matmul\n")[1].split("Not fused")[0].split())
+    assert f"the products at {100 * product.tensor_share:.0f} % of the tensor cores" in told
+    assert "of the bandwidth" not in told

@@ -206,8 +206,11 @@ class _Reader:
             else:
                 with self.problems.collect():
                     raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
-        if isinstance(node, Scalar) or not node.size > 1:
+        if isinstance(node, Scalar):
             raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
+        if not entries:
+            self.problems.check()
+            raise FusecError("there are no outputs", span=node.span, help=_OUTPUTS_HELP)
         for key, options in entries:
             with self.problems.collect(key.span):
                 self._output(key, options, builder)
