@@ -292,6 +292,7 @@ def _run_script(
     from fusec.run.inputs import bind_sizes
 
     codes: list[int] = []
+    warned: set[str] = set()
     names = driver.Names()
 
     def on_fusion(fusion: Fusion, actuals: Any) -> Any:
@@ -309,7 +310,9 @@ def _run_script(
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
         fusion = names.apart(fusion)
-        report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
+        if fusion.name not in warned:
+            warned.add(fusion.name)
+            report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
                 f"`{path}` runs several fusions",
