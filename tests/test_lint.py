@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 from cli_tools import SMALL, Result, fusec, small
 
+from fusec import driver
 from fusec.commands.lint import lint, lint_strides
-from fusec.diagnostics import Diagnostic
+from fusec.diagnostics import Diagnostic, Unsupported
+from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.parse.script import load_script, run_script
+from fusec.segment.segmented import SegmentedFusion
 
 Capture = pytest.CaptureFixture[str]
 
@@ -94,6 +97,7 @@ def test_what_a_composite_leaves_over_is_its_own_affair() -> None:
         ("y = sum(cast(x, f32), dims=[1])", None),
         ("y = sum(x, dims=[1], dtype=f32)", None),
         ("y = cast(sum(cast(x, f32), dims=[1]), bf16)", None),
+        ("y = sum(cast(x, f32), dims=[1], dtype=bf16)", None),
         ("y = max(x, dims=[1])", None),
         ("y = mean(x, dims=[1])", None),
         ("y = argmax(x, dims=1)", None),
@@ -235,6 +239,23 @@ def test_no_more_is_told_than_costs_something(tmp_path: Path) -> None:
     assert strides(tmp_path, SCRIPT.format(first=DENSE, second=DENSE)) == []
     (found,) = strides(tmp_path, SCRIPT.format(first="", second=DENSE))
     assert found.message.startswith("the strides of `x` are")
+
+
+def test_what_is_refused_with_dense_strides_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pin may do for run-time strides alone: that is nobody's concern."""
+    segment = driver.segment
+
+    def refusing(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
+        if not any("." in s for i in fusion.inputs for e in i.strides for s in e.symbols):
+            raise Unsupported("no scheduler takes the pinned segment")
+        return segment(fusion, options)
+
+    monkeypatch.setattr(driver, "segment", refusing)
+    (found,) = strides(tmp_path, SCRIPT.format(first="", second=DENSE))
+    assert found.message.startswith("the strides of `x` are")
+    assert found.notes == ()
 
 
 def test_small_tensors_say_nothing_of_time(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from math import log2, prod
 
 from fusec import driver, target
-from fusec.diagnostics import Diagnostic, Span, warning
+from fusec.diagnostics import Diagnostic, FusecError, Span, warning
 from fusec.explain.units import time_text
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Fusion, Input, Node, Value
@@ -36,11 +36,7 @@ def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
     for entry in fusion.inputs:
         name = entry.value.name
         if not fusion.users.get(entry.value) and name not in written | sizes:
-            yield warning(
-                f"input `{name}` is not used",
-                span=entry.span,
-                help="leave it out",
-            )
+            yield warning(f"input `{name}` is not used", span=entry.span, help="leave it out")
 
 
 def _symbols(attribute: object) -> Iterator[str]:
@@ -97,10 +93,12 @@ EXACT = frozenset({"max", "min"})
 def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield a warning for each reduction whose result is rounded to 16 bits or fewer."""
     for node in fusion.nodes:
-        kind = node.output.dtype
-        if node.op.family != "reduction" or not kind.is_half or node.op.name in EXACT:
+        if node.op.family != "reduction" or node.op.name in EXACT:
             continue
-        source = node.inputs[0]
+        source, kind = node.inputs[0], node.output.dtype
+        # Of a wider operand it is asked for by name.
+        if not (source.dtype.is_half and kind.is_half):
+            continue
         count = _size(fusion, source) // max(1, _size(fusion, node.output))
         bits = round(-log2(kind.epsilon))
         wide = f"{node.op.name}(cast({source.name}, f32), ...)"
@@ -128,14 +126,15 @@ def lint_strides(
     read = (i for i in fusion.inputs if i.value in fusion.users)
     loose = [i for i in read if _is_loose(fusion, i)]
     narrow = [i for i in loose if any(_at_run_time(s) for s in _fastest(fusion, i))]
-    if loose and len(fusion.nodes) <= MOST_NODES:
-        now, then, launches = _times(fusion, loose, options, segmented)
+    times = _times(fusion, loose, options, segmented) if loose else None
+    if times is not None:
+        now, then, launches = times
         if then > 2 * launches:
             if now >= LEAST_SLOWER * then:
                 told = f"predicted {time_text(now)}, and {time_text(then)} were the strides known"
                 yield _narrow(loose, [f"{told}: {now / then:.1f} times as long"])
             return
-    # Sizes are small, or nobody knows them yet: time does not tell.
+    # Sizes are small, or nobody knows them yet, or there is too much to ask: time does not tell.
     if narrow:
         yield _narrow(narrow, [])
 
@@ -145,13 +144,21 @@ def _times(
     loose: Sequence[Input],
     options: CompileOptions,
     segmented: SegmentedFusion | None,
-) -> tuple[float, float, float]:
-    """Return the predicted times as declared and with dense strides, and that of its launches."""
+) -> tuple[float, float, float] | None:
+    """Return the predicted times as declared and with dense strides, and that of its launches.
+
+    None where that is too much to ask, or where one of the two is refused.
+    """
+    if len(fusion.nodes) > MOST_NODES:
+        return None
     dense = tuple(_dense(fusion, i) if i in loose else i for i in fusion.inputs)
-    found, better = (
-        driver.segment(driver.optimise(f, options), options) if known is None else known
-        for f, known in ((fusion, segmented), (replace(fusion, inputs=dense), None))
-    )
+    try:
+        found, better = (
+            driver.segment(driver.optimise(f, options), options) if known is None else known
+            for f, known in ((fusion, segmented), (replace(fusion, inputs=dense), None))
+        )
+    except FusecError:
+        return None
     gpu = target.find(options.target)
     kernels = sum(s.estimate.kernels for s in better.segments if s.estimate is not None)
     return sum(found.times(gpu)), sum(better.times(gpu)), kernels * gpu.launch
