@@ -93,7 +93,6 @@ class OuterPersistent:
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
-            live_registers=40 + parameters.rows_per_thread * parameters.vector_width,
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
