@@ -1,8 +1,10 @@
 """Times the examples at sizes that fill the GPU: `python -m benchmarks.examples --out FILE`.
 
-Each row is the median of event-timed runs with a cold L2 on random data; the share is of the
-device's bandwidth for the bytes that must move. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
-goes into the file, so that a figure can be traced to the code that was run.
+Each row is the median of event-timed runs with a cold L2 on random data; `moved` is what the plan
+moves, `bytes` the fewest that any kernels must move; the share is of those over what the device's
+bandwidth moves in that time, and `tensor_share` is that of the products. FUSEC_TREE, the hash of
+`git rev-parse HEAD:fusec`, goes into the file, so that a figure can be traced to the code that was
+run.
 """
 
 from __future__ import annotations
@@ -17,6 +19,9 @@ from typing import Any
 from fusec import driver
 from fusec.options import CompileOptions
 from fusec.run.device import Device
+from fusec.segment import roofline
+from fusec.segment.roofline import Rates
+from fusec.segment.segmented import SegmentedFusion
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -50,16 +55,26 @@ def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> di
     options = CompileOptions(targets=(target.arch,) if target else ())
     compiled = driver.compile_fusion(fusion, options)
     segments = compiled.planned.segmented.segments
-    moved = sum(s.estimate.bytes for s in segments if s.estimate is not None)
     timing = driver.measure(device, compiled, options.target, repeats)
+    figures = figures_of(compiled.planned.segmented, timing.seconds, device.facts.rates)
     return {
         "name": name,
         "sizes": dict(sizes),
         "schedulers": [s.scheduler for s in segments],
         "ms": round(timing.seconds * 1e3, 5),
-        "bytes": moved,
-        "gb_per_s": round(moved / timing.seconds / 1e9),
-        "share": round(moved / timing.seconds / device.facts.bandwidth, 3),
+        **figures,
+    }
+
+
+def figures_of(segmented: SegmentedFusion, seconds: float, rates: Rates) -> dict[str, float]:
+    """Return what a measured time says about a fusion, against the least that it must do."""
+    least = roofline.of_fusion(segmented)
+    return {
+        "moved": segmented.bytes,
+        "bytes": least.fewest_bytes,
+        "gb_per_s": round(least.fewest_bytes / seconds / 1e9),
+        "share": round(least.share(seconds, rates), 3),
+        "tensor_share": round(least.tensor_share(seconds, rates), 3),
     }
 
 

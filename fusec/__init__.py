@@ -42,3 +42,7 @@ def __getattr__(name: str) -> Any:
 
         return record.segmentation
     raise AttributeError(f"module 'fusec' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

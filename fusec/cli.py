@@ -4,117 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import click
 
 from fusec import __version__
+from fusec.commands.diagnose import Report, diagnosed
+from fusec.commands.flags import CONTEXT, compile_options, dump_flags
 from fusec.dev.commands import dev_group
 from fusec.diagnostics import FusecError, InternalError
 from fusec.escape import visible
-from fusec.options import (
-    DEFAULT_TARGET,
-    DUMP_KINDS,
-    DUMP_STYLES,
-    REDEFINITIONS,
-    CompileOptions,
-    environment,
-)
+from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
 
 
-def hyphenated(token: str) -> str:
-    """Return a flag's name with hyphens: underscores are accepted, too."""
-    return token.replace("_", "-")
+class Commands(click.Group):
+    """The commands; their help ends with the environment variables."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write what each environment variable does."""
+        with formatter.section("Environment"):
+            formatter.write_dl(list(ENVIRONMENT.items()))
 
 
-CONTEXT: dict[str, Any] = {
-    "help_option_names": ["-h", "--help"],
-    "token_normalize_func": hyphenated,
-}
-
-
-def sizes_of(items: Sequence[str]) -> dict[str, int]:
-    """Return `B=4096` options as a dict."""
-    sizes: dict[str, int] = {}
-    for item in items:
-        name, _, text = (part.strip() for part in item.partition("="))
-        try:
-            if not name or len(text) > 40:
-                raise ValueError
-            sizes[name] = int(text, 0)
-        except ValueError:
-            raise FusecError(
-                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096"
-            ) from None
-    return sizes
-
-
-def compile_options(function: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of every command that compiles; the body gets one CompileOptions."""
-
-    @click.option(
-        "--target",
-        help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).",
-    )
-    @click.option(
-        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size."
-    )
-    @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass.")
-    @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
-    @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
-    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
-    @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
-    @click.option(
-        "--redefine",
-        type=click.Choice(REDEFINITIONS),
-        default="after",
-        show_default=True,
-        help="Try other definitions of segments, or of nodes before there are segments.",
-    )
-    @functools.wraps(function)
-    def body(
-        *args: Any,
-        target: str | None,
-        sizes: tuple[str, ...],
-        without: tuple[str, ...],
-        stop_after: str | None,
-        jobs: int | None,
-        no_cache: bool,
-        check_bounds: bool,
-        redefine: str,
-        **rest: Any,
-    ) -> int:
-        from fusec import target as targets
-
-        named = target or environment("FUSEC_TARGET")
-        listed = (t.strip() for t in (named or DEFAULT_TARGET).split(","))
-        archs = tuple(dict.fromkeys(t for t in listed if t))
-        if not archs:
-            raise FusecError("--target names no architecture", help="e.g. --target sm_80,sm_90a")
-        for arch in archs:
-            targets.find(arch)
-        options = CompileOptions(
-            targets=archs,
-            targets_given=named is not None,
-            without=without,
-            stop_after=stop_after,
-            jobs=jobs,
-            use_cache=not no_cache,
-            sizes=sizes_of(sizes),
-            check_bounds=check_bounds,
-            redefine=redefine,
-        )
-        return function(*args, options=options, **rest)
-
-    return body
-
-
-@click.group(context_settings=CONTEXT)
+@click.group(context_settings=CONTEXT, cls=Commands)
 @click.version_option(__version__, prog_name="fusec")
 def cli() -> None:
     """Compile fusion definitions (YAML or Python) into CUDA kernels; run and verify them."""
@@ -124,25 +39,29 @@ def cli() -> None:
 @click.argument("file")
 @click.option("-o", "--output", metavar="DIR", help="Folder to write (default NAME.fusec).")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
-def compile_command(file: str, output: str | None, times: bool, options: CompileOptions) -> int:
+def compile_command(
+    file: str, output: str | None, times: bool, options: CompileOptions, report: Report
+) -> int:
     """Compile FILE: kernels, cubins, manifest.json and fusion.yaml in a folder."""
     from fusec.commands.build import compile_file
 
     if output == "":
         raise FusecError("-o names no folder")
-    return compile_file(file, options, output, times=times)
+    return compile_file(file, options, output, report, times=times)
 
 
 @cli.command("check")
 @click.argument("file")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
-def check_command(file: str, times: bool, options: CompileOptions) -> int:
-    """Check FILE: syntax, shapes, segmentation; nothing is compiled."""
+def check_command(file: str, times: bool, options: CompileOptions, report: Report) -> int:
+    """Check FILE: syntax, types, segmentation, what a build covers; nothing is compiled."""
     from fusec.commands.build import check_file
 
-    return check_file(file, options, times=times)
+    return check_file(file, options, report, times=times)
 
 
 @cli.command("run")
@@ -195,6 +114,7 @@ def check_command(file: str, times: bool, options: CompileOptions) -> int:
     help="Print the first N values of each output.",
 )
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@diagnosed
 @compile_options
 def run_command(
     file: str,
@@ -212,6 +132,7 @@ def run_command(
     values: int,
     times: bool,
     options: CompileOptions,
+    report: Report,
 ) -> int:
     """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
 
@@ -225,16 +146,7 @@ def run_command(
     how = Judging(rtol, atol, allow_undecided, seed)
     shown = (times, values, inputs_kind)
     chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
-    return run(file, options, chosen)
-
-
-def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
-    """Add a flag for each kind of dump."""
-    for kind, text in reversed(DUMP_KINDS.items()):
-        function = click.option(f"--{kind}", kind.replace("-", "_"), is_flag=True, help=text)(
-            function
-        )
-    return function
+    return run(file, options, chosen, report)
 
 
 @cli.command("dump")
@@ -242,18 +154,21 @@ def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--style",
     type=click.Choice(DUMP_STYLES),
-    default="2024",
-    show_default=True,
-    help="Form of --segmented_fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
+    help="Form of --segmented-fusion: nvFuser's of June 2024 or of its head, JSON, or a graph.",
 )
 @dump_flags
 @compile_options
-def dump_command(file: str, style: str, options: CompileOptions, **flags: bool) -> int:
-    """Print what each stage makes of FILE."""
+def dump_command(file: str, style: str | None, options: CompileOptions, **flags: bool) -> int:
+    """Print what each stage makes of FILE: its segments, where nothing is named."""
     from fusec.commands.dump import DumpOptions, dump
 
     kinds = tuple(k.replace("_", "-") for k, wanted in flags.items() if wanted)
-    return dump(file, options, DumpOptions(kinds or ("segmented-fusion",), style))
+    kinds = kinds or ("segmented-fusion",)
+    if style is not None and "segmented-fusion" not in kinds:
+        raise FusecError(
+            f"--style {style} has no effect on --{kinds[0]}", help="it goes with --segmented-fusion"
+        )
+    return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]))
 
 
 @cli.command("explain")

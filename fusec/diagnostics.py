@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from fusec.escape import visible
 
@@ -35,11 +35,15 @@ class Diagnostic:
     help: str | None = None
 
     def render(self) -> str:
-        """Return the message as text, with the line and a caret where there is a span.
+        """Return severity and message as text, with the line and a caret where there is a span.
 
         What cannot be seen is escaped: names and paths in it may be anybody's.
         """
-        lines = [f"{self.severity}: {visible(self.message)}"]
+        return f"{self.severity}: {self.text()}"
+
+    def text(self) -> str:
+        """Return the same without the severity."""
+        lines = [visible(self.message)]
         margin = " "
         if self.span is not None:
             number = str(self.span.line)
@@ -54,6 +58,27 @@ class Diagnostic:
             lines.append(f"{margin} = help: {visible(self.help)}")
         return "\n".join(lines)
 
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain data for tools; what is not known is null."""
+        span = self.span
+        return {
+            "severity": self.severity,
+            "message": self.message,
+            "file": None if span is None else span.file,
+            "line": None if span is None else span.line,
+            "column": None if span is None else span.column,
+            "width": None if span is None else span.width,
+            "notes": list(self.notes),
+            "help": self.help,
+        }
+
+
+def warning(
+    message: str, *, span: Span | None = None, notes: Sequence[str] = (), help: str | None = None
+) -> Diagnostic:
+    """Return a warning: what is no error, and seldom meant."""
+    return Diagnostic("warning", message, span, tuple(notes), help)
+
 
 def _shown(line: str) -> str:
     """Return a line with one sign for each that cannot be seen, so that carets stand right."""
@@ -61,7 +86,10 @@ def _shown(line: str) -> str:
 
 
 class FusecError(Exception):
-    """Wrong usage or input: exit code 2."""
+    """Wrong usage or input: exit code 2.
+
+    As text it is all that is known: `diagnostic.message` is the headline alone.
+    """
 
     exit_code: ClassVar[int] = 2
     severity: ClassVar[str] = "error"
@@ -79,6 +107,14 @@ class FusecError(Exception):
         self.diagnostic = Diagnostic(self.severity, message, span, tuple(notes), help)
         self.more: tuple[Diagnostic, ...] = ()
 
+    @property
+    def diagnostics(self) -> tuple[Diagnostic, ...]:
+        """Return every diagnostic, the first one first."""
+        return (self.diagnostic, *self.more)
+
+    def __str__(self) -> str:
+        return "\n\n".join(d.text() for d in self.diagnostics)
+
     def at(self, span: Span | None) -> FusecError:
         """Return the same error placed at `span`, where it has no place yet."""
         if span is None or self.diagnostic.span is not None:
@@ -90,7 +126,7 @@ class FusecError(Exception):
 
     def render(self) -> str:
         """Return every diagnostic as text."""
-        return "\n\n".join(d.render() for d in (self.diagnostic, *self.more))
+        return "\n\n".join(d.render() for d in self.diagnostics)
 
 
 class Unsupported(FusecError):

@@ -73,7 +73,7 @@ class Compiled:
 
 def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
     """Return the fusion of a YAML file or a script; `sizes` replace defaults by name."""
-    fusions = load_all(path, sizes)
+    fusions = load_all(path, CompileOptions(sizes=sizes or {}))
     if len(fusions) > 1:
         names = ", ".join(f.name for f in fusions)
         raise FusecError(
@@ -82,17 +82,19 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
     return fusions[0]
 
 
-def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
-    """Return every fusion of a file, named apart: one for YAML, each definition of a script.
+def load_all(path: str, options: CompileOptions | None = None) -> list[Fusion]:
+    """Return every fusion of a file; a joint graph counts as its phases."""
+    options = options or CompileOptions()
+    return [part for f in load_whole(path, options.sizes) for part in parts_of(f, options)]
 
-    A joint graph counts as its phases.
-    """
+
+def load_whole(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
+    """Return what a file defines, named apart: one fusion for YAML, each definition of a script."""
     if Path(path).suffix == ".py":
         from fusec.parse.script import load_script
 
         names = Names()
-        loaded = [with_sizes(names.apart(f), sizes or {}) for f in load_script(path)]
-        return [part for f in loaded for part in parts_of(f)]
+        return [with_sizes(names.apart(f), sizes) for f in load_script(path)]
     from fusec.parse import read_file
 
     if os.path.isdir(path):
@@ -100,16 +102,20 @@ def load_all(path: str, sizes: Mapping[str, int] | None = None) -> list[Fusion]:
             f"`{path}` is a directory, not a fusion file",
             help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
         )
-    return parts_of(with_planned_strides(read_file(path, dict(sizes or {}))))
+    return [with_planned_strides(read_file(path, dict(sizes)))]
 
 
-def parts_of(fusion: Fusion) -> list[Fusion]:
-    """Return the phases of a joint graph, each a fusion of its own; a plain fusion is one."""
+def parts_of(fusion: Fusion, options: CompileOptions) -> list[Fusion]:
+    """Return the phases of a joint graph, each a fusion of its own; a plain fusion is one.
+
+    The passes run before the cut: what they make of the whole decides what is saved.
+    """
     if not fusion.phases:
         return [fusion]
     from fusec.segment.phases import split
 
-    return list(split(optimise(fusion, CompileOptions())).parts)
+    # Each phase checks the indices that it uses.
+    return list(split(optimise(fusion, replace(options, check_bounds=False))).parts)
 
 
 class Names:

@@ -32,6 +32,12 @@ DUMP_KINDS = {
 }
 """What can be dumped, by option name."""
 
+SCHEDULERS = (
+    "no_op", "matmul", "pointwise", "transpose", "reduction", "inner_persistent",
+    "outer_persistent", "scan", "sort", "scatter", "inner_outer_persistent",
+)  # fmt: skip
+"""The names that a file may pin a segment to; `fusec.schedule.registry` has what they name."""
+
 DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
 REDEFINITIONS = ("after", "before", "never")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 
 import pytest
-from cli_tools import EXAMPLES, EXECUTED, ROOT, SCRIPT, fusec, small
+from cli_tools import EXAMPLES, EXECUTED, ROOT, SCRIPT, SMALL, fusec, small
 
+import fusec as package
 from fusec.options import DUMP_KINDS
 from fusec.parse import read_text
 
@@ -17,7 +19,11 @@ Capture = pytest.CaptureFixture[str]
 def test_check_names_segments(tmp_path: Path, capsys: Capture) -> None:
     done = fusec(capsys, "check", small(tmp_path))
     assert (done.code, done.err) == (0, "")
-    assert done.out == "small: 6 operations, 1 segment (s0 pointwise)\n"
+    assert done.out == (
+        "small: 6 operations, 1 segment (s0 pointwise)\n"
+        "  y: bf16[B, H]\n"
+        "  covers any B; H = 16 (B up to 67108863)\n"
+    )
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.*")), ids=lambda p: p.name)
@@ -25,6 +31,41 @@ def test_check_takes_every_example(path: Path, capsys: Capture) -> None:
     done = fusec(capsys, "check", path)
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith(f"{path.stem}: ")
+
+
+@pytest.mark.parametrize("command", ["check", "compile", "run", "dump", "explain"])
+def test_a_dash_is_standard_input(
+    command: str, tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = ["-o", tmp_path / "out"] if command == "compile" else []
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(SMALL.encode())))
+    piped = fusec(capsys, command, "-", *place)
+    assert (piped.code, piped.err) == (0, "")
+    named = fusec(capsys, command, small(tmp_path), *place)
+    assert piped.out.partition("next:")[0] == named.out.partition("next:")[0]
+    assert ("next:" in piped.out) == ("fusec explain FILE " in piped.out) == (command == "run")
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(SMALL.replace("exp", "epx").encode())))
+    fusec(capsys, command, "-", *place).says(2, "--> <stdin>:9:9", "did you mean `exp`?")
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [(b"", "`<stdin>` is empty"), (b"\0\1", "`<stdin>` is a binary"), (b"caf\xe9\n", "not UTF-8")],
+)
+def test_standard_input_that_is_no_fusion(
+    given: bytes, message: str, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(given)))
+    fusec(capsys, "check", "-").says(2, message)
+    monkeypatch.setattr("sys.stdin", None)
+    fusec(capsys, "check", "-").says(2, "standard input is closed")
+    fusec(capsys, "golden", "-").says(2, "beside a file")
+
+
+def test_the_package_lists_its_interface() -> None:
+    assert {"FusionDefinition", "DataType", "segmentation", "__version__"} <= {*dir(package)}
+    for name in dir(package):
+        assert getattr(package, name) is not None
 
 
 @pytest.mark.parametrize("command", ["check", "compile", "run"])
@@ -35,9 +76,9 @@ def test_time_prints_each_stage(command: str, tmp_path: Path, capsys: Capture) -
     lines = [line.split() for line in done.out.splitlines() if line.endswith(" ms")]
     assert all(float(milliseconds) >= 0 for _, milliseconds, _ in lines)
     stages = [stage for stage, _, _ in lines]
-    wanted = ["passes", "segment"]
+    wanted = ["passes", "segment", "schedule"]
     if command != "check":
-        wanted += ["schedule", "codegen", "build"]
+        wanted += ["codegen", "build"]
     assert stages[: len(wanted)] == wanted
     assert stages[len(wanted) :] == (["reference"] if command == "run" else [])
 

@@ -10,6 +10,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Const, Fusion
 from fusec.ops import TABLE
+from fusec.parse.dsl.refused import INTERNALS, SCHEDULING, SEVERAL_GPUS, refuse
 from fusec.parse.dsl.tensors import describe, read_form
 
 
@@ -404,6 +405,14 @@ def test_definition_in_a_subclass() -> None:
     with pytest.raises(Unsupported, match="manual scheduling"):
         Scheduled().fusion()
 
+    class Sharded(Double):
+        def multidevice_schedule(self) -> None:
+            pass
+
+    with pytest.raises(Unsupported, match="for several GPUs") as caught:
+        Sharded().execute([np.ones(3, np.float32)])
+    assert line_of(caught.value) == "def multidevice_schedule(self) -> None:"
+
 
 def test_values_of_two_definitions_do_not_mix() -> None:
     with FusionDefinition() as first:
@@ -465,6 +474,7 @@ def test_errors_point_at_the_script(call, message: str, help: str, place: str) -
     [
         lambda fd, x: fd.sched,
         lambda fd, x: fd.schedule(),
+        lambda fd, x: fd.multidevice_schedule(),
         lambda fd, x: fd.manual_execute([x]),
         lambda fd, x: x.split(0, 4),
         lambda fd, x: x.cache_after(),
@@ -479,3 +489,16 @@ def test_what_fusec_lacks_is_refused_by_name(use) -> None:
             use(fd, x)
     assert caught.value.exit_code == 3
     assert line_of(caught.value)
+
+
+def test_no_refusal_recommends_what_fusec_refuses_itself() -> None:
+    """What is recommended is tried: `schedules:` is a name that the reader refuses."""
+    for name in sorted(SCHEDULING | SEVERAL_GPUS | INTERNALS):
+        told = refuse(name, "FusionDefinition").render()
+        assert "schedules:" not in told
+    with FusionDefinition() as fd:
+        x = matrix(fd)
+        y = fd.ops.exp(x)
+        fd.add_output(y)
+        fd.pin("name", [y], "pointwise")
+    assert fd.fusion().pins[0].scheduler == "pointwise"

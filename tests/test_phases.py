@@ -232,3 +232,34 @@ def test_the_joint_example_is_a_pair() -> None:
 def test_parts_on_a_gpu(name: str) -> None:
     for part in parts(name)[1].parts:
         check_on_gpu(part)
+
+
+JOINT = str(Path(__file__).parent.parent / "examples" / "joint" / "norm_dropout_residual.yaml")
+
+
+def dumped(*flags: str) -> str:
+    done = CliRunner().invoke(cli, ["dump", JOINT, *flags])
+    assert done.exit_code in (0, None), done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "flags", [("--without", "share_expressions"), ("--stop-after", "fold_constants")]
+)
+def test_the_passes_that_are_left_out_do_not_run_on_the_whole(flags: tuple[str, ...]) -> None:
+    assert dumped("--fusion-ir", *flags) != dumped("--fusion-ir")
+
+
+def test_what_passes_make_of_the_whole_is_printed() -> None:
+    told = dumped("--preseg")
+    whole, *phases = told.split("# norm_dropout_residual_")
+    assert whole.startswith("# norm_dropout_residual\n# before the passes\n")
+    assert "\n# after share_expressions\n" in whole
+    assert [p.partition("\n")[0] for p in phases] == ["forward", "backward"]
+    left_out = dumped("--preseg", "--without", "share_expressions")
+    assert "# after share_expressions" not in left_out
+
+
+def test_a_pass_that_there_is_none_of_is_told_of_joint_graphs() -> None:
+    with pytest.raises(FusecError, match="unknown pass `nothing`"):
+        CliRunner().invoke(cli, ["check", JOINT, "--without", "nothing"], catch_exceptions=False)

@@ -8,11 +8,14 @@ import tomllib
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 
 from fusec.cli import cli, run_main
+from fusec.ops.declare import temporary_ops
 from fusec.options import ENVIRONMENT
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -158,3 +161,50 @@ def test_the_joint_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     said = capsys.readouterr().out
     assert "norm_dropout_residual_forward" in said
     assert "norm_dropout_residual_backward" in said
+
+
+def test_environment_variables_are_in_readme_and_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_main(["--help"]) == 0
+    help = capsys.readouterr().out
+    rows = {name for row in ROWS for name in re.findall(r"`((?:FUSEC|NVFUSER)_\w+)`", row)}
+    assert rows == ENVIRONMENT.keys()
+    assert {name for name in ENVIRONMENT if f"\n  {name}  " in help} == ENVIRONMENT.keys()
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_files_that_pages_name_exist(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:fusec|tests|docs|benchmarks|examples|\.ci)/[\w./*]+)`", text)
+    for path in named:
+        assert list(ROOT.glob(path)), path
+    for option in re.findall(r"(?<![\w-])--[a-z][\w-]+", text.split("## Commands")[-1]):
+        if page != "README.md":
+            known = {o for c in cli.commands.values() for o in options_of(c)}
+            assert option in known | {"--version", "--help"}
+
+
+def test_the_operation_shown_to_contributors_works() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    with temporary_ops():
+        exec(
+            "from fusec.ir.op import Cost\n"
+            "from fusec.ops.declare import Array, pointwise\n"
+            "from fusec.ops.dtypes import FLOAT\n"
+            "from fusec.ops.lazy import np\n" + code,
+            {},
+        )
+        fusion = read_text(
+            "fusion: f\ninputs: {x: 'f32[4]'}\nops:\n  - y = softsign(x)\noutputs: [y]\n"
+        )
+        x = np.linspace(-2, 2, 4, dtype=np.float32)
+        values = evaluate(fusion, {"x": x}, {})
+    np.testing.assert_allclose(values["y"], x / (1 + np.abs(x)), rtol=1e-6)
+
+
+def test_the_license_is_the_one_declared() -> None:
+    assert PROJECT["license"] == "Apache-2.0"
+    (file,) = PROJECT["license-files"]
+    text = (ROOT / file).read_text(encoding="utf-8")
+    assert "Apache License" in text
+    assert "END OF TERMS AND CONDITIONS" in text

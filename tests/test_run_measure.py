@@ -11,9 +11,8 @@ from fake_device import FakeDevice
 from test_run_execute import CUBINS, double, twice
 
 from fusec.run import measure as module
-from fusec.run.device import DeviceFacts
 from fusec.run.execute import Executable
-from fusec.run.measure import measure, share_of_bandwidth
+from fusec.run.measure import measure
 
 
 class ClockDevice(FakeDevice):
@@ -62,14 +61,3 @@ def test_times_are_of_kernels_alone_after_a_flush(monkeypatch: pytest.MonkeyPatc
     assert [k.kernel for k in timing.kernels] == ["double"] * 3
     assert device.fills == [1 << 16] * 10
     assert not device.blocks
-
-
-def test_the_share_of_the_bandwidth():
-    facts = DeviceFacts("NVIDIA H200", 90, 132, 60 << 20, 141 << 30, 227 << 10, 4.8e12, "CUDA 13.0")
-    device: Any = SimpleNamespace(facts=facts)
-    assert facts.bandwidth == 4.25e12  # measured on this GPU
-    assert share_of_bandwidth(4_250_000_000, 2e-3, device) == pytest.approx(0.5)
-    other = DeviceFacts("NVIDIA X", 90, 132, 0, 0, 0, 2e12, "CUDA 13.0")
-    assert other.bandwidth == pytest.approx(1.8e12)
-    unknown = DeviceFacts("NVIDIA Y", 70, 80, 0, 0, 0, 1e12, "CUDA 13.0")
-    assert unknown.target is None

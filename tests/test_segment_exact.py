@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -182,6 +183,14 @@ FLOORS = {
     "a view of an output": (["z = neg(x)", "y = reshape(z, new_shape=[4096])"], "z, y",
                             2 * 64 * 64 * 4),
     "a crop": (["y = neg(pad(x, pad_widths=[0, 0, -4, -4]))"], "y", 2 * 56 * 64 * 4),
+    "rows added in place": (["y = index_add(x, i, u, dim=0)"], "{y: {alias: x}}",
+                            8 * 8 + 2 * 8 * 64 * 4),
+    "elements put in place": (["y = scatter(x, j, 1.0, dim=0)"], "{y: {alias: x}}",
+                              8 * 32 * 8 + 8 * 32 * 4),
+    "rows added to a copy": (["y = index_add(x, i, u, dim=0)"], "y",
+                             8 * 8 + 8 * 64 * 4 + 2 * 64 * 64 * 4),
+    "rows of another in place": (["y = index_add(neg(x), i, u, dim=0)"], "{y: {alias: x}}",
+                                 8 * 8 + 8 * 64 * 4 + 2 * 64 * 64 * 4),
 }  # fmt: skip
 
 
@@ -189,7 +198,9 @@ FLOORS = {
 def test_the_floor_counts_what_is_needed(name: str) -> None:
     lines, outputs, expected = FLOORS[name]
     ops = "".join(f"  - {line}\n" for line in lines)
-    head = "fusion: f\ninputs: {x: 'f32[64, 64]'}\n"
+    tensors = {"x": "f32[64, 64]", "u": "f32[8, 64]", "i": "i64[8]", "j": "i64[8, 32]"}
+    given = (f"{n}: '{t}'" for n, t in tensors.items() if re.search(rf"\b{n}\b", ops))
+    head = f"fusion: f\ninputs: {{{', '.join(given)}}}\n"
     fusion = read_text(f"{head}ops:\n{ops}outputs: [{outputs}]\n")
     assert floor_bytes(fusion) == expected
     assert floor_bytes(fusion) <= bound(fusion, real_schedulers(), H200, seconds=600).bytes

@@ -6,8 +6,11 @@ import pytest
 from fake_schedulers import H200, FakeScheduler, everything, only_tissue
 from segment_runs import check_structure
 
+import fusec
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.options import SCHEDULERS
 from fusec.parse import read_text
+from fusec.schedule.registry import schedulers
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 
@@ -27,6 +30,34 @@ ops:
 outputs: [s, y]
 segments:
 """
+
+
+SINGLE = """
+fusion: single
+inputs: {x: "f32[64, 512]", i: "i64[64, 512]"}
+ops:
+  - y = %s
+outputs: [y]
+segments: {only: {values: [y], scheduler: %s}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "line"),
+    [
+        ("scan", "cumsum(x, dim=1)"),
+        ("sort", "argsort(x, dim=1)"),
+        ("scatter", "scatter(x, i, x, dim=1)"),
+        ("reduction", "sum(x, dims=[1])"),
+    ],
+)
+def test_every_scheduler_can_be_pinned(scheduler: str, line: str) -> None:
+    found = fusec.segmentation(read_text(SINGLE % (line, scheduler)))
+    assert [(s.pin, s.scheduler) for s in found.segments] == [("only", scheduler)]
+
+
+def test_the_names_that_can_be_pinned_are_those_of_all_schedulers() -> None:
+    assert [s.name for s in schedulers()] == list(SCHEDULERS)
 
 
 def split(pins: str, *schedulers: FakeScheduler, text: str = TEXT) -> SegmentedFusion:

@@ -39,6 +39,13 @@ def test_own_files_come_first_and_may_leave_rates_out(own: Path) -> None:
     assert find("sm_89").bandwidth == 0.78e12
 
 
+def test_an_absent_folder_is_told(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured there would else be left out without a word."""
+    monkeypatch.setenv("FUSEC_TARGETS", str(own / "nowhere"))
+    with pytest.raises(FusecError, match=r"FUSEC_TARGETS: `.*nowhere` is no folder"):
+        find("sm_90a")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

@@ -240,7 +240,7 @@ def test_errors_in_inputs(text: str, column: int, message: str, help: str) -> No
     ("outputs", "column", "message"),
     [
         ("y", 10, "expected a list of outputs"),
-        ("[]", 10, "expected a list of outputs"),
+        ("[]", 10, "there are no outputs"),
         ("[z]", 11, "undefined name `z`"),
         ("[B]", 11, "is a dim"),
         ("[{y: {alias: w}}]", 12, "cannot be written into `w`"),

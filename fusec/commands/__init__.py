@@ -1,1 +1,1 @@
-"""The bodies of the commands, one file each; `fusec.cli` only parses arguments."""
+"""The bodies of the commands, one file each, and the flags that they share; `fusec.cli` parses."""

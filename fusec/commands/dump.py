@@ -46,7 +46,11 @@ class DumpOptions:
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
-    fusions = driver.load_all(path, compile_options.sizes)
+    wholes = driver.load_whole(path, compile_options.sizes)
+    fusions = [part for whole in wholes for part in driver.parts_of(whole, compile_options)]
+    for whole in wholes:
+        if whole.phases and "preseg" in options.kinds:
+            sys.stdout.write(f"# {whole.name}\n{text_of(whole, 'preseg', compile_options)}")
     for fusion in fusions:
         for kind in options.kinds:
             targets = compile_options.targets[: 1 if kind in _TARGET_FREE else None]

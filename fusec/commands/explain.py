@@ -30,7 +30,7 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
     if chosen.html == "":
         raise FusecError("--html names no file", help="e.g. --html explain.html")
     questions = Questions(ranges_of(chosen.ranges), chosen.exact)
-    fusions = driver.load_all(path, options.sizes)
+    fusions = driver.load_all(path, options)
     found = [
         explain(fusion, replace(options, targets=(target,)), questions)
         for fusion in fusions

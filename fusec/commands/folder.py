@@ -13,14 +13,17 @@ from fusec.commands.manifest_records import (
     KernelRecord,
     Manifest,
     PlanRecord,
+    SegmentRecord,
     damaged,
     read_manifest,
 )
 from fusec.commands.replan import check_head, check_plan, check_targets
+from fusec.commands.report import Figures
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.program import HostProgram
 from fusec.ir.graph import Fusion
 from fusec.run.headers import headers_for
+from fusec.segment.roofline import Roofline
 
 FUSION = "fusion.yaml"
 RATES = "targets"
@@ -64,9 +67,14 @@ class FolderPlan:
         return self.record.program
 
     @property
-    def segments(self) -> Mapping[str, tuple[str, int]]:
-        """Return scheduler and bytes of each segment."""
-        return {s.name: (s.scheduler, s.bytes) for s in self.record.segments}
+    def segments(self) -> Mapping[str, Figures]:
+        """Return scheduler of each segment, and the least that it must do."""
+        return {s.name: Figures(s.scheduler, _least(s)) for s in self.record.segments}
+
+    @property
+    def least(self) -> Roofline:
+        """Return what any kernels for the whole fusion must do."""
+        return _least(self.record)
 
 
 @dataclass(frozen=True)
@@ -165,6 +173,10 @@ def _text(path: Path, content: bytes) -> str:
         return content.decode("utf-8")
     except UnicodeDecodeError:
         raise FusecError(f"`{path}` is not UTF-8 text", help=AGAIN) from None
+
+
+def _least(record: PlanRecord | SegmentRecord) -> Roofline:
+    return Roofline(record.floor_bytes, record.tensor_flops)
 
 
 def _kernel(

@@ -17,6 +17,7 @@ from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.escape import visible
 from fusec.options import CompileOptions
+from fusec.parse.source import STDIN
 from fusec.segment.dump import segmented_fusion_text
 from fusec.target import TARGETS
 
@@ -30,6 +31,8 @@ def golden(
 ) -> int:
     """Compare or write golden files; return 1 and print a diff where they differ."""
     differing = 0
+    if STDIN in files:
+        raise FusecError("golden files lie beside a file, not beside `-`", help="name the file")
     for file in files:
         folder = golden_folder(Path(file))
         made = golden_files(file, *_as_kept(folder, options, dialects))
@@ -77,7 +80,7 @@ def _as_kept(
 
 def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
     """Return the golden files of a fusion file by path; several fusions have a folder each."""
-    fusions = driver.load_all(file, options.sizes)
+    fusions = driver.load_all(file, options)
     made: dict[str, str] = {}
     for fusion in fusions:
         with build_progress() as progress:

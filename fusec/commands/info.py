@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fusec import __version__
 from fusec.ir.op import REQUIRED, OpDef
+from fusec.options import ENVIRONMENT, environment
 
 
 def list_ops(name: str | None) -> int:
@@ -87,8 +88,9 @@ def doctor() -> int:
         try:
             rows.append((name, ask()))
         except FusecError as error:
-            rows.append((name, f"missing: {error}"))
+            rows.append((name, f"missing: {error.diagnostic.message}"))
     rows.append(("cache", str(cache_directory())))
+    rows += [(name, value) for name in ENVIRONMENT if (value := environment(name)) is not None]
     reason = device_available()
     if reason is None:
         with Device() as device:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from fusec import driver
 from fusec.commands.folder import FolderKernel, FolderPlan, read_folder
 from fusec.commands.progress import build_progress
+from fusec.commands.report import Figures
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.options import CompileOptions
@@ -18,47 +19,50 @@ if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.segment.query import Segmentation
+    from fusec.segment.roofline import Roofline
 
 
 @dataclass(frozen=True)
 class Job:
     """A fusion with its program and machine code, ready to run; no program for the reference alone.
 
-    segments: scheduler and bytes by name; seconds: the time of each stage so far; edited: the
-    kernels whose text somebody changed after it was compiled; predicted: what they should cost,
-    where no GPU is there to measure it.
+    segments: figures by name; least: what the fusion must do, if known, at its default sizes;
+    seconds: the time of each stage so far; edited: the kernels whose text somebody changed after
+    it was compiled; predicted: what they should cost, where no GPU is there to measure it.
     """
 
     fusion: Fusion
     program: HostProgram | None
     cubins: Mapping[str, bytes]
     target: str
-    segments: Mapping[str, tuple[str, int]]
+    segments: Mapping[str, Figures]
     seconds: Mapping[str, float]
+    least: Roofline | None = None
     edited: tuple[str, ...] = ()
     predicted: Segmentation | None = None
 
 
 def job_of_fusion(fusion: Fusion, options: CompileOptions, on_gpu: bool) -> Job:
     """Return a fusion compiled for the GPU at hand, or for the target of the options."""
+    from fusec.segment import roofline
+
     options = _for_device(options, on_gpu)
     with build_progress() as progress:
         compiled = driver.compile_fusion(fusion, options, progress)
+    planned = compiled.planned
     predicted = None
     if not on_gpu:
         from fusec.explain.record import record_of
 
-        predicted = record_of(compiled.planned.segmented, compiled.program, options.target)
+        predicted = record_of(planned.segmented, compiled.program, options.target)
     return Job(
         fusion,
         compiled.program,
         compiled.cubins(options.target),
         options.target,
-        {
-            s.name: (s.scheduler, s.estimate.bytes if s.estimate else 0)
-            for s in compiled.planned.segmented.segments
-        },
-        compiled.planned.timings.seconds,
+        {s.name: Figures(s.scheduler, roofline.of_segment(s)) for s in planned.segmented.segments},
+        planned.timings.seconds,
+        roofline.of_fusion(planned.segmented),
         predicted=predicted,
     )
 
@@ -95,7 +99,8 @@ def job_of_folder(path: Path, options: CompileOptions, *, on_gpu: bool, builds: 
         from fusec.explain.record import explain
 
         predicted = explain(folder.fusion, replace(options, targets=(target,))).record
-    return Job(folder.fusion, plan.program, cubins, target, plan.segments, {}, edited, predicted)
+    what = (folder.fusion, plan.program, cubins, target, plan.segments)
+    return Job(*what, {}, plan.least, edited, predicted)
 
 
 def _cubins(plan: FolderPlan, target: str, options: CompileOptions) -> dict[str, bytes]:

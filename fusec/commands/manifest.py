@@ -27,6 +27,7 @@ from fusec.hostir.program import Launch
 from fusec.ir.graph import Fusion, Input
 from fusec.options import CompileOptions
 from fusec.schedule.plan import KernelPlan
+from fusec.segment import roofline
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 BuildOf = Callable[[str, str], BuildRecord]
@@ -129,8 +130,11 @@ def plan_of(
     """Return the record of a fusion's segments and plans; the CUDA text lies in `folder`."""
     program = lower(segmented, plans, fusion)
     launches = {launch.kernel: launch for launch in program.launches}
+    least = roofline.of_fusion(segmented)
     return PlanRecord(
         targets=targets,
+        floor_bytes=least.fewest_bytes,
+        tensor_flops=least.tensor_flops,
         segments=tuple(
             _segment(segment, plan, _kernels(plan, launches, targets, folder, build_of))
             for segment, plan in zip(segmented.segments, plans, strict=True)
@@ -146,6 +150,7 @@ def _segment(
     segment: Segment, plan: KernelPlan, kernels: tuple[KernelRecord, ...]
 ) -> SegmentRecord:
     estimate = segment.estimate
+    least = roofline.of_segment(segment)
     return SegmentRecord(
         name=segment.name,
         scheduler=segment.scheduler,
@@ -154,6 +159,8 @@ def _segment(
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
         bytes=estimate.bytes if estimate else 0,
         workspace_bytes=estimate.workspace_bytes if estimate else 0,
+        floor_bytes=least.fewest_bytes,
+        tensor_flops=least.tensor_flops,
         specialised=dict(sorted(plan.specialised.items())),
         guards=tuple(str(g) for g in plan.guards),
         parameters=parameters_of(plan),

@@ -107,6 +107,8 @@ class SegmentRecord:
     outputs: tuple[str, ...]
     bytes: int
     workspace_bytes: int
+    floor_bytes: int
+    tensor_flops: int
     specialised: Mapping[str, int]
     guards: tuple[str, ...]
     parameters: Mapping[str, Any]
@@ -128,6 +130,8 @@ class PlanRecord:
     """What targets that share kernels run."""
 
     targets: tuple[str, ...]
+    floor_bytes: int
+    tensor_flops: int
     segments: tuple[SegmentRecord, ...]
     edges: tuple[EdgeRecord, ...]
     program: HostProgram
@@ -195,7 +199,7 @@ def read_manifest(folder: Path) -> Manifest:
         scalars = frozenset(i.name for i in given if i.shape is None)
         return RECORDS.decode(Manifest, data, "", scalars)
     except FusecError as error:
-        raise damaged(path, str(error)) from None
+        raise damaged(path, error.diagnostic.message) from None
 
 
 def damaged(path: Path, reason: str) -> FusecError:

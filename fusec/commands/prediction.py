@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from fusec.commands.report import aligned, count
 from fusec.escape import visible
+from fusec.parse.source import STDIN
 
 if TYPE_CHECKING:
     from fusec.commands.job import Job
@@ -56,6 +57,7 @@ def _rows(segment: SegmentFacts, kernels: Sequence[str]) -> Iterator[tuple[str, 
 def print_next(path: str, sizes: Mapping[str, int]) -> None:
     """Print the commands that tell more, on this machine and on one with a GPU."""
     set_ = "".join(f" --set {name}={size}" for name, size in sizes.items())
+    path = "FILE" if path == STDIN else path
     file = str(Path(path, "fusion.yaml")) if Path(path).is_dir() else path
     file, path = visible(shlex.quote(file)) + set_, visible(shlex.quote(path)) + set_
     rows = [

@@ -79,7 +79,7 @@ def check_plan(folder: Path, manifest: Manifest, number: int, fusion: Fusion, ra
     try:
         made = _planned_again(manifest, number, fusion, rates)
     except FusecError as error:
-        reason = f"its fusion cannot be planned with its options: {error}"
+        reason = f"its fusion cannot be planned with its options: {error.diagnostic.message}"
         raise _differs(folder, manifest, reason) from None
     recorded = without_labels(manifest.plans[number])
     difference = first_difference(recorded, without_labels(made), f"plans[{number}]")

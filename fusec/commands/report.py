@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
+from fusec.explain.units import bytes_text, share_text, time_text
+from fusec.segment.roofline import Rates, Roofline
 
 if TYPE_CHECKING:
     from fusec.commands.job import Job
     from fusec.ir.graph import Fusion
     from fusec.reference.verdict import Verdict
-    from fusec.run.measure import Timing
+    from fusec.run.measure import KernelTime, Timing
 
-HEADINGS = ("kernel", "scheduler", "time", "bytes", "GB/s", "of bandwidth")
+HEADINGS = ("kernel", "scheduler", "time", "fewest bytes", "GB/s", "share")
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the table needs of a segment besides times: the least that it must do, if known."""
+
+    scheduler: str
+    least: Roofline | None
 
 
 def count(number: int, noun: str) -> str:
@@ -28,19 +40,27 @@ def print_times(seconds: Mapping[str, float]) -> None:
         print(f"  {stage:<9} {time * 1e3:8.1f} ms")
 
 
-def print_table(job: Job, timing: Timing, device: str, bandwidth: float) -> None:
-    """Print each kernel's time, the bytes it must move, and its share of the bandwidth."""
+def print_table(
+    job: Job, sizes: Mapping[str, int], timing: Timing, device: str, rates: Rates
+) -> None:
+    """Print the time of each kernel, and how near to its limits each segment comes.
+
+    The figures of a folder are of the sizes that it was compiled for: at others there are none.
+    """
+    known = all(sizes.get(name, size) == size for name, size in job.fusion.hints.items())
     rows: list[tuple[str, ...]] = [HEADINGS]
-    for kernel in timing.kernels:
-        scheduler, moved = job.segments.get(kernel.segment, ("", 0))
-        rate = moved / kernel.seconds if kernel.seconds else 0.0
-        share = f"{100 * rate / bandwidth:.0f} %"
-        time = f"{kernel.seconds * 1e6:.1f} us"
-        rows.append((kernel.kernel, scheduler, time, size_text(moved), f"{rate / 1e9:.0f}", share))
+    for name, kernels in groupby(timing.kernels, key=lambda k: k.segment):
+        figures = job.segments.get(name, Figures("", None))
+        figures = figures if known else replace(figures, least=None)
+        rows += _rows(name, list(kernels), figures, rates)
     print("\n".join(aligned(rows, left=(0, 1))))
+    least = "" if job.least is None or not known else (
+        f" ({share_of(job.least, timing.seconds, rates)}, "
+        f"fewest bytes {bytes_text(job.least.fewest_bytes)})"
+    )  # fmt: skip
     print(
-        f"total {timing.seconds * 1e6:.1f} us, median of {timing.repeats} runs with a cold L2, "
-        f"on {device}"
+        f"total {time_text(timing.seconds)}{least}, median of {timing.repeats} runs with a cold "
+        f"L2, on {device}"
     )
 
 
@@ -50,6 +70,32 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[st
     for row in rows:
         cells = enumerate(zip(row, widths, strict=True))
         yield "  ".join(c.ljust(w) if k in left else c.rjust(w) for k, (c, w) in cells).rstrip()
+
+
+def _rows(
+    name: str, kernels: list[KernelTime], figures: Figures, rates: Rates
+) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each kernel of a segment; figures are of all of them together."""
+    seconds, none = sum(k.seconds for k in kernels), ("", "", "")
+    known = none if figures.least is None else _cells(figures.least, seconds, rates)
+    for kernel in kernels:
+        own = known if len(kernels) == 1 else none
+        yield (kernel.kernel, figures.scheduler, time_text(kernel.seconds), *own)
+    if len(kernels) > 1:
+        both = f"{name}, {count(len(kernels), 'kernel')}"
+        yield (both, figures.scheduler, time_text(seconds), *known)
+
+
+def _cells(least: Roofline, seconds: float, rates: Rates) -> tuple[str, str, str]:
+    rate = least.fewest_bytes / seconds / 1e9 if seconds else 0.0
+    return (bytes_text(least.fewest_bytes), f"{rate:.0f}", share_of(least, seconds, rates))
+
+
+def share_of(least: Roofline, seconds: float, rates: Rates) -> str:
+    """Return how near to the nearer of its limits something runs: `48 % of bandwidth`."""
+    share, tensor = least.share(seconds, rates), least.tensor_share(seconds, rates)
+    limit = "tensor cores" if tensor > share else "bandwidth"
+    return f"{share_text(max(share, tensor), 1)} of {limit}"
 
 
 def print_verdict(job: Job, verdict: Verdict) -> None:
@@ -74,8 +120,8 @@ def origin(job: Job, name: str) -> str:
         names.add(name)
     for launch in reversed(job.program.launches):
         if names & {*launch.written}:
-            scheduler, _ = job.segments.get(launch.segment, ("?", 0))
-            return f"segment {launch.segment} ({scheduler}), kernel {launch.kernel}"
+            figures = job.segments.get(launch.segment, Figures("?", None))
+            return f"segment {launch.segment} ({figures.scheduler}), kernel {launch.kernel}"
     return "no kernel: it is a view of an input"
 
 
@@ -106,15 +152,6 @@ def number_text(value: Any) -> str:
     if isinstance(number, (bool, int)):
         return str(number).lower()
     return f"{float(number):.6g}"
-
-
-def size_text(size: float) -> str:
-    """Return a number of bytes in the unit that suits it."""
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.4g} {unit}"
-        size /= 1024
-    return f"{size:.4g} GiB"
 
 
 def no_array(path: str, name: str, arrays: Mapping[str, Any]) -> FusecError:

@@ -10,8 +10,10 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
+from fusec.commands.diagnose import Report
 from fusec.commands.dump import dump_for_environment, environment_kinds
 from fusec.commands.job import Job, job_of_folder, job_of_fusion
+from fusec.commands.lint import lint, lint_strides
 from fusec.commands.prediction import print_next, print_prediction
 from fusec.commands.progress import working
 from fusec.commands.report import (
@@ -27,6 +29,7 @@ from fusec.options import CompileOptions
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.run.measure import Timing
+    from fusec.segment.roofline import Rates
 
 SUFFIXES = (".safetensors", ".npz")
 
@@ -66,12 +69,12 @@ class Place:
     reason: str | None = None
 
 
-def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
+def run(path: str, compile_options: CompileOptions, options: RunOptions, report: Report) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
     environment_kinds()  # an unknown name is told before anything runs
     _check_files(options)
     place = _place(options)
-    code = _run(path, compile_options, options, place)
+    code = _run(path, compile_options, options, place, report)
     if not place.on_gpu:
         print("not verified on a GPU" + (f": {place.reason}" if place.reason else ""))
         if place.builds and not place.evaluates:
@@ -79,12 +82,16 @@ def run(path: str, compile_options: CompileOptions, options: RunOptions) -> int:
     return code
 
 
-def _run(path: str, compile_options: CompileOptions, options: RunOptions, place: Place) -> int:
+def _run(
+    path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
+) -> int:
     if os.path.isdir(path):
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
-        return _run_script(path, compile_options, options, place)
-    fusions = driver.load_all(path, compile_options.sizes)
+        return _run_script(path, compile_options, options, place, report)
+    (whole,) = driver.load_whole(path, compile_options.sizes)
+    report.warn(lint(whole))
+    fusions = driver.parts_of(whole, compile_options)
     if len(fusions) > 1:
         return _run_phases(path, fusions, compile_options, options, place)
     return _run_fusion(fusions[0], compile_options, options, place)
@@ -229,10 +236,10 @@ def _run_job(
     start = perf_counter()
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if place.on_gpu:
-        outputs, timing, device, bandwidth = _execute(job, inputs, sizes, options)
+        outputs, timing, device, rates = _execute(job, inputs, sizes, options)
         seconds["run"] = perf_counter() - start
         if timing is not None:
-            print_table(job, timing, device, bandwidth)
+            print_table(job, sizes, timing, device, rates)
         if options.verify:
             start = perf_counter()
             right = verify(job, inputs, sizes, outputs, options.judging)
@@ -259,7 +266,7 @@ def _run_job(
 
 def _execute(
     job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
-) -> tuple[dict[str, Any], Timing | None, str, float]:
+) -> tuple[dict[str, Any], Timing | None, str, Rates]:
     from fusec.run.device import Device
     from fusec.run.execute import Executable
     from fusec.run.measure import measure
@@ -273,7 +280,7 @@ def _execute(
                 bound.run()
                 outputs = bound.outputs()
                 timing = measure(bound, options.repeats) if options.repeats else None
-            return outputs, timing, device.facts.text(), device.facts.bandwidth
+            return outputs, timing, device.facts.text(), device.facts.rates
     except InternalError as error:
         if not job.edited:
             raise
@@ -285,7 +292,7 @@ def _execute(
 
 
 def _run_script(
-    path: str, compile_options: CompileOptions, options: RunOptions, place: Place
+    path: str, compile_options: CompileOptions, options: RunOptions, place: Place, report: Report
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
     from fusec.generator import manual_seed
@@ -293,6 +300,7 @@ def _run_script(
     from fusec.run.inputs import bind_sizes
 
     codes: list[int] = []
+    warned: set[str] = set()
     names = driver.Names()
 
     def on_fusion(fusion: Fusion, actuals: Any) -> Any:
@@ -310,6 +318,9 @@ def _run_script(
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
         fusion = names.apart(fusion)
+        if fusion.name not in warned:
+            warned.add(fusion.name)
+            report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
                 f"`{path}` runs several fusions",
@@ -317,7 +328,7 @@ def _run_script(
             )
         if actuals is None:
             sized = driver.with_sizes(fusion, compile_options.sizes)
-            parts = driver.parts_of(sized)
+            parts = driver.parts_of(sized, compile_options)
             if len(parts) > 1:
                 codes.append(_run_phases(path, parts, compile_options, options, place))
             else:

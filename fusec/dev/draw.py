@@ -96,7 +96,7 @@ def _drawn(sketch: Sketch) -> Fusion:
     except FusecError as error:
         if error.exit_code != 2:
             raise
-        raise Unfit(str(error)) from None
+        raise Unfit(error.diagnostic.message) from None
     return _with_outputs(sketch, fusion)
 
 

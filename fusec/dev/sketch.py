@@ -189,7 +189,7 @@ class Sketch:
         except FusecError as error:
             if error.exit_code not in (2, 3):
                 raise
-            raise Unfit(str(error)) from None
+            raise Unfit(error.diagnostic.message) from None
         smooth = op in SMOOTH or (op in TABLE and TABLE[op].family in EXACT_FAMILIES)
         if not smooth or any(self.is_rough(o) for o in operands):
             kept = (r for r in results if isinstance(r, Value) and r.dtype.is_float)

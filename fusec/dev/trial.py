@@ -222,11 +222,12 @@ class _Trial:
             return self.outcome(status, error.kind, error.message)
         if isinstance(error, Unsupported):
             notes = "; ".join(error.diagnostic.notes)
-            return self.outcome("refused", str(error), notes)
+            return self.outcome("refused", error.diagnostic.message, notes)
         if isinstance(error, FusecError) and error.exit_code == 2 and self.run.fusion.pins:
             # Not every segment can be: that is told in the same way as a wrong file.
-            return self.outcome("refused", "pin", str(error))
-        fault = isinstance(error, InternalError) and "the GPU reports" in str(error)
+            return self.outcome("refused", "pin", error.diagnostic.message)
+        internal = isinstance(error, InternalError)
+        fault = internal and "the GPU reports" in error.diagnostic.message
         message = "".join(traceback.format_exception(error))[-6000:]
         if isinstance(error, FusecError):
             message = error.render() + "\n" + message
@@ -236,14 +237,15 @@ class _Trial:
 def kind_of(error: Exception) -> str:
     """Return what errors with one cause have in common: type, place, and message without names."""
     if isinstance(error, CompileError):
-        first = next((x for x in error.log.splitlines() if "error" in x), str(error))
+        told = error.diagnostic.message
+        first = next((x for x in error.log.splitlines() if "error" in x), told)
         return "CompileError " + general(first.partition("error")[2])
     if isinstance(error, RecursionError):
         # Where the stack ends is chance.
         return "RecursionError"
     trace = traceback.extract_tb(error.__traceback__)
     place = f"{trace[-1].filename.rpartition('/')[2]}:{trace[-1].name}" if trace else ""
-    message = f": {general(str(error))}" if isinstance(error, FusecError) else ""
+    message = f": {general(error.diagnostic.message)}" if isinstance(error, FusecError) else ""
     return f"{type(error).__name__} in {place}{message}"
 
 

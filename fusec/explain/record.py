@@ -108,20 +108,20 @@ def segmentation(
     `part` names one of several fusions of a file, or a phase of a joint graph.
     """
     options = CompileOptions(targets=(target,), targets_given=True, sizes=sizes or {})
-    chosen = _chosen(_fusions_of(fusion, options.sizes), part)
+    chosen = _chosen(_fusions_of(fusion, options), part)
     return explain(chosen, options, Questions(ranges or {}, exact)).record
 
 
-def _fusions_of(given: Any, sizes: Mapping[str, int]) -> list[Fusion]:
+def _fusions_of(given: Any, options: CompileOptions) -> list[Fusion]:
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import FusionDefinition
 
     if isinstance(given, (str, PathLike)):
-        return driver.load_all(str(given), sizes)  # pyright: ignore[reportUnknownArgumentType]
+        return driver.load_all(str(given), options)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(given, FusionDefinition):
         given = given.fusion()
     if isinstance(given, Fusion):
-        return driver.parts_of(driver.with_sizes(given, sizes))
+        return driver.parts_of(driver.with_sizes(given, options.sizes), options)
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",

@@ -37,7 +37,7 @@ def _overview(record: Segmentation) -> Iterator[str]:
     yield f"{record.fusion} on {target['device']} ({target['arch']}): {summary(record)}"
     yield from _row("moves", moved(record.bytes, record.floor_bytes))
     yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
-    yield from _row("time", f"{time_text(record.seconds)} predicted")
+    yield from _row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
     written = ", ".join(f"{output} into {given}" for output, given in record.aliases.items())
     yield from _row("in place", written) if written else ()
     yield from _row("saved", saved_text(record)) if record.saved else ()
@@ -105,11 +105,16 @@ def refused(segment: SegmentFacts) -> list[str]:
 
 
 def launches(segment: SegmentFacts) -> str:
-    """Return how many kernels a segment has, and how they use the GPU."""
-    return (
-        f"{segment.kernels}, {count(segment.ctas, 'block')}, {segment.live_registers} live "
-        f"registers, {100 * segment.efficiency:.0f} % of the bandwidth"
-    )
+    """Return how many kernels a segment has, and how near to its limit they run."""
+    return f"{segment.kernels}, {count(segment.ctas, 'block')}, {reached(segment)}"
+
+
+def reached(facts: SegmentFacts | Segmentation) -> str:
+    """Return how near to a limit the predicted time is: to tensor cores' where they bind."""
+    binds = isinstance(facts, SegmentFacts) and facts.bound == "tensor_cores"
+    if binds or facts.tensor_share > facts.share:
+        return f"the products at {share_text(facts.tensor_share, 1)} of the tensor cores"
+    return f"the fewest bytes at {share_text(facts.share, 1)} of the bandwidth"
 
 
 def rivals(segment: SegmentFacts) -> str:

@@ -14,8 +14,11 @@ def time_text(seconds: float) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """Return a part in percent: `97 %`; what is nothing of nothing is all of it."""
-    return f"{100 * part / whole:.0f} %" if whole else "100 %"
+    """Return a part in percent: `97 %`, `<1 %`; what is nothing of nothing is all of it."""
+    if not whole:
+        return "100 %"
+    percent = 100 * part / whole
+    return "<1 %" if 0 < percent < 0.5 else f"{percent:.0f} %"
 
 
 def _scaled(amount: float, units: tuple[str, ...], last: str = "") -> str:

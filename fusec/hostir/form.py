@@ -57,6 +57,7 @@ def from_json(data: Mapping[str, Any]) -> HostProgram:
         names = frozenset(s.name for s in given)
         program: HostProgram = RECORDS.decode(HostProgram, data, "", names)
     except FusecError as error:
-        raise FusecError(f"the host program is damaged: {error}", help="compile again") from None
+        reason = error.diagnostic.message
+        raise FusecError(f"the host program is damaged: {reason}", help="compile again") from None
     check_program(program)
     return program

@@ -188,7 +188,7 @@ def _dim(data: Any, place: str, scalars: frozenset[str]) -> Dim:
     try:
         return parse_dim(data, scalars)
     except FusecError as error:
-        raise FusecError(f"{place}: {error}") from None
+        raise FusecError(f"{place}: {error.diagnostic.message}") from None
 
 
 def _dtype(data: Any, place: str) -> DType:

@@ -144,8 +144,11 @@ def find(name: str) -> DType:
             return dtype
     import difflib
 
-    close = difflib.get_close_matches(name, [*DTYPES, *_ALIASES], n=1)
-    help = f"did you mean `{close[0]}`?" if close else "one of " + ", ".join(DTYPES)
+    known = [*DTYPES, *_ALIASES]
+    begun = [k for k in known if k.startswith(name) and len(name) > 2]
+    close = begun or difflib.get_close_matches(name, known, n=1)
+    nearest = find(close[0]).name if close else ""
+    help = f"did you mean `{nearest}`?" if close else "one of " + ", ".join(DTYPES)
     raise FusecError(f"unknown dtype `{name}`", help=help)
 
 

@@ -72,8 +72,9 @@ def _check_node(node: Node, defined: dict[str, Value]) -> None:
     try:
         inferred = node.op.infer(node.operands, node.attributes)
     except FusecError as error:
-        notes = error.diagnostic.notes
-        raise InternalError(f"{where}: {error}", span=node.span, notes=notes) from error
+        told = error.diagnostic
+        message = f"{where}: {told.message}"
+        raise InternalError(message, span=node.span, notes=told.notes) from error
     if len(inferred) != len(node.outputs):
         raise InternalError(f"{where} has {len(node.outputs)} results, not {len(inferred)}")
     for value, expected in zip(node.outputs, inferred, strict=True):

@@ -24,7 +24,8 @@ def bind(
     """Return (operands in the order of `op.operands`, attributes) of a call as written."""
     if len(positional) > len(op.params):
         raise FusecError(
-            f"`{op.name}` takes {len(op.params)} arguments, got {len(positional)}",
+            f"`{op.name}` takes {len(op.params)} argument{'s' * (len(op.params) != 1)}, "
+            f"got {len(positional)}",
             span=span,
             help=signature(op),
         )
@@ -48,9 +49,21 @@ def bind(
 
 
 def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
-    close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
-    help = f"did you mean `{close[0]}`?" if close else signature(op)
+    nearest = near_argument(op, name)
+    help = f"did you mean `{nearest}`?" if nearest else signature(op)
     return FusecError(f"`{op.name}` has no argument `{name}`", span=span, help=help)
+
+
+_ELSEWHERE = {"axis": ("dims", "dim"), "axes": ("dims",), "dim": ("dims",), "dims": ("dim",)}
+"""What other libraries call an argument, by what it is called here."""
+
+
+def near_argument(op: OpDef, name: str) -> str | None:
+    """Return the argument that `name` was probably meant to be."""
+    names = [p.name for p in op.params]
+    same = [n for n in _ELSEWHERE.get(name, ()) if n in names]
+    close = same or difflib.get_close_matches(name, names, n=1)
+    return close[0] if close else None
 
 
 def signature(op: OpDef) -> str:
@@ -60,6 +73,17 @@ def signature(op: OpDef) -> str:
         default = "" if param.default is REQUIRED else f"={param.default!r}"
         parts.append(f"{param.name}{default}")
     return f"{op.name}({', '.join(parts)})"
+
+
+def miscounted(op: OpDef, results: int, names: int) -> FusecError:
+    """Return the error for a call that is given another number of names than it has results."""
+    known = op.results if len(op.results) == results > 1 else ()
+    told = f"the results are {', '.join(known)}; `_` stands for one not wanted"
+    return FusecError(
+        f"`{op.name}` has {results} result{'s' * (results != 1)}, "
+        f"got {names} name{'s' * (names != 1)}",
+        help=told if known else None,
+    )
 
 
 def literal(value: Any) -> Const:
@@ -151,14 +175,14 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
         case "dims":
             if value is None:
                 return tuple(range(rank))
-            axes = [_int(op, param, v) for v in _sequence(value)]
+            axes = [_axis(op, param, v, operands) for v in _sequence(value)]
             if rank == 0 and op.family in ("reduction", "composite") and set(axes) <= {0, -1}:
                 return ()  # a 0-dim tensor is reduced as one element, as in PyTorch
             if not axes and rank and op.family == "reduction":
                 raise FusecError(f"dims of `{op.name}` is empty", help="leave it out for all dims")
             return tuple(sorted(normal_axes(op.name, axes, rank)))
         case "axis":
-            return normal_axis(op.name, _int(op, param, value), rank)
+            return normal_axis(op.name, _axis(op, param, value, operands), rank)
         case "int":
             return _int(op, param, value)
         case "ints":
@@ -190,6 +214,17 @@ def canonical_attribute(op: OpDef, param: Param, value: Any, operands: Sequence[
 
 def _sequence(value: Any) -> Iterable[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)  # pyright: ignore[reportUnknownVariableType]
+
+
+def _axis(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> int:
+    """Return the number of a dim; where a size is given for it, the error says which dim it is."""
+    try:
+        return _int(op, param, value)
+    except FusecError as error:
+        sizes = operands[0].shape if operands and isinstance(value, Dim) else ()
+        places = [str(k) for k, size in enumerate(sizes) if size == value]
+        help = f"dims are numbered: {value} is dim {' or '.join(places)}" if places else None
+        raise FusecError(error.diagnostic.message, help=help) from None
 
 
 def _int(op: OpDef, param: Param, value: Any) -> int:

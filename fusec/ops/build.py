@@ -18,6 +18,7 @@ from fusec.ops.arguments import (
     attributes_of,
     bind,
     flat_operands,
+    miscounted,
     operand_slots,
     turned_pads,
 )
@@ -143,10 +144,7 @@ class GraphBuilder(DrawBuilder):
         keepdim: bool = attributes.pop("keepdim", False)
         types = op.infer(operands, attributes)
         if names is not None and len(names) != len(types):
-            raise FusecError(
-                f"`{op.name}` has {len(types)} results, got {len(names)} names",
-                help=f"results: {', '.join(op.results)}",
-            )
+            raise miscounted(op, len(types), len(names))
         folded = _folded(operands, types)
         if op.name == "cast" and types[0].shape is None and types[0].dtype.is_integer:
             folded = folded or self._truncated(operands[0], types[0].dtype)
@@ -227,7 +225,7 @@ class GraphBuilder(DrawBuilder):
         if names is None:
             return results
         if len(names) != len(results):
-            raise FusecError(f"`{op.name}` has {len(results)} results, got {len(names)} names")
+            raise miscounted(op, len(results), len(names))
         return tuple(
             self._renamed(result, name, span) for result, name in zip(results, names, strict=True)
         )

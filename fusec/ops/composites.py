@@ -170,7 +170,7 @@ def _expand_gelu(builder: GraphBuilder, x: Operand, approximate: str) -> Operand
 
 @composite(expand=_expand_gelu)
 def gelu(x: Array, approximate: str = "none") -> Array:
-    """Return x times the normal distribution's share below x; 'tanh' approximates that share."""
+    """Return x times the normal distribution's share below x; `tanh` approximates that share."""
     if approximate == "none":
         return 0.5 * x * (1 + special.erf(x * math.sqrt(0.5)))
     return 0.5 * x * (1 + np.tanh(_TANH_SCALE * (x + _TANH_CUBE * x * x * x)))

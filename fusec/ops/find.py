@@ -17,6 +17,7 @@ def find(name: str, span: Span | None = None) -> OpDef:
         return found
     if name in REFUSED:
         raise Unsupported(f"`{name}`: {REFUSED[name]}", span=span)
-    close = difflib.get_close_matches(name, TABLE, n=1)
+    last = name.rpartition(".")[2]
+    close = [last] if last in TABLE else difflib.get_close_matches(name, TABLE, n=1)
     help = f"did you mean `{close[0]}`?" if close else "`fusec ops` lists all operations"
     raise FusecError(f"unknown operation `{name}`", span=span, help=help)

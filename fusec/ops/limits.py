@@ -52,8 +52,8 @@ def check_layout(entry: Input, sizes: Mapping[str, int]) -> None:
         reach += max(extent.evaluate(sizes) - 1, 0) * step
     if reach * entry.value.dtype.size >= 2**63:
         raise FusecError(
-            f"`{name}` reaches over {reach * entry.value.dtype.size} bytes with its strides "
-            f"{shape_text(entry.strides)}",
+            f"`{name}` is too large: it reaches over {reach * entry.value.dtype.size} bytes with "
+            f"its strides {shape_text(entry.strides)}",
             help="no memory is as large: strides count elements, not bytes",
         )
 

@@ -12,10 +12,10 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DTYPES, I64, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import literal, signature
+from fusec.ops.arguments import literal, near_argument, signature
 from fusec.ops.build import GraphBuilder
 from fusec.parse.numbers import complex_number, typed_number
-from fusec.parse.scope import Scope, near
+from fusec.parse.scope import Scope
 from fusec.parse.sizes import Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
@@ -105,7 +105,7 @@ class Calls:
         if argument.keyword is not None:
             name = argument.keyword.text
             if name not in names:
-                nearest = near(name, names)
+                nearest = near_argument(op, name)
                 raise FusecError(
                     f"`{op.name}` has no argument `{name}`",
                     span=self._span(argument.keyword),
@@ -257,7 +257,9 @@ class Calls:
             return tree.text
         if param.kind not in _SIZE_KINDS:
             raise FusecError(
-                f"`{param.name}` of `{op.name}` must be a {param.kind}", span=self._span(tree)
+                f"`{param.name}` of `{op.name}` must be a {param.kind}",
+                span=self._span(tree),
+                help="write `true` or `false`" if param.kind == "bool" else None,
             )
         return self.sizes.of(tree)
 

@@ -94,7 +94,12 @@ class _Reader:
     def _check_fields(self, root: Mapping) -> None:
         for entry in root.entries:
             if entry.key.text == "schedules":
-                raise Unsupported("`schedules:` in a fusion file", span=entry.key.span)
+                raise Unsupported(
+                    "`schedules:` in a fusion file",
+                    span=entry.key.span,
+                    notes=["fusec chooses the parameters of its kernels itself"],
+                    help="`segments:` fixes what a segment holds, and its scheduler",
+                )
         fields.check_fields(root, FIELDS, "the file")
 
     def _builder(self, root: Mapping) -> GraphBuilder:
@@ -202,8 +207,11 @@ class _Reader:
             else:
                 with self.problems.collect():
                     raise fields.wrong(item, "the name of an output", _OUTPUTS_HELP)
-        if isinstance(node, Scalar) or not node.size > 1:
+        if isinstance(node, Scalar):
             raise fields.wrong(node, "a list of outputs", _OUTPUTS_HELP)
+        if not entries:
+            self.problems.check()
+            raise FusecError("there are no outputs", span=node.span, help=_OUTPUTS_HELP)
         for key, options in entries:
             with self.problems.collect(key.span):
                 self._output(key, options, builder)

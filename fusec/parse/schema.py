@@ -9,7 +9,8 @@ from fusec import ops
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
 from fusec.ops.arguments import signature
-from fusec.parse.segments import BOUNDARIES, SCHEDULERS
+from fusec.options import SCHEDULERS
+from fusec.parse.segments import BOUNDARIES
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}

@@ -7,14 +7,11 @@ from collections.abc import Sequence
 from fusec.diagnostics import FusecError, Span
 from fusec.ir.graph import Fusion, Pin
 from fusec.ops.names import check_name
+from fusec.options import SCHEDULERS
 from fusec.parse import fields
 from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Mapping, Scalar, YamlNode
 
-SCHEDULERS = (
-    "pointwise", "transpose", "reduction", "inner_persistent", "outer_persistent",
-    "inner_outer_persistent", "matmul", "no_op",
-)  # fmt: skip
 BOUNDARIES = ("free", "explicit")
 _HELP = "write `name: [y, z]` or `name: {values: [y, z], scheduler: pointwise}`"
 

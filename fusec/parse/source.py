@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import BinaryIO
 
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 
 MAX_CHARACTERS = 16 * 1024 * 1024
+MAX_BYTES = 4 * MAX_CHARACTERS
 MAX_SHOWN_LINE = 400
 _BINARY = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 _YAML_BREAKS = re.compile("[\x85\u2028\u2029]")
 """What ends a line for YAML and for nothing else: a comment would go on as text."""
+STDIN = "-"
 
 
 @dataclass(frozen=True)
@@ -84,20 +88,13 @@ def source_of_text(text: str, file: str) -> Source:
 
 
 def source_of_file(path: str | os.PathLike[str]) -> Source:
-    """Return the source of the file at `path`; FusecError if it cannot be read as text."""
+    """Return the source of the file at `path`; FusecError if it cannot be read as text.
+
+    `-` is standard input.
+    """
     name = os.fspath(path)
-    try:
-        size = os.stat(name).st_size
-        if size > 4 * MAX_CHARACTERS:
-            raise FusecError(f"`{name}` is too long for a fusion file ({size} bytes)")
-        data = Path(name).read_bytes()
-    except FileNotFoundError:
-        raise FusecError(f"no such file: `{name}`", help=_neighbours(name)) from None
-    except IsADirectoryError:
-        raise FusecError(f"`{name}` is a directory, not a fusion file") from None
-    except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or str(problem)
-        raise FusecError(f"cannot read `{name}`: {reason}") from None
+    data = _bytes_of(name)
+    name = "<stdin>" if name == STDIN else name
     if b"\0" in data[:4096]:
         raise FusecError(f"`{name}` is a binary file, not a fusion file")
     try:
@@ -107,6 +104,31 @@ def source_of_file(path: str | os.PathLike[str]) -> Source:
         span = Source(name, good).span(len(good))
         raise FusecError("the file is not UTF-8 text", span=span) from None
     return source_of_text(text, name)
+
+
+def _bytes_of(name: str) -> bytes:
+    try:
+        if name == STDIN:
+            size = len(data := _standard_input().read(MAX_BYTES + 1))
+        else:
+            size = os.stat(name).st_size
+            data = Path(name).read_bytes() if size <= MAX_BYTES else b""
+    except FileNotFoundError:
+        raise FusecError(f"no such file: `{name}`", help=_neighbours(name)) from None
+    except IsADirectoryError:
+        raise FusecError(f"`{name}` is a directory, not a fusion file") from None
+    except (OSError, ValueError) as problem:
+        reason = getattr(problem, "strerror", None) or str(problem)
+        raise FusecError(f"cannot read `{name}`: {reason}") from None
+    if size > MAX_BYTES:
+        raise FusecError(f"`{name}` is too long for a fusion file (over {MAX_BYTES} bytes)")
+    return data
+
+
+def _standard_input() -> BinaryIO:
+    if sys.stdin is None:  # pyright: ignore[reportUnnecessaryComparison]
+        raise FusecError("standard input is closed", help="name a file in place of `-`")
+    return sys.stdin.buffer
 
 
 def _neighbours(name: str) -> str | None:

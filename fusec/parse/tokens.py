@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -49,10 +50,12 @@ def tokens_of(source: Source, start: int, end: int) -> Iterator[Token]:
         rest = _NAME_REST.match(text, found.end(), end)
         if rest is not None and found.lastgroup in ("number", "name"):
             word = found[0] + rest[0]
+            plain = word.replace("_", "")
+            help = "names have ASCII letters, digits and `_`, and do not begin with a digit"
             raise FusecError(
                 f"`{word}` is not a name",
                 span=source.span(position, rest.end()),
-                help="names have ASCII letters, digits and `_`, and do not begin with a digit",
+                help=f"write `{plain}`" if plain.isdecimal() and plain.isascii() else help,
             )
         yield Token(found.lastgroup or "", found[0], position, found.end())
         position = found.end()
@@ -67,6 +70,9 @@ def _foreign(character: str) -> str | None:
         return (
             "operators are calls: `lt(a, b)`, `logical_not(a)`, `bitwise_and(a, b)`, `matmul(a, b)`"
         )
+    plain = unicodedata.normalize("NFKC", character)
+    if plain != character and plain.isascii() and plain.isprintable():
+        return f"it is a {unicodedata.name(character, 'sign').lower()}: write `{plain}`"
     return None
 
 

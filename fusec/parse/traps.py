@@ -10,6 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.parse.source import Source
 
 _TYPE = re.compile(r"[A-Za-z0-9_]+\s*$")
+_NAME_AND_TYPE = re.compile(r"[ ]*([A-Za-z_]\w*)[ ]+([A-Za-z0-9_]+(?:\[[^\]:]*\])?(?: *= *[^:]+)?)")
 _KEY_WITHOUT_SPACE = re.compile(r"[ ]*(?:- )?([A-Za-z_]\w*:)[^\s:/]")
 
 
@@ -21,7 +22,7 @@ def explain(source: Source, problem: yaml.MarkedYAMLError) -> FusecError:
         return FusecError(
             "the quoted text is never closed", span=source.span(problem.context_mark.index)
         )
-    glued = _without_blank(source, problem, offset)
+    glued = _without_blank(source, problem, offset) or _without_colon(source, problem, offset)
     if glued is not None:
         return glued
     message, help = _mend(source, problem, offset)
@@ -85,6 +86,22 @@ def _without_blank(source: Source, problem: yaml.MarkedYAMLError, offset: int) -
                 help=f"write `{found[1]} value`",
             )
     return None
+
+
+def _without_colon(source: Source, problem: yaml.MarkedYAMLError, offset: int) -> FusecError | None:
+    """Return the error for `x f32[H]` in the line before, which YAML joins to the next one."""
+    if "mapping values" not in (problem.problem or ""):
+        return None
+    line = source.line_of(offset) - 1
+    found = _NAME_AND_TYPE.fullmatch(source.line_text(line)) if line >= 1 else None
+    if found is None:
+        return None
+    start = source.start_of(line)
+    return FusecError(
+        f"no `:` after `{found[1]}`",
+        span=source.span(start + found.start(1), start + found.end(1)),
+        help=f"write `{found[1]}: {found[2].rstrip()}`",
+    )
 
 
 def _context(problem: yaml.MarkedYAMLError, offset: int) -> int:

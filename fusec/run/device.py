@@ -14,6 +14,7 @@ import numpy as np
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.ir.evaluate import Array
+from fusec.segment.roofline import Rates
 from fusec.target import TARGETS, Target
 
 _ENVIRONMENT = {
@@ -75,10 +76,15 @@ class DeviceFacts:
     @property
     def bandwidth(self) -> float:
         """Return the measured rate of the target of this name, else nine tenths of the peak."""
+        return self.rates.bandwidth
+
+    @property
+    def rates(self) -> Rates:
+        """Return the limits by which times are judged; of tensor cores where they are known."""
         target = self.target
         if target is not None and target.device in self.name:
-            return target.bandwidth
-        return 0.9 * self.peak_bandwidth
+            return Rates(target.bandwidth, target.half_flops)
+        return Rates(0.9 * self.peak_bandwidth)
 
     def text(self) -> str:
         """Return one line."""

@@ -38,11 +38,6 @@ class Timing:
     repeats: int
 
 
-def share_of_bandwidth(moved: int, seconds: float, device: Device) -> float:
-    """Return which part of the device's bandwidth `moved` bytes in `seconds` are."""
-    return moved / seconds / device.facts.bandwidth if seconds else 0.0
-
-
 def measure(bound: Bound, repeats: int = 20) -> Timing:
     """Time a bound program; its outputs and in-place inputs change."""
     device = bound.device

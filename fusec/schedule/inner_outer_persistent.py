@@ -63,7 +63,6 @@ class InnerOuterPersistent:
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=parameters.ranges * split.bands.groups.value * parameters.tiles,
-            live_registers=min(255, target.registers // (parameters.blocks * _threads(parameters))),
             kernels=2,
             build=build_time(phases, parameters.vector_width * parameters.chunks),
         )

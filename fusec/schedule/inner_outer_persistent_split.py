@@ -252,7 +252,7 @@ def _trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:
     try:
         return _row_trouble(split, columns) or _finish_trouble(split) or _alias_trouble(split)
     except Unsupported as error:
-        return Refusal("index_map", str(error))
+        return Refusal("index_map", error.diagnostic.message)
 
 
 def _row_trouble(split: Split, columns: tuple[Var, ...]) -> Refusal | None:

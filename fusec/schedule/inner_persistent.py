@@ -130,7 +130,6 @@ class InnerPersistent:
             sfu=sfu,
             efficiency=efficiency,
             ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
-            live_registers=_registers(parameters),
             build=build_time(keeping, _unrolled(parameters)),
         )
 

@@ -30,7 +30,7 @@ class NoOp:
             layout = _layout(segment, output)
             if isinstance(layout, Refusal):
                 return layout
-        return Estimate(bytes=0, ctas=0, live_registers=0, kernels=0)
+        return Estimate(bytes=0, ctas=0, kernels=0)
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
         """Return a plan without kernels; each output that is a view says of what."""

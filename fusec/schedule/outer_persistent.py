@@ -103,7 +103,6 @@ class OuterPersistent:
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
-            live_registers=40 + parameters.rows_per_thread * parameters.vector_width,
             build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
 

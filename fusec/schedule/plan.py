@@ -137,7 +137,7 @@ class Kernel:
 class KernelPlan:
     """How a segment runs: `fusion` is the segment with the specialised sizes put in.
 
-    parameters: the scheduler's choices, overridable by `schedules:` in a file. views: the outputs
+    parameters: the scheduler's choices. views: the outputs
     that no kernel writes, as they are other tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
     """

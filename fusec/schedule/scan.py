@@ -116,7 +116,6 @@ class Scans:
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, blocks_of(scan, parameters).evaluate(fusion.hints)),
-            live_registers=40 + 2 * VALUES,
         )
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:

@@ -15,7 +15,7 @@ from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 
-from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ir.graph import Fusion, Input, Node, Output, Value
 from fusec.segment.views import VIEW_OPS, view_of
 
 Range = tuple[int, int]
@@ -45,7 +45,6 @@ class Floor:
         self.fusion = fusion
         self._needs: dict[Value, Need] = {}
         self._sizes: dict[Value, tuple[int, ...]] = {}
-        self._in_place = any(o.alias is not None for o in fusion.outputs)
 
     @property
     def bytes(self) -> int:
@@ -94,9 +93,46 @@ class Floor:
             if any(v in self.fusion.input_of for v in chain) or value in self.fusion.input_of:
                 continue
             least = min(self.size(v) * v.dtype.size for v in (value, *chain))
+            scattered = self._scattered_into(output)
+            if scattered is not None:
+                least = min(least, self._changed(scattered) * value.dtype.size)
             root = chain[-1] if chain else value
             roots[root] = max(roots.get(root, 0), least)
         return roots
+
+    def _scattered_into(self, output: Output) -> Node | None:
+        """Return the node that changes some elements of the input that an output overwrites."""
+        node = self.fusion.producer.get(output.value)
+        while node is not None and node.op.name in ("set", "segment_set"):
+            node = self.fusion.producer.get(node.inputs[0])
+        if output.alias is None or node is None or node.op.family != "scatter":
+            return None
+        into = node.operands[0]
+        given = self.fusion.input_of.get(into) if isinstance(into, Value) else None
+        return node if given is not None and given.value.name == output.alias else None
+
+    @cached_property
+    def _in_place(self) -> frozenset[Node]:
+        """Return the scatters that leave where it is what they do not change."""
+        found = (self._scattered_into(o) for o in self.fusion.outputs)
+        return frozenset(n for n in found if n is not None)
+
+    def _changed(self, scatter: Node) -> int:
+        """Return how many elements a scatter writes, one that is written twice counted twice."""
+        every = scatter.operands[2 if scatter.op.name == "index_add" else 1]
+        return prod(e.evaluate(self.fusion.hints) for e in every.shape)
+
+    def _of_scatter(self, user: Node, value: Value, needed: int) -> Need:
+        into, index, source = user.operands
+        if value is index:
+            return self.whole(value)
+        count = 1
+        if value is into:
+            overwritten = self._changed(user) if user.op.name == "scatter" else 0
+            count = 0 if user in self._in_place else max(0, needed - overwritten)
+        if value is source and needed == self.size(user.output):
+            count = max(count, self._changed(user))
+        return Need(min(count, self.size(value)))
 
     def input_bytes(self, entry: Input) -> int:
         """Return the bytes of one input that are read for sure."""
@@ -155,8 +191,8 @@ class Floor:
         if user.op.family == "indexing" and value is _table(user):
             # Estimates count what is looked up, also where an element is looked up twice.
             return Need(min(self.size(user.output), self.size(value)))
-        if user.op.family == "scatter" and value is user.operands[0] and self._in_place:
-            return Need(0)
+        if user.op.family == "scatter":
+            return self._of_scatter(user, value, most.count)
         if user.op.family in ("movement", "pointwise") and len(user.outputs) == 1:
             return self._moved(user, value, most)
         if user.op.family in ("reduction", "contraction", "scan", "sort"):

@@ -57,8 +57,9 @@ def _asked(groups: Groups, piece: Piece, other: Piece, should_merge: ShouldMerge
     try:
         return bool(should_merge(groups.fusion_of([first], name), groups.fusion_of([second], name)))
     except Exception as error:
+        told = error.diagnostic.message if isinstance(error, FusecError) else error
         raise FusecError(
-            f"should_merge raised {type(error).__name__}: {error}",
+            f"should_merge raised {type(error).__name__}: {told}",
             span=next((n.span for n in groups.members([second]) if n.span is not None), None),
             notes=[f"asked of {_named(groups, first)} and {_named(groups, second)}"],
             help="it takes two fusions and returns whether they should be one segment",

@@ -60,7 +60,6 @@ class Estimate:
     tensor_flops: float = 0
     efficiency: float = 0.9
     ctas: int = 1
-    live_registers: int = 32
     kernels: int = 1
     written: int | None = None
     build: BuildTime = BuildTime()
@@ -107,9 +106,12 @@ class Estimate:
             "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),
         }
 
-    def bound_by(self, target: Target) -> str:
-        """Return the resource that takes longest, or `launch` where launching does."""
-        parts = self.parts(target)
+    def bound_by(self, target: Target, dirty: int | None = None) -> str:
+        """Return the resource that takes longest, or `launch` where launching does.
+
+        dirty: as for `parts`.
+        """
+        parts = self.parts(target, dirty)
         slowest = max(parts, key=lambda name: parts[name])
         return "launch" if parts[slowest] < self.kernels * target.launch else slowest
 

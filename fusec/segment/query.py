@@ -9,13 +9,14 @@ from typing import Any
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.segment.floor import floor_bytes
+from fusec.segment import roofline
 from fusec.segment.graph_dumps import node_text
 from fusec.segment.protocol import Estimate
+from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 
-SCHEMA = 1
+SCHEMA = 2
 """Grows when a key changes its meaning or goes; docs/query.md describes every key."""
 
 
@@ -55,8 +56,9 @@ class SegmentFacts:
     seconds: float
     time: Mapping[str, float]
     bound: str
+    share: float
+    tensor_share: float
     ctas: int
-    live_registers: int
     efficiency: float
     kernels: int
     refusals: tuple[Refused, ...]
@@ -170,6 +172,8 @@ class Segmentation:
     floor_bytes: int
     peak_bytes: int
     seconds: float
+    share: float
+    tensor_share: float
     decisions: tuple[Taken, ...]
     choices: tuple[Choice, ...] = ()
     exact: Exact | None = None
@@ -188,6 +192,8 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
     """Return what is known of a segmentation; `peak_bytes` comes from its host program."""
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
+    least, rates = roofline.of_fusion(segmented), rates_of(target)
+    seconds = sum(segmented.times(target))
     return Segmentation(
         schema=SCHEMA,
         fusion=fusion.name,
@@ -209,9 +215,11 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         saved=kept,
         saved_bytes=sum(s.bytes for s in kept),
         bytes=segmented.bytes,
-        floor_bytes=min(floor_bytes(fusion), segmented.bytes),
+        floor_bytes=least.fewest_bytes,
         peak_bytes=peak_bytes,
-        seconds=sum(segmented.times(target)),
+        seconds=seconds,
+        share=least.share(seconds, rates),
+        tensor_share=least.tensor_share(seconds, rates),
         decisions=tuple(Taken(d.action, d.subject, d.because) for d in segmented.decisions),
     )  # fmt: skip
 
@@ -219,6 +227,8 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
 def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
+    least, rates = roofline.of_segment(segment), rates_of(target)
+    seconds = estimate.seconds(target, dirty)
     return SegmentFacts(
         id=segment.id,
         name=segment.name,
@@ -228,18 +238,24 @@ def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
         inputs=tuple(i.value.name for i in segment.fusion.inputs if i.value in read),
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
         bytes=estimate.bytes,
-        floor_bytes=min(floor_bytes(segment.fusion), estimate.bytes),
+        floor_bytes=least.fewest_bytes,
         workspace_bytes=estimate.workspace_bytes,
-        seconds=estimate.seconds(target, dirty),
+        seconds=seconds,
         time=time_by_resource(estimate, target, dirty),
-        bound=_key(estimate.bound_by(target)) if estimate.kernels else "nothing",
+        bound=_key(estimate.bound_by(target, dirty)) if estimate.kernels else "nothing",
+        share=least.share(seconds, rates),
+        tensor_share=least.tensor_share(seconds, rates),
         ctas=estimate.ctas,
-        live_registers=estimate.live_registers,
         efficiency=estimate.efficiency,
         kernels=estimate.kernels,
         refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
         why=segment.why,
     )
+
+
+def rates_of(target: Target) -> Rates:
+    """Return the rates by which predicted times are judged."""
+    return Rates(target.bandwidth, target.half_flops)
 
 
 def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:

@@ -151,7 +151,8 @@ def _try(
                 return None
         other = search(changed)
     except Unsupported as error:
-        log.append(Decision("undo", (redefinition.value,), f"{redefinition.name}: {error}"))
+        because = f"{redefinition.name}: {error.diagnostic.message}"
+        log.append(Decision("undo", (redefinition.value,), because))
         return None
     before, after = found.seconds(target), other.seconds(target)
     least = LEAST_GAIN * before if near is None else 0.0

@@ -1,7 +1,7 @@
 """Targets: what GPUs can do, as data, one file each beside this module.
 
 `fusec doctor --measure FOLDER` writes such a file for the GPU at hand; FUSEC_TARGETS=FOLDER has the
-files there instead of those with the same name here.
+files there instead of those with the same name here, and must exist.
 """
 
 from __future__ import annotations
@@ -89,6 +89,11 @@ def _read(path: Path) -> dict[str, Any]:
 def own_file(arch: str, folder: Path | None = None) -> Path | None:
     """Return the user's file of a target, in `folder` or that of FUSEC_TARGETS; None without."""
     own = environment("FUSEC_TARGETS") if folder is None else folder
+    if folder is None and own is not None and not Path(own).is_dir():
+        raise FusecError(
+            f"FUSEC_TARGETS: `{own}` is no folder",
+            help="`fusec doctor --measure DIR` writes target files; unset it for those of fusec",
+        )
     path = None if own is None else Path(own) / f"{arch}.toml"
     return path if path is not None and path.is_file() else None
 

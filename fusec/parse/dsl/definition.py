@@ -22,7 +22,7 @@ from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
 from fusec.parse.dsl.operations import Operations
 from fusec.parse.dsl.place import Place, here, placed
-from fusec.parse.dsl.refused import find_op, refuse
+from fusec.parse.dsl.refused import find_op, refuse, refuse_overrides
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps, wants_sizes
 
@@ -334,10 +334,9 @@ class FusionDefinition(Boundaries):
         return self._has_outputs or (not self._defined and hasattr(self, "definition"))
 
     def _define(self) -> None:
+        refuse_overrides(type(self), FusionDefinition)
         definition = getattr(self, "definition", None)
         if definition is not None and not self._defined:
-            if type(self).schedule is not FusionDefinition.schedule:
-                raise refuse("schedule", "FusionDefinition")
             self._defined = True
             definition()
         for name, span in self._sized.items():

@@ -3,32 +3,40 @@
 from __future__ import annotations
 
 import difflib
+import linecache
 from collections.abc import Iterable
+from types import CodeType
+from typing import Any
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import OpDef
 from fusec.ops import REFUSED, TABLE, find
 from fusec.parse.dsl.place import here
 
 _SCHEDULING = """
     sched schedule manual_execute manual_validate split merge reorder swizzle swizzle1d rfactor
-    inner_split outer_split cache_after cache_before cache_fork set_memory_type set_device_mesh
+    inner_split outer_split cache_after cache_before cache_fork set_memory_type
     set_allocation_domain parallelize axis domain get_root_domain get_logical_domain
     get_loop_domain has_root inline_most inline_at transform_like parallelize_like
     bounded_transform_backward can_schedule find_compatible_schedulers compute_heuristics
-    warp_specialize multidevice_schedule add_device_mesh ParallelType MemoryType CacheOp
+    warp_specialize ParallelType MemoryType CacheOp
     LoadStoreOpType IdMappingMode SchedulerType LaunchParams CompileParams HeuristicParams
     PointwiseParams ReductionParams MatmulParams KernelExecutor idm
 """
 SCHEDULING = frozenset(_SCHEDULING.split())
 
+_SEVERAL_GPUS = """
+    multidevice_schedule set_device_mesh add_device_mesh multidevice Communicator DeviceMesh
+    Sharding CommunicatorBackend MultiDeviceExecutor execute_with_dtensors
+"""
+SEVERAL_GPUS = frozenset(_SEVERAL_GPUS.split())
+
 _INTERNALS = """
     last_cuda_code cuda_code_for last_scheduled_fusion_ir scheduled_fusion_ir_for print_math
     print_kernel profile last_repro_script repro_script_for FusionExecutorCache FusionCache
-    PythonProfiler LruFusionCache translate_fusion execute_with_dtensors nvf_cutlass clone
+    PythonProfiler LruFusionCache translate_fusion nvf_cutlass clone
     validate_with_auto_inferred_outputs get_val_tolerances compute_tensor_descriptor
-    SchedulerDesc multidevice Communicator DeviceMesh Sharding CommunicatorBackend
-    MultiDeviceExecutor segment segment_index_space fusion_cache
+    SchedulerDesc segment segment_index_space fusion_cache
 """
 INTERNALS = frozenset(_INTERNALS.split())
 
@@ -48,16 +56,43 @@ def find_op(name: str) -> OpDef:
     return find(name)
 
 
-def refuse(name: str, owner: str, known: Iterable[str] = ()) -> FusecError:
+def refuse_overrides(kind: type, base: type) -> None:
+    """Raise Unsupported at a method of a subclass that would schedule by hand."""
+    for name in ("schedule", "multidevice_schedule"):
+        own = getattr(kind, name, None)
+        if own is not getattr(base, name, None):
+            raise refuse(name, base.__name__, span=_line_of(own))
+
+
+def _line_of(method: Any) -> Span | None:
+    code: CodeType | None = getattr(method, "__code__", None)
+    if code is None:
+        return None
+    text = linecache.getline(code.co_filename, code.co_firstlineno).rstrip("\n")
+    start = len(text) - len(text.lstrip())
+    return Span(code.co_filename, code.co_firstlineno, start + 1, len(text) - start, text)
+
+
+def refuse(
+    name: str, owner: str, known: Iterable[str] = (), *, span: Span | None = None
+) -> FusecError:
     """Return the error for a name that `owner` lacks: unsupported, or mistyped."""
-    place = here()
-    span = None if place is None else place.span
+    if span is None:
+        place = here()
+        span = None if place is None else place.span
+    if name in SEVERAL_GPUS:
+        return Unsupported(
+            f"nvFuser's scheduling for several GPUs (`{name}`)",
+            span=span,
+            notes=["fusec compiles for one GPU: it shards no tensor and makes no collective"],
+            help="leave it out, and define what one GPU computes",
+        )
     if name in SCHEDULING:
         return Unsupported(
             f"nvFuser's manual scheduling (`{name}`)",
             span=span,
             notes=["fusec chooses schedules itself"],
-            help="`schedules:` of a fusion file overrides single parameters",
+            help="`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
         )
     if name in INTERNALS:
         return Unsupported(

@@ -1,0 +1,63 @@
+"""Where the diagnostics of a command go: to stderr as text, and on request to stdout as JSON."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from fusec.diagnostics import Diagnostic, FusecError
+
+
+@dataclass
+class Report:
+    """What a command has to say besides what it prints: diagnostics, and facts for tools."""
+
+    diagnostics: list[Diagnostic] = field(default_factory=list[Diagnostic])
+    facts: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def warn(self, found: Iterable[Diagnostic]) -> None:
+        """Take warnings and print them, each once."""
+        for diagnostic in found:
+            if diagnostic not in self.diagnostics:
+                self.diagnostics.append(diagnostic)
+                click.echo(diagnostic.render(), err=True)
+
+    def json(self) -> str:
+        """Return everything as the text of one JSON object."""
+        plain = {"diagnostics": [d.as_dict() for d in self.diagnostics], **self.facts}
+        return json.dumps(plain, indent=2)
+
+
+def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
+    """Add `--json`; the body gets a Report. What it prints then goes to stderr."""
+
+    @click.option("--json", "as_json", is_flag=True, help="Print the diagnostics as JSON.")
+    @functools.wraps(function)
+    def body(*args: Any, as_json: bool, **rest: Any) -> int:
+        report = Report()
+        if not as_json:
+            return function(*args, report=report, **rest)
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return function(*args, report=report, **rest)
+        except FusecError as error:
+            report.diagnostics += error.diagnostics
+            raise
+        except (OSError, MemoryError) as error:
+            report.diagnostics.append(Diagnostic("environment", str(error) or "out of memory"))
+            raise
+        except Exception as error:
+            told = f"{type(error).__name__}: {error}"
+            report.diagnostics.append(Diagnostic("internal error", told))
+            raise
+        finally:
+            click.echo(report.json())
+
+    return body

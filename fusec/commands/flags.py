@@ -1,0 +1,108 @@
+"""Flags that several commands take."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import click
+
+from fusec.diagnostics import FusecError
+from fusec.options import DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
+
+
+def hyphenated(token: str) -> str:
+    """Return a flag's name with hyphens: underscores are accepted, too."""
+    return token.replace("_", "-")
+
+
+CONTEXT: dict[str, Any] = {
+    "help_option_names": ["-h", "--help"],
+    "token_normalize_func": hyphenated,
+}
+
+
+def sizes_of(items: Sequence[str]) -> dict[str, int]:
+    """Return `B=4096` options as a dict."""
+    sizes: dict[str, int] = {}
+    for item in items:
+        name, _, text = (part.strip() for part in item.partition("="))
+        try:
+            if not name or len(text) > 40:
+                raise ValueError
+            sizes[name] = int(text, 0)
+        except ValueError:
+            raise FusecError(
+                f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096"
+            ) from None
+    return sizes
+
+
+def compile_options(function: Callable[..., int]) -> Callable[..., int]:
+    """Add the options of every command that compiles; the body gets one CompileOptions."""
+
+    @click.option(
+        "--target",
+        help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).",
+    )
+    @click.option(
+        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size."
+    )
+    @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass.")
+    @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
+    @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
+    @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
+    @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
+    @click.option(
+        "--redefine",
+        type=click.Choice(["after", "before", "never"]),
+        default="after",
+        show_default=True,
+        help="Try other definitions of segments, or of nodes before there are segments.",
+    )
+    @functools.wraps(function)
+    def body(
+        *args: Any,
+        target: str | None,
+        sizes: tuple[str, ...],
+        without: tuple[str, ...],
+        stop_after: str | None,
+        jobs: int | None,
+        no_cache: bool,
+        check_bounds: bool,
+        redefine: str,
+        **rest: Any,
+    ) -> int:
+        from fusec import target as targets
+
+        named = target or environment("FUSEC_TARGET")
+        listed = (t.strip() for t in (named or DEFAULT_TARGET).split(","))
+        archs = tuple(dict.fromkeys(t for t in listed if t))
+        if not archs:
+            raise FusecError("--target names no architecture", help="e.g. --target sm_80,sm_90a")
+        for arch in archs:
+            targets.find(arch)
+        options = CompileOptions(
+            targets=archs,
+            targets_given=named is not None,
+            without=without,
+            stop_after=stop_after,
+            jobs=jobs,
+            use_cache=not no_cache,
+            sizes=sizes_of(sizes),
+            check_bounds=check_bounds,
+            redefine=redefine,
+        )
+        return function(*args, options=options, **rest)
+
+    return body
+
+
+def dump_flags(function: Callable[..., int]) -> Callable[..., int]:
+    """Add a flag for each kind of dump."""
+    for kind, text in reversed(DUMP_KINDS.items()):
+        function = click.option(f"--{kind}", kind.replace("-", "_"), is_flag=True, help=text)(
+            function
+        )
+    return function

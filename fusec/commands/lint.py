@@ -1,0 +1,205 @@
+"""Warnings: what is no error in a fusion, and seldom meant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from math import log2, prod
+
+from fusec import driver, target
+from fusec.diagnostics import Diagnostic, FusecError, Span, warning
+from fusec.explain.units import time_text
+from fusec.ir.dim import Dim, product
+from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.options import CompileOptions
+from fusec.segment.segmented import SegmentedFusion
+
+LEAST_SLOWER = 1.2
+"""How much longer one predicted time must be than another for it to be told."""
+
+MOST_NODES = 100
+"""Beyond these a fusion is not segmented once more to say what something costs."""
+
+
+def lint(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield what is odd in a fusion as it was written, in the order of its lines."""
+    found = (*_unused_inputs(fusion), *_unused_results(fusion), *_short_sums(fusion))
+    yield from sorted(found, key=lambda d: (d.span.file, d.span.line) if d.span else ("", 0))
+
+
+def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each input that no operation reads and no output overwrites."""
+    written = {o.alias for o in fusion.outputs} | {o.value.name for o in fusion.outputs}
+    sizes = {s for v in fusion.values for e in v.shape for s in e.symbols}
+    sizes |= {s for n in fusion.nodes for a in n.attributes.values() for s in _symbols(a)}
+    for entry in fusion.inputs:
+        name = entry.value.name
+        if not fusion.users.get(entry.value) and name not in written | sizes:
+            yield warning(f"input `{name}` is not used", span=entry.span, help="leave it out")
+
+
+def _symbols(attribute: object) -> Iterator[str]:
+    if isinstance(attribute, Dim):
+        yield from attribute.symbols
+    elif isinstance(attribute, (tuple, list)):
+        for item in attribute:  # pyright: ignore[reportUnknownVariableType]
+            yield from _symbols(item)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _unused_results(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each call of which nothing is used, and for each name that is not."""
+    outputs = {o.value for o in fusion.outputs}
+    calls: dict[Span, list[Node]] = {}
+    for node in fusion.nodes:
+        # What a size is computed from costs nothing; a composite's nodes stand where it does.
+        if node.span is not None and node.op.family != "scalar":
+            calls.setdefault(node.span, []).append(node)
+    for span, nodes in calls.items():
+        own = {*nodes}
+        loose = [v for n in nodes for v in n.outputs if v not in outputs and v not in fusion.users]
+        used = any(
+            v in outputs or any(u not in own for u in fusion.users.get(v, ()))
+            for n in nodes
+            for v in n.outputs
+        )
+        named = _names_before(span)
+        if not used:
+            what = ", ".join(f"`{name}`" for name in named) or f"a result of `{nodes[-1].op.name}`"
+            verb = "are" if len(named) > 1 else "is"
+            yield warning(f"{what} {verb} not used", span=span, help="leave the line out")
+            continue
+        for value in loose:
+            if value.name in named:
+                place = replace(span, column=named[value.name] + 1, width=len(value.name))
+                message = f"`{value.name}` is not used"
+                yield warning(message, span=place, help="write `_` for a result that is not wanted")
+
+
+def _names_before(span: Span) -> dict[str, int]:
+    """Return the names to which a line assigns a call, with the offsets at which they stand."""
+    before = span.text[: span.column - 1]
+    found = re.fullmatch(r"(\s*(?:-\s+)?[\"']?)(\w+(?:\s*,\s*\w+)*)\s*=\s*\(?\s*", before)
+    if found is None:
+        return {}
+    names = re.finditer(r"\w+", found[2])
+    return {m[0]: found.start(2) + m.start() for m in names if m[0] != "_"}
+
+
+EXACT = frozenset({"max", "min"})
+"""Reductions of floats whose results are elements of their operands."""
+
+
+def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
+    """Yield a warning for each reduction whose result is rounded to 16 bits or fewer."""
+    for node in fusion.nodes:
+        if node.op.family != "reduction" or node.op.name in EXACT:
+            continue
+        source, kind = node.inputs[0], node.output.dtype
+        # Of a wider operand it is asked for by name.
+        if not (source.dtype.is_half and kind.is_half):
+            continue
+        count = _size(fusion, source) // max(1, _size(fusion, node.output))
+        bits = round(-log2(kind.epsilon))
+        wide = f"{node.op.name}(cast({source.name}, f32), ...)"
+        limit = "; beyond 65504 it is infinite" if kind.name == "f16" else ""
+        yield warning(
+            f"`{node.op.name}` over {count} elements is rounded to {kind}",
+            span=node.span,
+            notes=[f"it is computed in f32, of which {kind} keeps {bits} bits{limit}"],
+            help=f"`{wide}` keeps f32; `cast` that to {kind} where it is meant",
+        )
+
+
+def _size(fusion: Fusion, value: Value) -> int:
+    return prod(e.evaluate(fusion.hints) for e in value.shape)
+
+
+def lint_strides(
+    fusion: Fusion, options: CompileOptions, segmented: SegmentedFusion | None = None
+) -> Iterator[Diagnostic]:
+    """Yield a warning where tensors may lie in any way, though they do not, and that costs time.
+
+    It is asked what the fusion would take were they declared dense: that is one segmentation more,
+    and another one without `segmented`.
+    """
+    read = (i for i in fusion.inputs if i.value in fusion.users)
+    loose = [i for i in read if _is_loose(fusion, i)]
+    narrow = [i for i in loose if any(_at_run_time(s) for s in _fastest(fusion, i))]
+    times = _times(fusion, loose, options, segmented) if loose else None
+    if times is not None:
+        now, then, launches = times
+        if then > 2 * launches:
+            if now >= LEAST_SLOWER * then:
+                told = f"predicted {time_text(now)}, and {time_text(then)} were the strides known"
+                yield _narrow(loose, [f"{told}: {now / then:.1f} times as long"])
+            return
+    # Sizes are small, or nobody knows them yet, or there is too much to ask: time does not tell.
+    if narrow:
+        yield _narrow(narrow, [])
+
+
+def _times(
+    fusion: Fusion,
+    loose: Sequence[Input],
+    options: CompileOptions,
+    segmented: SegmentedFusion | None,
+) -> tuple[float, float, float] | None:
+    """Return the predicted times as declared and with dense strides, and that of its launches.
+
+    None where that is too much to ask, or where one of the two is refused.
+    """
+    if len(fusion.nodes) > MOST_NODES:
+        return None
+    dense = tuple(_dense(fusion, i) if i in loose else i for i in fusion.inputs)
+    try:
+        found, better = (
+            driver.segment(driver.optimise(f, options), options) if known is None else known
+            for f, known in ((fusion, segmented), (replace(fusion, inputs=dense), None))
+        )
+    except FusecError:
+        return None
+    gpu = target.find(options.target)
+    kernels = sum(s.estimate.kernels for s in better.segments if s.estimate is not None)
+    return sum(found.times(gpu)), sum(better.times(gpu)), kernels * gpu.launch
+
+
+def _narrow(loose: Sequence[Input], notes: Sequence[str]) -> Diagnostic:
+    names = ", ".join(f"`{i.value.name}`" for i in loose)
+    others = [(i.value.name, i.span) for i in loose[1:] if i.span is not None]
+    return warning(
+        f"the strides of {names} are only known at run time, so accesses are narrow",
+        span=loose[0].span,
+        notes=[*notes, *(f"`{name}` is declared at {span.place()}" for name, span in others)],
+        help="`define_tensor(..., contiguity=True)` where tensors are contiguous",
+    )
+
+
+def _at_run_time(stride: Dim) -> bool:
+    return any("." in name for name in stride.symbols)
+
+
+def _fastest(fusion: Fusion, entry: Input) -> Iterable[Dim]:
+    """Return the smallest stride of a tensor's dims with more than one element."""
+    shape = zip(entry.value.shape, entry.strides, strict=True)
+    known = [s for e, s in shape if e.evaluate(fusion.hints) > 1 and s != 0]
+    return sorted(known, key=lambda s: s.evaluate(fusion.hints))[:1]
+
+
+def _is_loose(fusion: Fusion, entry: Input) -> bool:
+    """Return whether a tensor has run-time strides that are those of a dense one at hint sizes."""
+    own = [s for s in entry.strides if _at_run_time(s)]
+    given = [s.evaluate(fusion.hints) for s in entry.strides]
+    dense = [s.evaluate(fusion.hints) for s in _dense(fusion, entry).strides]
+    return bool(own) and given == dense
+
+
+def _dense(fusion: Fusion, entry: Input) -> Input:
+    """Return an input with dense strides in place of run-time ones, in the order of its dims."""
+    shape, strides = entry.value.shape, list(entry.strides)
+    steps = {k: s.evaluate(fusion.hints) for k, s in enumerate(strides) if s != 0}
+    order = sorted(steps, key=lambda k: (steps[k], -k))
+    for place, axis in enumerate(order):
+        if _at_run_time(strides[axis]):
+            strides[axis] = product(shape[k] for k in order[:place])
+    return replace(entry, strides=tuple(strides))

@@ -1,0 +1,85 @@
+"""What sizes a build covers, as people say it: `any B; H = 8192 (B up to 131072)`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from fusec.ir.dim import dim, symbol
+from fusec.ir.graph import DimFact
+from fusec.schedule.plan import Guard
+
+LARGEST = 2**62
+"""A size beyond all that memory holds."""
+
+NAMES = 8
+"""The most sizes that are told one by one."""
+
+
+def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
+    """Return for which sizes of the named dims some guards hold; empty where there are no dims."""
+    named = [d for d in dims if "." not in d.name]
+    every = tuple(guards)
+    fixed = {d.name: size for d in named if (size := _size_of(d.name, every)) is not None}
+    free = [d for d in named if d.name not in fixed]
+    parts = [f"any {_listed([d.name for d in free])}"] if free else []
+    parts += [_listed([f"{name} = {size}" for name, size in fixed.items()])] if fixed else []
+    if not parts:
+        return ""
+    told = "; ".join(parts) + ("" if free else " only")
+    limits = [f"{d.name} a multiple of {d.multiple_of}" for d in free if d.multiple_of > 1]
+    limits += _limits(every, fixed, {d.name: d.default for d in dims})
+    return f"{told} ({', '.join(limits)})" if limits else told
+
+
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - NAMES} more" if len(texts) > NAMES else ""
+    return ", ".join(texts[:NAMES]) + more
+
+
+def _size_of(name: str, guards: Iterable[Guard]) -> int | None:
+    """Return the one size that a dim may have, where a guard says so."""
+    known = (g.bound for g in guards if g.relation == "==" and g.value == symbol(name))
+    return next(known, None)
+
+
+def _limits(
+    guards: Iterable[Guard], fixed: Mapping[str, int], hints: Mapping[str, int]
+) -> list[str]:
+    """Return what else is asked: of a single dim the range, of several the condition."""
+    least: dict[str, int] = {}
+    most: dict[str, int] = {}
+    others: dict[str, None] = {}
+    for guard in guards:
+        value = guard.value.substitute({name: dim(size) for name, size in fixed.items()})
+        rest = Guard(value, guard.relation, guard.bound)
+        names = sorted(value.symbols)
+        if not names:
+            continue
+        if len(names) > 1 or guard.relation != "<=" or "%" in str(value):
+            others[str(rest)] = None
+            continue
+        (name,) = names
+        low, high = _range(rest, name, hints[name])
+        least[name] = max(low, least.get(name, 0))
+        most[name] = min(high, most.get(name, LARGEST))
+    ranges = {name: _between(least[name], most[name]) for name in least}
+    return [f"{name} {text}" for name, text in ranges.items() if text] + list(others)
+
+
+def _between(low: int, high: int) -> str:
+    parts = [f"from {low}"] if low else []
+    return " ".join([*parts, f"up to {high}"] if high < LARGEST else parts)
+
+
+def _range(guard: Guard, name: str, known: int) -> tuple[int, int]:
+    """Return the least and the largest size for which a guard holds that holds for `known`."""
+    return _last(guard, name, known, 0), _last(guard, name, known, LARGEST)
+
+
+def _last(guard: Guard, name: str, holds: int, end: int) -> int:
+    if guard.holds({name: end}):
+        return end
+    while abs(end - holds) > 1:
+        middle = (holds + end) // 2
+        holds, end = (middle, end) if guard.holds({name: middle}) else (holds, middle)
+    return holds

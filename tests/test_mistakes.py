@@ -1,0 +1,50 @@
+"""Mistakes that come from other tools or slips of the finger: the mend is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_tools import EXAMPLES, fusec
+
+from fusec.diagnostics import FusecError
+from fusec.parse import read_text
+
+MATRIX = "x: f32[B, H]"
+
+MISTAKES = {
+    "a dtype begun like one": ("x: bfloat[H]", "y = exp(x)", 6, "did you mean `bf16`?"),
+    "no colon": ("x bf16[B, H]", "y = exp(x)", 3, "write `x: bf16[B, H]`"),
+    "a size for a dim": (MATRIX, "y = sum(x, dims=[H])", 9, "H is dim 1"),
+    "NumPy's name": (MATRIX, "y = sum(x, axis=1)", 16, "did you mean `dims`?"),
+    "NumPy's name of one": (MATRIX, "y = softmax(x, axis=1)", 20, "did you mean `dim`?"),
+    "a bool in YAML's way": (MATRIX, "y = sum(x, [1], keepdim=yes)", 29, "`true` or `false`"),
+    "another library": (MATRIX, "y = torch.exp(x)", 9, "did you mean `exp`?"),
+    "digits in groups": ("x: f32[1_000]", "y = exp(x)", 10, "write `1000`"),
+    "a wide comma": (MATRIX, "y = add(x\uff0c x)", 14, "a fullwidth comma: write `,`"),
+    "one result": (MATRIX, "y, z = softmax(x, 1)", 12, "`softmax` has 1 result, got 2 names"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_mend_is_told(name: str) -> None:
+    declared, line, column, told = MISTAKES[name]
+    text = (
+        f"fusion: f\ndims: {{B: 64, H: 512}}\ninputs:\n  {declared}\n  other: f32\n"
+        f"ops:\n  - {line}\noutputs: [y]\n"
+    )
+    with pytest.raises(FusecError) as caught:
+        read_text(text)
+    span = caught.value.diagnostic.span
+    assert span is not None
+    assert span.column == column
+    assert told in caught.value.render()
+
+
+def test_a_style_without_effect_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(EXAMPLES / "softmax.yaml")
+    lost = fusec(capsys, "dump", file, "--style", "dot", "--cuda-kernel")
+    lost.says(2, "--style dot has no effect on --cuda-kernel")
+    both = fusec(capsys, "dump", file, "--style", "dot", "--segmented-fusion", "--cuda-kernel")
+    assert both.code == 0
+    assert "digraph" in both.out
