@@ -68,15 +68,21 @@ def graph(name: str) -> dict[str, Any]:
     return {**row, "ok": row["process_s"] <= row["limit_s"] and row["megabytes"] <= MEGABYTES}
 
 
-def graphs(names: Sequence[str]) -> dict[str, Any]:
-    """Return what each graph takes, in a process of its own."""
+def in_process(name: str) -> dict[str, Any]:
+    """Return what a graph takes in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.compile_time", "graph", name]
+    done = subprocess.run(
+        command, env={**os.environ, **OWN_CACHE}, check=True, stdout=subprocess.PIPE, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def graphs(names: Sequence[str], repeats: int) -> dict[str, Any]:
+    """Return what each graph takes; of several repeats the fastest counts."""
     rows: list[dict[str, Any]] = []
     for name in names:
-        command = [sys.executable, "-m", "benchmarks.compile_time", "graph", name]
-        done = subprocess.run(
-            command, env={**os.environ, **OWN_CACHE}, check=True, stdout=subprocess.PIPE, text=True
-        )
-        rows.append(json.loads(done.stdout))
+        found = (in_process(name) for _ in range(repeats))
+        rows.append(min(found, key=lambda row: row["process_s"]))
         print(json.dumps(rows[-1]), flush=True)
     return {"exceeding": [r["graph"] for r in rows if not r["ok"]], "rows": rows}
 
@@ -125,6 +131,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="benchmarks.compile_time", description=__doc__)
     parser.add_argument("what", choices=("graphs", "graph", "model"))
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GRAPHS)}")
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--out", default=str(OUT), metavar="FILE")
     given = parser.parse_args(arguments)
     unknown = [n for n in given.names if n not in GRAPHS]
@@ -133,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if given.what == "graph":
         print(json.dumps(graph(*given.names)))
         return 0
-    found = model() if given.what == "model" else graphs(given.names or list(GRAPHS))
+    found = model() if given.what == "model" else graphs(given.names or list(GRAPHS), given.repeat)
     out = Path(given.out)
     write(out, {**read(out), given.what: {"fusec_tree": tree(), **found}})
     print({k: v for k, v in found.items() if k != "rows"})
