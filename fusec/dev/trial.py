@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -33,15 +34,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SLOW_SECONDS = 30.0
-
 
 @dataclass(frozen=True)
 class Depth:
     """How far fusions are taken.
 
     builds: kernels go through NVRTC; on_gpu: they run and are verified; seeds: runs with inputs of
-    their own, the last one at other sizes where the kernels allow it; gpus: how many there are.
+    their own, the last one at other sizes where the kernels allow it; gpus: how many there are;
+    slow: seconds beyond which a run fails.
     """
 
     builds: bool = True
@@ -49,6 +49,7 @@ class Depth:
     target: str = DEFAULT_TARGET
     seeds: tuple[int, ...] = (0, 1)
     gpus: int = 1
+    slow: float = inf
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class _Trial:
             if self.depth.on_gpu:
                 self._run(fusion, program, cubins)
         slow = sum(self.seconds.values())
-        if slow > SLOW_SECONDS:
+        if slow > self.depth.slow:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
