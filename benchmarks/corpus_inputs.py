@@ -198,13 +198,31 @@ def _with_extent(example: Example, old: int, new: int) -> Example:
     return replace(example, shape=shape, strides=tuple(strides), values=None)
 
 
-def draw_inputs(prepared: Prepared, seed: int) -> dict[str, Any]:
-    """Return random inputs of the shapes, strides and, for integers, range of the examples."""
+def with_scalars(prepared: Prepared) -> Fusion:
+    """Return the fusion with the scalars of the examples as defaults."""
+    values = {
+        e.value.name: x.value
+        for e, x in zip(prepared.fusion.given, prepared.examples, strict=True)
+        if e.value.is_scalar
+    }
+    inputs = tuple(
+        replace(e, default=values.get(e.value.name, e.default)) for e in prepared.fusion.inputs
+    )
+    return replace(prepared.fusion, inputs=inputs)
+
+
+def draw_inputs(prepared: Prepared, seed: int, kind: str = "reals") -> dict[str, Any]:
+    """Return random inputs of the shapes, strides and, for integers, range of the examples.
+
+    kind: as of `fusec.run.inputs.random_inputs`.
+    """
     import numpy as np
 
     from fusec.run.inputs import random_input
+    from fusec.run.integers import choose
 
     fusion, inputs = prepared.fusion, dict[str, Any]()
+    way = choose(with_scalars(prepared), fusion.hints).way if kind == "integers" else None
     for entry in (i for i in fusion.inputs if i.generator):
         inputs[entry.value.name] = random_input(fusion, entry, fusion.hints, seed)
     for entry, example in zip(fusion.given, prepared.examples, strict=True):
@@ -212,7 +230,7 @@ def draw_inputs(prepared: Prepared, seed: int) -> dict[str, Any]:
         ranged = entry
         if example.int_range is not None:
             ranged = replace(entry, low=example.int_range[0], high=example.int_range[1])
-        drawn = random_input(fusion, ranged, fusion.hints, seed)
+        drawn = random_input(fusion, ranged, fusion.hints, seed, way)
         if value.is_scalar:
             drawn = example.value
         elif example.values is not None:

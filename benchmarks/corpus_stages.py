@@ -13,11 +13,20 @@ from typing import Any
 
 from benchmarks import corpus_reference
 from benchmarks.corpus_graph import old_forms, read_graph
-from benchmarks.corpus_inputs import Prepared, draw_inputs, elements, fits, prepare, reduce_examples
+from benchmarks.corpus_inputs import (
+    Prepared,
+    draw_inputs,
+    elements,
+    fits,
+    prepare,
+    reduce_examples,
+    with_scalars,
+)
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
+from fusec.reference.verdict import Verdict
 
 STAGES = ("parse", "passes", "segment", "compile", "run", "verify")
 SAMPLED_TOTAL = 8_000_000_000
@@ -145,27 +154,13 @@ class _Run:
         return compiled
 
     def run_and_verify(self, prepared: Prepared, compiled: driver.Compiled) -> None:
-        from fusec.reference.verdict import compare
-        from fusec.run.execute import execute
-
         fusion = prepared.fusion
         largest, total = elements(fusion)
         if total > SAMPLED_TOTAL:
             self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
             return
         inputs = draw_inputs(prepared, self.settings.seed)
-        cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
-        outputs = self.timed(
-            "run", lambda: execute(self.device, compiled.program, cubins, inputs, fusion.hints)
-        )
-        work = self.settings.work
-        verdict = self.timed(
-            "verify",
-            lambda: compare(
-                fusion, fusion.hints, inputs, outputs,
-                model=driver.model_of(compiled.program, fusion.hints), limit=work,
-            ),
-        )  # fmt: skip
+        outputs, verdict = self.judged(compiled, inputs)
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
         self.record.facts["power"] = float(f"{verdict.power:.2g}")
@@ -173,8 +168,42 @@ class _Run:
         self.record.facts["outputs"] = dict(words)
         if not verdict.ok:
             raise Differs(f"the verdict is: {verdict.word}", notes=[verdict.text()])
+        self.run_integers(prepared, compiled)
         ordered = [outputs[o.value.name] for o in fusion.outputs]
         self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
+
+    def judged(
+        self, compiled: driver.Compiled, inputs: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], Verdict]:
+        """Return what the kernels compute, and the verdict on it."""
+        from fusec.reference.verdict import compare
+        from fusec.run.execute import execute
+
+        fusion, program = compiled.planned.original, compiled.program
+        cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
+        outputs = self.timed(
+            "run", lambda: execute(self.device, program, cubins, inputs, fusion.hints)
+        )
+        model, work = driver.model_of(program, fusion.hints), self.settings.work
+        return outputs, self.timed(
+            "verify",
+            lambda: compare(fusion, fusion.hints, inputs, outputs, model=model, limit=work),
+        )
+
+    def run_integers(self, prepared: Prepared, compiled: driver.Compiled) -> None:
+        """Run once more where sums of integers are exact: results must agree to the bit."""
+        from fusec.run.integers import exact_outputs
+
+        exact = exact_outputs(with_scalars(prepared), prepared.fusion.hints)
+        if not exact:
+            return
+        inputs = draw_inputs(prepared, self.settings.seed, "integers")
+        _, verdict = self.judged(compiled, inputs)
+        self.record.facts["exact"] = len(exact)
+        inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+        if inexact or verdict.word == "differs":
+            what = ", ".join(inexact) or "the verdict"
+            raise Differs(f"of integer inputs, {what} differs", notes=[verdict.text()])
 
     def compare_references(self, prepared: Prepared) -> None:
         from fusec.reference.evaluate import evaluate

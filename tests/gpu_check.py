@@ -22,6 +22,7 @@ from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.reference.evaluate import evaluate
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.integers import exact_outputs
 
 DRY = os.environ.get("FUSEC_GPU_DRY", "")
 """`build`: kernels are built, a stand-in computes results; `host`: small ones run on the host."""
@@ -95,7 +96,26 @@ def check_on_gpu(
     model = driver.model_of(compiled.program, at)
     verdict = compare(fusion, at, given, outputs, model=model, seed=seed)
     assert verdict.ok or (DRY and _nearly(verdict)), _story(compiled, verdict.text())
+    if inputs is None and any(plan.workspaces for plan in compiled.planned.plans):
+        _check_integers(compiled, at, seed)
     return Checked(compiled, given, outputs, verdict)
+
+
+def _check_integers(compiled: driver.Compiled, sizes: Mapping[str, int], seed: int) -> None:
+    """Assert that blocks which add their partial sums in memory lose and double none of them.
+
+    On integers so small that sums are exact, the results must agree to the bit.
+    """
+    fusion = compiled.planned.original
+    exact = exact_outputs(fusion, sizes)
+    if not exact:
+        return
+    inputs = random_inputs(fusion, sizes, seed, "integers")
+    outputs = _run(compiled, inputs, sizes, 1)
+    model = driver.model_of(compiled.program, sizes)
+    verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=seed)
+    inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+    assert not inexact, _story(compiled, f"{inexact} of integers\n{verdict.text()}")
 
 
 def _run(

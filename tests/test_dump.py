@@ -17,7 +17,7 @@ from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 
 ROOT = Path(__file__).parents[1]
-SEED = ROOT.parent / "shared" / "seeds" / "001_6933fe0d3d938d9c.txt"
+SEED = Path(__file__).parent / "seeds" / "2146.dump"
 EXAMPLE = ROOT / "examples" / "seed_2146.yaml"
 
 TEXT = """
@@ -245,8 +245,6 @@ def test_what_is_computed_again_stands_in_both_groups(style: str) -> None:
 
 @pytest.fixture
 def seed() -> Dump:
-    if not SEED.exists():
-        pytest.skip("the thread of the seed is not here")
     return parse(SEED.read_text())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from functools import cache
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -38,7 +38,7 @@ def elements(fusion: Fusion, sizes: Sizes) -> int:
     return max(int(np.prod(extents(v.type, sizes), dtype=np.int64)) for v in fusion.values)
 
 
-@cache
+@lru_cache(maxsize=1)
 def example(path: Path) -> tuple[Fusion, dict, dict, dict]:
     text = path.read_text()
     if path.stem == "seed_2146":  # its sizes are constants

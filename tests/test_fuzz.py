@@ -6,6 +6,7 @@ import os
 import time
 from collections import Counter
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -123,7 +124,7 @@ def test_a_failure_is_shrunk() -> None:
         outcome = result.outcomes[0]
         assert (outcome.status, outcome.stage) == ("failed", "segment")
         assert outcome.kind == "ValueError in test_fuzz.py:failing"
-        found = reduce_case(pool, case, outcome, time.monotonic() + 60)
+        found = reduce_case(pool, case, outcome, inf)
     fusion = read_text(found.case.text)
     assert [n.op.name for n in fusion.nodes] == ["frac"]
     assert [len(fusion.inputs), len(fusion.outputs)] == [1, 1]
@@ -136,7 +137,7 @@ def test_a_case_that_does_not_read_is_a_failure() -> None:
     with Pool(QUICK, 0) as pool:
         (result,) = pool.run([Task(0, 0, case)])
         assert result.outcomes[0].signature.startswith("text: FusecError")
-        assert reduce_case(pool, case, result.outcomes[0], time.monotonic() + 9).case == case
+        assert reduce_case(pool, case, result.outcomes[0], inf).case == case
 
 
 @pytest.mark.usefixtures("broken_frac")

@@ -22,10 +22,11 @@ from fusec.ops import TABLE
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
+from fusec.reference.verdict import compare
 from fusec.run.contents import Numbers
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_input, random_inputs
-from fusec.run.integers import WAYS, Way, choose, places, points_of
+from fusec.run.integers import WAYS, Way, choose, exact_outputs, places, points_of
 from fusec.run.lattice import FAMILIES, RULES, SUMS, Lattice, filled, held, of_number
 
 Capture = pytest.CaptureFixture[str]
@@ -318,3 +319,32 @@ def test_kernels_agree_bitwise(example: str, sizes: dict[str, int], tmp_path: Pa
     expected = driver.reference(fusion, inputs, at)
     for name in exact:
         np.testing.assert_array_equal(found[name], expected[name])
+
+
+def test_outputs_that_integers_fix() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[64, 512]', n: 'i32[64]'}\n"
+        "ops: ['s = sum(x, dims=[1])', 'e = exp(s)', 'm = neg(n)']\n"
+        "outputs: [s, e, m]\n",
+        "t.yaml",
+    )
+    assert exact_outputs(fusion, choose_sizes(fusion)) == {"s"}
+    pointwise = read_text(
+        "fusion: t\ninputs: {x: 'f32[8]'}\nops: ['y = neg(x)']\noutputs: [y]\n", "t.yaml"
+    )
+    assert exact_outputs(pointwise, {}) == frozenset()
+
+
+def test_one_lost_term_of_many_integers_differs() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'bf16[4, 65536]'}\n"
+        "ops: ['s = sum(cast(x, f32), dims=[1])']\noutputs: [s]\n",
+        "t.yaml",
+    )
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 5, "integers")
+    right = {"s": np.asarray(evaluate(fusion, inputs, sizes)["s"]).astype(np.float32)}
+    (verdict,) = compare(fusion, sizes, inputs, right).outputs
+    assert (verdict.word, verdict.error) == ("verified", 0.0)
+    lost = {"s": right["s"] + np.array([0, 0, 1, 0], np.float32)}
+    assert compare(fusion, sizes, inputs, lost).word == "differs"

@@ -273,7 +273,7 @@ def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     records: list[PlanRecord] = []
     for read in (fusion, read_text(to_text(fusion))):
         segmented, plans = replan.planned_segments(read, CompileOptions())
-        record = plan_of(segmented, plans, ("sm_90a",), "kernels", lambda *_: NO_BUILD)
+        record = plan_of(read, segmented, plans, ("sm_90a",), "kernels", lambda *_: NO_BUILD)
         records.append(replan.without_labels(record))
     assert records[0] == records[1]
 

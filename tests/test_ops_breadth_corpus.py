@@ -19,7 +19,7 @@ JUDGE = Path(__file__).parents[2] / "shared" / "corpus" / "reference.py"
 @pytest.fixture(scope="module")
 def judge() -> Any:
     if not JUDGE.exists():
-        pytest.skip("no independent evaluator")
+        pytest.skip("the shared corpus is not here")
     spec = importlib.util.spec_from_file_location("corpus_reference", JUDGE)
     assert spec is not None
     assert spec.loader is not None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+from fusec.dev.single import evaluate_single, stored
 from fusec.dev.verdicts import ORDERS, with_entropy
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, DType
@@ -243,3 +246,42 @@ def test_inputs_of_little_entropy_are_drawn():
     for kind, values in (("constant", 1), ("two values", 2), ("mask", 2)):
         inputs = with_entropy(fusion, drawn, kind, 0)
         assert len(np.unique(np.asarray(inputs["x"]).astype(np.float32))) == values
+
+
+@pytest.mark.parametrize("dtype", ["f8e4m3", "f8e5m2", "bf16", "f32"])
+def test_what_is_moved_alone_is_decided(dtype: str) -> None:
+    fusion = read_text(
+        f"fusion: t\ninputs: {{x: '{dtype}[64, 100]'}}\n"
+        "ops: ['y = permute(x, [1, 0])']\noutputs: [y]\n",
+        "t.yaml",
+    )
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 0)
+    moved = np.ascontiguousarray(inputs["x"].array.T)
+    assert compare(fusion, sizes, inputs, {"y": moved}).word == "verified"
+    moved[3, 5] = moved[3, 5] + moved.dtype.type(1)
+    assert compare(fusion, sizes, inputs, {"y": moved}).word == "differs"
+
+
+def test_a_comparison_leaves_no_cycles() -> None:
+    """Arrays in cycles stay until Python looks for these: gigabytes, where they are large."""
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'bf16[64, 100]'}\n"
+        "ops: ['y = softmax(x, 1)', 'z = sum(y, dims=[1])']\noutputs: [y, z]\n",
+        "t.yaml",
+    )
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 0)
+    found = stored(fusion, evaluate_single(fusion, inputs, sizes))
+    compare(fusion, sizes, inputs, found)
+    gc.collect()
+    flags = gc.get_debug()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        compare(fusion, sizes, inputs, found)
+        gc.collect()
+        left = {type(thing).__name__ for thing in gc.garbage}
+    finally:
+        gc.set_debug(flags)
+        gc.garbage.clear()
+    assert not left & {"Estimate", "Stream", "ndarray"}

@@ -210,6 +210,6 @@ def test_sizes_are_bound_with_strides() -> None:
 def test_as_large_as_it_gets() -> None:
     builder = GraphBuilder("f")
     builder.input("x", F16, [dim(2)], strides=[dim(2**62 - 2)])
-    with pytest.raises(FusecError, match=r"`y` reaches over 9223372036854775808 bytes"):
+    with pytest.raises(FusecError, match="reaches over 9223372036854775808 bytes"):
         builder.input("y", F16, [dim(2)], strides=[dim(2**62 - 1)])
     assert symbol("N").symbols == {"N"}

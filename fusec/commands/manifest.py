@@ -94,7 +94,7 @@ def _input(entry: Input) -> InputRecord:
     parts = (default.real, default.imag) if isinstance(default, complex) else default
     if value.is_scalar:
         return InputRecord(value.name, value.dtype, None, None, parts, entry.generator)
-    return InputRecord(value.name, value.dtype, value.shape, entry.strides, parts)
+    return InputRecord(value.name, value.dtype, value.shape, entry.strides, parts, entry.generator)
 
 
 def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:

@@ -17,6 +17,8 @@ from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.ir.text import to_text
 from fusec.parse import read_text
 
+SLOW_SECONDS = 30.0
+"""Time of all stages of a run beyond which it counts as a failure."""
 WITHOUT = re.compile(r"--without (\w+)")
 
 
@@ -115,11 +117,11 @@ def depth_for(device: str, *, builds: bool) -> Depth:
         with Device() as opened:
             target, gpus = opened.facts.target, opened.count
         if target is not None:
-            return Depth(on_gpu=True, target=target.arch, gpus=gpus)
+            return Depth(on_gpu=True, target=target.arch, gpus=gpus, slow=SLOW_SECONDS)
         reason = "fusec does not know this GPU"
     if device == "cuda":
         raise EnvironmentProblem(reason, help="use --device none to go without a GPU")
-    return Depth(builds=builds)
+    return Depth(builds=builds, slow=SLOW_SECONDS)
 
 
 def reduce_file(path: str, device: str, jobs: int, seconds: float, output: str | None) -> int:

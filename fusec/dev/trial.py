@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -23,6 +24,7 @@ from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.integers import exact_outputs
 from fusec.run.nvrtc import CompileError
 
 if TYPE_CHECKING:
@@ -32,15 +34,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-SLOW_SECONDS = 30.0
-
 
 @dataclass(frozen=True)
 class Depth:
     """How far fusions are taken.
 
     builds: kernels go through NVRTC; on_gpu: they run and are verified; seeds: runs with inputs of
-    their own, the last one at other sizes where the kernels allow it; gpus: how many there are.
+    their own, the last one at other sizes where the kernels allow it; gpus: how many there are;
+    slow: seconds beyond which a run fails.
     """
 
     builds: bool = True
@@ -48,6 +49,7 @@ class Depth:
     target: str = DEFAULT_TARGET
     seeds: tuple[int, ...] = (0, 1)
     gpus: int = 1
+    slow: float = inf
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ class _Trial:
             if self.depth.on_gpu:
                 self._run(fusion, program, cubins)
         slow = sum(self.seconds.values())
-        if slow > SLOW_SECONDS:
+        if slow > self.depth.slow:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
@@ -207,6 +209,18 @@ class _Trial:
             outputs = self.at("run", lambda i=inputs, z=sizes: _outputs(executable, i, z))
             found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes))
             self.at("verify", lambda f=found: _verify(fusion, *f))
+        self._run_integers(fusion, program, executable)
+
+    def _run_integers(self, fusion: Fusion, program: Any, executable: Any) -> None:
+        """Run once more where sums of integers are exact: results must agree to the bit."""
+        sizes, seed = choose_sizes(fusion), self.depth.seeds[0]
+        exact = self.at("inputs", lambda: exact_outputs(fusion, sizes))
+        if not exact:
+            return
+        inputs = self.at("inputs", lambda: random_inputs(fusion, sizes, seed, "integers"))
+        outputs = self.at("run", lambda: _outputs(executable, inputs, sizes))
+        found = (inputs, outputs, sizes, seed, driver.model_of(program, sizes), exact)
+        self.at("verify", lambda: _verify(fusion, *found))
 
     def outcome(self, status: str, kind: str = "", message: str = "", **facts: Any) -> Outcome:
         """Return the outcome with what is known so far."""
@@ -316,10 +330,14 @@ def _verify(
     sizes: Mapping[str, int],
     seed: int,
     model: Model | None = None,
+    exact: Collection[str] = (),
 ) -> None:
     from fusec.reference.verdict import compare
 
     verdict = compare(fusion, sizes, inputs, outputs, seed=seed, model=model)
+    inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+    if inexact:
+        raise Rejected("inexact", f"{', '.join(inexact)} of integers\n{verdict.text()}")
     if verdict.ok:
         return
     wrong = [o for o in verdict.outputs if o.wrong]

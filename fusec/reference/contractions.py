@@ -91,7 +91,7 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
                 state[f"common {place}"] = product(*pair, *none)
     if len(operands) > 2 and not _indexed(node):
         bias = spread_alike(operands[2], out.shape)
-        state["bias"] = np.square(out)
+        state["bias"] = squared(out)
         if bias.independent is not None:
             state["independent 2"] = np.broadcast_to(bias.independent, out.shape)
         if bias.common is not None:

@@ -82,10 +82,16 @@ class Estimate:
             return np.zeros(self.value.shape)
         return np.broadcast_to(np.sqrt(variance), self.value.shape)
 
-    @cached_property
+    @property
     def settled(self) -> Estimate:
         """Return the value as it is read: rounded to its half type."""
-        return self if self.rounds_to is None else rounded(self, self.rounds_to)
+        return self if self.rounds_to is None else self._rounded
+
+    @cached_property
+    def _rounded(self) -> Estimate:
+        # Never itself: a cycle would hold its arrays until Python looks for cycles.
+        assert self.rounds_to is not None
+        return rounded(self, self.rounds_to)
 
 
 def add(*variances: Array | None) -> Array | None:
@@ -174,8 +180,11 @@ def rounding(
 
 
 def squared(x: Array) -> Array:
-    """Return |x|**2."""
-    return np.square(np.real(x)) + np.square(np.imag(x)) if x.dtype.kind == "c" else np.square(x)
+    """Return |x|**2; infinite where that is too large."""
+    with np.errstate(over="ignore"):
+        if x.dtype.kind == "c":
+            return np.square(np.real(x)) + np.square(np.imag(x))
+        return np.square(x)
 
 
 def distance(moved: Array, value: Array) -> Array:

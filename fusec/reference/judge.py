@@ -174,11 +174,8 @@ def _to_next(value: Array, sigma: Array, half: DType | None, dtype: DType) -> Ar
     """Return how far values may grow before they are rounded to another number."""
     if half is None:
         epsilon = dtype.part.epsilon if dtype.is_rounded else 0.0
-        # The rounding of f32 and f64 results is part of their error.
-        return (
-            np.abs(value) * (epsilon if dtype.is_half else 0.0)
-            + (sigma == 0) * np.abs(value) * epsilon
-        )
+        # Where f32 and f64 results have an error, their rounding is a part of it.
+        return np.abs(value) * epsilon * ((sigma == 0) | dtype.is_half)
     held = round_to(value, half)
     step = ulp(held, half)
     away = np.where(np.abs(value) >= np.abs(held), 1.5 * step, 0.5 * step)

@@ -253,7 +253,8 @@ def finish_sum(state: State, dtype: DType, rules: Rules) -> Estimate:
 
 def part_of(out: Array, squares: Array) -> Array:
     """Return what one of the equal parts of a sum is expected to be, given sum(x) and sum(x**2)."""
-    return np.sqrt(squares / PARTS + np.square(np.abs(out) / PARTS))
+    with np.errstate(over="ignore"):
+        return np.sqrt(squares / PARTS + np.square(np.abs(out) / PARTS))
 
 
 def sums_of(state: State, name: str = TAKEN) -> list[Array]:

@@ -50,6 +50,18 @@ def choose(fusion: Fusion, sizes: Sizes) -> Choice:
     return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # of equal ones the first
 
 
+def exact_outputs(fusion: Fusion, sizes: Sizes) -> frozenset[str]:
+    """Return the outputs that integer inputs fix to the bit; none where no sum is among these.
+
+    Integers and truth values are the same on any inputs, so floats alone count.
+    """
+    exact = choose(fusion, sizes).exact
+    if not any(v in exact for n in fusion.nodes if n.op.name in SUMS for v in n.outputs):
+        return frozenset()
+    outputs = (o.value for o in fusion.outputs)
+    return frozenset(v.name for v in outputs if v in exact and v.dtype.is_float)
+
+
 def places(fusion: Fusion, sizes: Sizes, way: Way) -> dict[Value, Lattice]:
     """Return where the values lie that are exact if inputs are drawn in a way."""
     given = {i.value: _lattice(fusion, i, sizes, way) for i in fusion.inputs}

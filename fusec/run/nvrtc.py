@@ -25,7 +25,8 @@ _STANDARD = "-std=c++17"
 FLAGS = (_STANDARD, "-lineinfo")
 """What every cubin is built with."""
 
-_NVRTC_WHEELS = ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12")
+_WHEELS = {"12": "nvidia-cuda-nvrtc-cu12"}
+"""NVRTC's wheel by the major version of the bindings, where it is not the usual one."""
 _INSTALL = "pip install 'cuda-python>=13,<14' 'nvidia-cuda-nvrtc>=13.0,<14'"
 
 
@@ -115,14 +116,12 @@ def compile_ptx(
 @cache
 def compiler_version() -> str:
     """Return `nvrtc 13.0.88`: from the wheel's metadata, without one by asking NVRTC."""
-    for wheel in _NVRTC_WHEELS:
-        try:
-            return f"nvrtc {metadata.version(wheel)}"
-        except metadata.PackageNotFoundError:
-            continue
-    nvrtc = _bindings()
-    _, major, minor = nvrtc.nvrtcVersion()
-    return f"nvrtc {major}.{minor}"
+    try:
+        bindings = metadata.version("cuda-bindings").partition(".")[0]
+        return f"nvrtc {metadata.version(_WHEELS.get(bindings, 'nvidia-cuda-nvrtc'))}"
+    except metadata.PackageNotFoundError:
+        _, major, minor = _bindings().nvrtcVersion()
+        return f"nvrtc {major}.{minor}"
 
 
 @cache

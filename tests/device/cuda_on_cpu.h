@@ -286,6 +286,7 @@ static void run(const unsigned* grid, const unsigned* block, unsigned shared_byt
     }
   }
   std::free(shared);
+  fibers = {};  // the library stays loaded, their stacks need not
 }
 
 }  // namespace cpu
