@@ -5,9 +5,8 @@ right: results of random fusions in f32, by three orders of sums and from inputs
     none of which may differ.
 wrong: examples at their default sizes and recorded graphs (--graphs DIR), of whose wrong outputs
     as many as can be must differ.
-kernels: the same examples and graphs on a GPU: what kernels compute is verified.
 
-Everything runs on the host but the last part. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
+Everything runs on the host. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
 goes into the file, so that a figure can be traced to the code that was run.
 """
 
