@@ -8,7 +8,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from fusec.dev.single import evaluate_single, stored
+from fusec.dev.mistakes import orders_of
+from fusec.dev.single import Arithmetic, evaluate_single, stored
 from fusec.dev.verdicts import ORDERS, with_entropy
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, DType
@@ -18,7 +19,7 @@ from fusec.parse import read_text
 from fusec.reference import memory
 from fusec.reference.estimate import LIMIT
 from fusec.reference.nodes import Model
-from fusec.reference.order import performed
+from fusec.reference.order import Order, Stage, performed
 from fusec.reference.stream import estimate
 from fusec.reference.verdict import Verdict, compare
 from fusec.run.inputs import choose_sizes, random_inputs
@@ -285,3 +286,49 @@ def test_a_comparison_leaves_no_cycles() -> None:
         gc.set_debug(flags)
         gc.garbage.clear()
     assert not left & {"Estimate", "Stream", "ndarray"}
+
+
+SERIAL = Order((Stage(1 << 40),))
+
+
+def right_by(fusion: Fusion, inputs: dict[str, np.ndarray], order: Order, seed: int = 0) -> Verdict:
+    """Return the verdict on what f32 arithmetic gives, sums taken and judged by one order."""
+    sizes = choose_sizes(fusion)
+    arithmetic = Arithmetic(order, seed)
+    found = stored(fusion, evaluate_single(fusion, inputs, sizes, arithmetic))
+    model = Model(orders_of(fusion, sizes, arithmetic))
+    return compare(fusion, sizes, inputs, found, model=model)
+
+
+def test_products_of_what_is_lost_in_its_error_are_not_exact() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[1, 513]'}\n"
+        "ops: ['v = var(x, dims=[1], correction=0)', 'a = broadcast(v, [false, true])',\n"
+        "  'b = broadcast(v, [true, false])', 'y = matmul(a, b)']\noutputs: [y]\n",
+        "t.yaml",
+    )
+    verdict = right_by(fusion, {"x": np.full((1, 513), 0.3, np.float32)}, SERIAL)
+    assert verdict.word != "differs"
+
+
+@pytest.mark.parametrize("seed", [0, 1, 59, 299, 529, 773])
+def test_roundings_of_repeated_squares_repeat(seed: int) -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[1024]'}\n"
+        "ops: ['l = log1p(x)', 'v = var(l, dims=[0], correction=0)']\noutputs: [v]\n",
+        "t.yaml",
+    )
+    rng = np.random.default_rng(seed)
+    x = (rng.random(1024) < 0.48).astype(np.float32) * np.float32(1 + seed / 10)
+    assert right_by(fusion, {"x": x}, SERIAL, seed).word != "differs"
+
+
+def test_a_jump_at_the_limit_is_within_it() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[5, 64]'}\n"
+        "ops: ['s = sum(x, dims=[0])', 'm = div(s, 5)', 'b = broadcast(m, [true, false])',\n"
+        "  'd = sub(x, b)', 'y = sign(d)']\noutputs: [y]\n",
+        "t.yaml",
+    )
+    x = np.broadcast_to(np.linspace(0.1, 7.3, 64, dtype=np.float32), (5, 64))
+    assert right_by(fusion, {"x": np.ascontiguousarray(x)}, SERIAL).word != "differs"

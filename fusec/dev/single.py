@@ -182,6 +182,7 @@ class _Work:
             found = found[..., 0, :]
         if b.ndim == 1:
             found = found[..., 0]
+        found = found + found.dtype.type(0)  # sums begin with 0: none is -0
         return found if len(operands) < 3 else found + operands[2]
 
 

@@ -20,6 +20,7 @@ from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
 from fusec.ir.totals import total
 from fusec.reference.estimate import (
+    LIMIT,
     SMALLEST,
     SPREAD,
     Estimate,
@@ -89,6 +90,9 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
                 pair = [np.abs(v) for v in values[:2]]
                 pair[place] = np.broadcast_to(np.sqrt(operand.common), operand.value.shape)
                 state[f"common {place}"] = product(*pair, *none)
+        pair = _beside_zero(operands[:2])
+        if pair is not None:
+            state["both"] = product(*pair, *none)
     if len(operands) > 2 and not _indexed(node):
         bias = spread_alike(operands[2], out.shape)
         state["bias"] = squared(out)
@@ -97,6 +101,20 @@ def start(node: Node, operands: Sequence[Estimate], attributes: Attributes, rule
         if bias.common is not None:
             state["common 2"] = np.broadcast_to(np.sqrt(bias.common), out.shape)
     return state
+
+
+def _beside_zero(operands: Sequence[Estimate]) -> list[Array] | None:
+    """Return the variances of two factors if both have elements that are lost in their errors.
+
+    Their product is then off by more than either error times the other factor.
+    """
+    found = list[Array]()
+    for operand in operands:
+        variance = operand.variance
+        if variance is None or not np.any(squared(operand.value) < LIMIT**2 * variance):
+            return None
+        found.append(np.broadcast_to(variance, operand.value.shape))
+    return found
 
 
 def _summed(node: Node, place: int, factor: Array) -> int:
@@ -112,7 +130,13 @@ def _indexed(node: Node) -> bool:
 
 def merge(a: State, b: State) -> State:
     """Return the state of two blocks together."""
-    return {k: np.minimum(a[k], b[k]) if k == STEP else a[k] + b[k] for k in a}
+
+    def joined(key: str) -> Array:
+        if key not in a or key not in b:
+            return a[key] if key in a else b[key]
+        return np.minimum(a[key], b[key]) if key == STEP else a[key] + b[key]
+
+    return {key: joined(key) for key in a | b}
 
 
 def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> Estimate:
@@ -132,6 +156,8 @@ def finish(node: Node, state: State, ancestors: Sequence[int], rules: Rules) -> 
             common = join(common, None if shared is None else np.square(shared))
             met |= known
         assert independent is not None
+        if "both" in state:
+            independent = independent + LIMIT**2 * state["both"]
         lost = overflowing(out, np.sqrt(count * state["squares"]), dtype)
         if lost.any():
             independent = np.where(lost, np.inf, independent)

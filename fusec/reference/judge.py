@@ -19,6 +19,8 @@ OWN = 2.0
 """Expected errors by which a wrong result may already be off towards the right one."""
 KEPT = 8
 """Elements that show a small error: fewer could be chance."""
+SLACK = 1 + 2.0**-40
+"""Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
 LOOK = 1 << 13
 """Elements of a block that are looked at first for what it shows."""
 SHARP = 5e-3
@@ -71,7 +73,7 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
         if dtype.kind == "bool":
             # One that may turn may be anything.
             sigma = np.where(sigma > 0, np.inf, 0.0)
-        wrong = errors > LIMIT * sigma
+        wrong = errors > LIMIT * sigma * SLACK
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
     ratio = float(np.max(ratios, initial=0.0))
     return Judged(wrong, errors, _open(sigma), ratio if not np.isnan(ratio) else np.inf)
