@@ -45,6 +45,6 @@ def drawn(number: int, count: int, **options: Any) -> Iterator[Fusion]:
 def test_random_fusions(number: int) -> None:
     for fusion in drawn(number, EACH, aliases=number % 2 == 1, max_steps=4 + number % 9):
         try:
-            check_on_gpu(fusion, inputs=random_inputs(fusion))
+            check_on_gpu(fusion, inputs=random_inputs(fusion), decided=False)
         except Unsupported:
             continue  # refused by name, which is an answer

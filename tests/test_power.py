@@ -332,3 +332,25 @@ def test_a_jump_at_the_limit_is_within_it() -> None:
     )
     x = np.broadcast_to(np.linspace(0.1, 7.3, 64, dtype=np.float32), (5, 64))
     assert right_by(fusion, {"x": np.ascontiguousarray(x)}, SERIAL).word != "differs"
+
+
+def test_what_is_certainly_no_number_is_decided() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'f32[4, 64]'}\n"
+        "ops: ['y = softmax(x, 1)', 'v = var(x, dims=[1])', 'w = var(y, dims=[1])']\n"
+        "outputs: [y, v, w]\n",
+        "t.yaml",
+    )
+    x = np.random.default_rng(0).normal(0, 2, (4, 64)).astype(np.float32)
+    x[1], x[2, 9], x[3, 3] = -np.inf, np.nan, np.inf
+    verdict = right_by(fusion, {"x": x}, SERIAL)
+    assert [o.word for o in verdict.outputs] == ["verified"] * 3
+    assert [o.open for o in verdict.outputs] == [0] * 3
+    numbers = single_with(fusion, x, 1.0)
+    assert compare(fusion, {}, {"x": x}, numbers).word == "differs"
+
+
+def single_with(fusion: Fusion, x: np.ndarray, number: float) -> dict[str, np.ndarray]:
+    """Return outputs that have a number where there is none."""
+    found = stored(fusion, evaluate_single(fusion, {"x": x}, {}))
+    return {name: np.nan_to_num(array, nan=number) for name, array in found.items()}

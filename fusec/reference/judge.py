@@ -19,6 +19,8 @@ OWN = 2.0
 """Expected errors by which a wrong result may already be off towards the right one."""
 KEPT = 8
 """Elements that show a small error: fewer could be chance."""
+LEAST_F32 = 2.0**-149
+"""The smallest f32: what is less is 0, and stays 0 whatever it is scaled by."""
 SLACK = 1 + 2.0**-40
 """Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
 LOOK = 1 << 13
@@ -162,12 +164,13 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         shown = (LIMIT + OWN) * sigma + _to_next(value, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)
+        held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))
         part = few(expected.part)
         return Power(
-            _least(shown / size, usable & (size > 0)),
+            _least(shown / size, held),
             _least(shown / (LIMIT * part), usable & (part > 0)),
             _least(shown / part, usable & (part > 0)),
-            int(np.count_nonzero(usable & (size > LIMIT * sigma))),
+            int(np.count_nonzero(held & (size > LIMIT * sigma))),
             int(np.count_nonzero(usable)),
         )
 

@@ -71,6 +71,7 @@ def pointwise(
         passed = _jumping(node, operands, raw, attributes)
     else:
         passed = _passed(node, operands, raw, inexact, attributes)
+    passed = _with_certain_nans(node, operands, raw, passed)
     return _with_own(node, operands, raw, passed)
 
 
@@ -91,6 +92,31 @@ def _passed(
             slope = _declared_slope(node.op.slopes, operands, index)
         passed = _joined(passed, operands[index], slope)
     return passed
+
+
+def _with_certain_nans(
+    node: Node, operands: Sequence[Estimate], raw: Array, passed: Estimate
+) -> Estimate:
+    """Return a result without errors where it is no number since an operand certainly is none."""
+    if passed.exact or raw.dtype.kind not in "fc" or node.op.name == "where":
+        return passed
+    with np.errstate(all="ignore"):
+        nan = np.isnan(raw)
+        if not nan.any():
+            return passed
+        given = (np.isnan(o.value) & ~np.isinf(o.sigma) for o in operands if _is_float(o.value))
+        certain = nan & reduce(np.logical_or, given, np.zeros(raw.shape, np.bool_))
+    return replace(
+        passed,
+        independent=None
+        if passed.independent is None
+        else np.where(certain, 0, passed.independent),
+        common=None if passed.common is None else np.where(certain, 0, passed.common),
+    )
+
+
+def _is_float(array: Array) -> bool:
+    return array.dtype.kind in "fc"
 
 
 def _joined(passed: Estimate, operand: Estimate, slope: Array | None) -> Estimate:

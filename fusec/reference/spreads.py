@@ -141,6 +141,13 @@ def _spread_errors(
     # The sum of the squares overflows where the variance does not.
     wide = np.isfinite(m2) & (2 * m2 >= LARGEST[dtype.compute.part.name])
     spread = np.where(np.isinf(independent) | wide, inf, spread)
+    # What is infinite or no number in double precision comes from terms that are.
+    certain = ~np.isfinite(mean) & ~np.isinf(state.get("independent", 0.0))
+    if certain.any():
+        independent, spread = np.where(certain, 0.0, independent), np.where(certain, 0.0, spread)
+        common, shared = (
+            None if c is None else np.where(certain, 0.0, c) for c in (common, shared)
+        )
     return (
         Estimate(mean, independent, common, part=part_of(mean * n, squares) / n),
         Estimate(m2, spread, shared, part=part_of(m2, fourth)),

@@ -35,6 +35,7 @@ from fusec.schedule.rows import (
     rows_of,
     vector_width,
 )
+from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -327,7 +328,7 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
             if chunk in getattr(a, "inner", load.address).variables
         )
         size = load.value.rank
-        strides.append((size, not mixed and (step is None or step != 1)))
+        strides.append((size, not mixed and step != side_by_side(fusion, load.value)))
     return max(strides, default=(0, False))[1]
 
 

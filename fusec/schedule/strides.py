@@ -11,7 +11,7 @@ from fusec.index.domain import Domain
 from fusec.index.expression import Index, Var, index, of_var
 from fusec.index.instances import MOST_MAPS, Instance, Lowering
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 
 _RECENT: Recent[Lowering] = Recent()
@@ -64,15 +64,18 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
             continue
         total += size
         step = None if last is None else load.address.coefficient(last)
-        # The parts of complex numbers lie between each other.
-        side_by_side = 1 if fusion.input_of[load.value].part is None else 2
-        if last is None or (step is not None and step in (0, side_by_side)):
+        if last is None or (step is not None and step in (0, side_by_side(fusion, load.value))):
             continue
         if step is None and _in_pieces(load.address, last, fusion.hints):
             continue
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
         found.append(Strided(load, next(unit, None), size))
     return found, total
+
+
+def side_by_side(fusion: Fusion, value: Value) -> int:
+    """Return the step between neighbours of an input: parts of complex numbers alternate."""
+    return 1 if fusion.input_of[value].part is None else 2
 
 
 def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
