@@ -204,8 +204,8 @@ def test_shares_are_of_segments_and_of_what_they_must_do(
 
 
 def test_what_a_kernel_reads_twice_counts_once(capsys: Capture, on_gpu: Any) -> None:
-    long = run(capsys, EXAMPLES / "softmax.yaml", "--set", "B=2", "--set", "H=262144")
-    assert re.split(r"  +", long.out.splitlines()[1])[3:5] == ["2.10 MB", "1049"]
+    long = run(capsys, EXAMPLES / "softmax.yaml", "--set", "B=1024", "--set", "H=131072")
+    assert re.split(r"  +", long.out.splitlines()[1])[3:5] == ["537 MB", "268435"]
 
 
 def test_the_kernels_of_a_segment_share_its_figures(capsys: Capture, on_gpu: Any) -> None:

@@ -25,11 +25,12 @@ from fusec.run.launch import geometry
 Function = Callable[[np.ndarray], np.ndarray]
 
 
-def fusion_of(inputs: str, ops: str, outputs: str = "y") -> Fusion:
+def fusion_of(inputs: str, ops: str, outputs: str = "y", pinned: str = "") -> Fusion:
     """Return a fusion; inputs and ops are separated by semicolons."""
     declared = "".join(f"  {i.strip()}\n" for i in inputs.split(";"))
     lines = "".join(f"  - {o.strip()}\n" for o in ops.split(";"))
     text = f"fusion: large\ninputs:\n{declared}ops:\n{lines}outputs: [{outputs}]\n"
+    text += f"segments: {{s: [{pinned}]}}\n" if pinned else ""
     return read_text(text, "large.yaml")
 
 
@@ -107,7 +108,8 @@ class Case:
     """A fusion of one input `x` and one output, and a number of it from numbers of the input.
 
     first, step, count: the elements of x that element k of the output is made of, as functions of
-    k: x[first(k) + step * j] for j < count. make: from those, in f64. blocks: of the grid.
+    k: x[first(k) + step * j] for j < count. make: from those, in f64. pinned: values of the
+    one segment, where several would be faster.
     """
 
     inputs: str
@@ -118,6 +120,7 @@ class Case:
     step: int = 1
     count: int = 1
     exact: bool = True
+    pinned: str = ""
 
 
 def same(k: np.ndarray) -> np.ndarray:
@@ -184,7 +187,7 @@ CASES |= {
         "x: u8[1030, 2097155]",
         "t = permute(x, [1, 0]); y = cast(sub(sum(t, [1], keepdim=true), t), i32)",
         "outer_persistent", lambda k: k // 1030,
-        lambda x, k: x.sum(1) - x[np.arange(len(k)), k % 1030], 2097155, 1030,
+        lambda x, k: x.sum(1) - x[np.arange(len(k)), k % 1030], 2097155, 1030, pinned="t, y",
     ),
     "gathered": Case(
         "x: u8[2147483659]", "y = index_select(x, add(mul(iota(101, 0, 1, i64), 21474836), 11), 0)",
@@ -211,7 +214,7 @@ SAMPLES = 500
 @pytest.mark.parametrize("name", CASES)
 def test_numbers_of_the_last_blocks(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    fusion = fusion_of(case.inputs, case.ops)
+    fusion = fusion_of(case.inputs, case.ops, pinned=case.pinned)
     planned = driver.plan(fusion, OPTIONS)
     assert [s.scheduler for s in planned.segmented.segments] == [case.scheduler]
     (plan,) = planned.plans
