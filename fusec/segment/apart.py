@@ -18,6 +18,11 @@ from fusec.segment.segmented import SegmentedFusion
 from fusec.segment.views import view_of
 from fusec.target import Target
 
+MODEL_ERROR = 0.05
+"""Part of a predicted time that may be wrong: what is so close to a whole's is no gain.
+
+The median error of predicted times, see `model` in benchmarks/results/segmentation.json.
+"""
 Search = Callable[[Fusion, float], SegmentedFusion | None]
 """Returns the segments of a fusion that is not to be one, or None where nobody takes some.
 
@@ -75,6 +80,8 @@ class Parting:
 
         Without the pieces of which nothing can be gained. least: what `least` says of each.
         """
+        if self.goal is None:
+            seconds = {p: s * (1 - MODEL_ERROR) for p, s in seconds.items()}
         least = {p: min(s, least[p]) for p, s in seconds.items()}
         if self.goal is not None:
             spare = self.goal - sum(least.values())

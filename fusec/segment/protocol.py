@@ -48,8 +48,8 @@ class Estimate:
     what is read again and found in L2; flops, sfu: ordinary and special-function
     operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
     family reaches (`Target.reach`); ctas: blocks in the largest launch; kernels: launches, 0 where
-    the outputs are only views or empty; build: what NVRTC takes, where that grows faster than what
-    is computed.
+    the outputs are only views or empty; waits: seconds in which blocks wait for others; build:
+    what NVRTC takes, where that grows faster than what is computed.
     """
 
     bytes: int
@@ -62,6 +62,7 @@ class Estimate:
     ctas: int = 1
     kernels: int = 1
     written: int | None = None
+    waits: float = 0.0
     build: BuildTime = BuildTime()
 
     def seconds(self, target: Target, dirty: int | None = None) -> float:
@@ -69,7 +70,7 @@ class Estimate:
 
         dirty: as for `parts`.
         """
-        return together(self.parts(target, dirty)) + self.kernels * target.launch
+        return together(self.parts(target, dirty)) + self.kernels * target.launch + self.waits
 
     @property
     def moved(self) -> int:
