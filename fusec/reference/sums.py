@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import expm1, inf, prod
+from typing import Any
 
 import numpy as np
 
@@ -159,8 +160,8 @@ def _nudged(terms: Array) -> list[tuple[Array, Array]]:
     times = min(ARRANGED // max(before * after, 1), ARRANGED_TERMS // max(terms.size, 1))
     rng = np.random.default_rng(0)
     found = list[tuple[Array, Array]]()
-    wide = np.complex128 if terms.dtype.kind == "c" else np.float64
-    whole = np.sum(terms, axis=1, dtype=wide)
+    wide: Any = np.complex128 if terms.dtype.kind == "c" else np.float64
+    whole: Array = np.sum(terms, axis=1, dtype=wide)
     for _ in range(times):
         factor = 1 + rng.uniform(-NUDGE, NUDGE)
         moved = (terms[:, rng.permutation(count)] * factor).astype(terms.dtype)
