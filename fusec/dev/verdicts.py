@@ -151,7 +151,8 @@ def calibrate(fusion: Fusion, sizes: Sizes, evaluations: int) -> list[Calibratio
             known = estimate(fusion, inputs, sizes, None, setting.model(fusion, sizes))
         for value in outputs:
             each = known[value.name]
-            error = np.abs(found[value.name].astype(np.float64) - each.value)
+            with np.errstate(invalid="ignore"):
+                error = np.abs(found[value.name].astype(np.float64) - each.value)
             sure = np.isfinite(error) & np.isfinite(each.sigma) & np.isfinite(each.value)
             error, sigma, size = error[sure], each.sigma[sure], np.abs(each.value[sure])
             squares = (error, sigma, size, np.ones(error.size))
@@ -161,7 +162,6 @@ def calibrate(fusion: Fusion, sizes: Sizes, evaluations: int) -> list[Calibratio
             ratios[value] = max(ratios[value], float(np.max(over, initial=0.0)))
             if sigma.any():
                 medians[value].append(float(np.median(over[sigma > 0])))
-    rounds = {v: any(u.dtype.is_half for u in _before(fusion, v)) for v in outputs}
     found = list[Calibration]()
     for value in outputs:
         if sums[value][3]:
