@@ -79,7 +79,10 @@ def scatter(
 def scan(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> tuple[Estimate, ...]:
-    """Return running sums, products or extrema along a dim."""
+    """Return running sums, products or extrema along a dim.
+
+    Neighbours share the roundings before them: the errors of all are in common.
+    """
     dim, dtype, x = attributes["dim"], node.output.dtype, operands[0]
     initial = [o.value for o in operands[1:]]
     (raw,) = apply_reference(node.op, [x.value, *initial], attributes)
@@ -142,7 +145,8 @@ def _running_sum(
         taken = [each + value for each in taken]
     count = _counts(raw, dim, len(initial))
     own = sum_error(raw, squares, [t[None] for t in taken], count, dtype, rules.orders)
-    return Estimate(raw, add(independent, without_zeros(own)), common, part=part_of(raw, squares))
+    shared = add(independent, without_zeros(own), common)
+    return Estimate(raw, None, shared, part=part_of(raw, squares))
 
 
 def _taken(x: Array, dim: int, dtype: DType, order: Order) -> Array:
@@ -172,4 +176,4 @@ def _running_product(
     own = np.where(np.isnan(own), np.where(np.isnan(raw), 0.0, inf), own)
     none = meets_no_number(*reach, dtype)
     own = np.where(np.isinf(raw), np.where(none, inf, 0.0), own)
-    return Estimate(raw, add(independent, own), common)
+    return Estimate(raw, None, add(independent, own, common))

@@ -141,17 +141,22 @@ def _spread_errors(
     # The sum of the squares overflows where the variance does not.
     wide = np.isfinite(m2) & (2 * m2 >= LARGEST[dtype.compute.part.name])
     spread = np.where(np.isinf(independent) | wide, inf, spread)
-    # What is infinite or no number in double precision comes from terms that are.
-    certain = ~np.isfinite(mean) & ~np.isinf(state.get("independent", 0.0))
-    if certain.any():
-        independent, spread = np.where(certain, 0.0, independent), np.where(certain, 0.0, spread)
-        common, shared = (
-            None if c is None else np.where(certain, 0.0, c) for c in (common, shared)
-        )
+    # What is no number in double precision comes from terms that are none, or infinite.
+    sure = ~np.isinf(state.get("independent", 0.0))
+    independent, common = _certain(np.isnan(mean) & sure, independent, common)
+    spread, shared = _certain(np.isnan(m2) & ~np.isfinite(mean) & sure, spread, shared)
     return (
         Estimate(mean, independent, common, part=part_of(mean * n, squares) / n),
         Estimate(m2, spread, shared, part=part_of(m2, fourth)),
     )
+
+
+def _certain(where: Array, independent: Array, common: Array | None) -> tuple[Array, Array | None]:
+    """Return variances without those of what is certain."""
+    if not np.any(where):
+        return independent, common
+    kept = None if common is None else np.where(where, 0.0, common)
+    return np.where(where, 0.0, independent), kept
 
 
 def _filled(value: Value, shape: tuple[int, ...], count: int) -> Array:

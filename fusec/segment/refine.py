@@ -237,7 +237,10 @@ class _Refinement:
                 piece.again = nodes
             return again
 
-        return self.judge("rematerialise", values, lambda: become(moves), lambda: become(old))
+        fewer = any(old[piece] - again for piece, again in moves.items())
+        return self.judge(
+            "rematerialise", values, lambda: become(moves), lambda: become(old), closes=fewer
+        )
 
     def judge(
         self,
@@ -246,16 +249,18 @@ class _Refinement:
         move: Change,
         undo: Change,
         known: Mapping[Piece, Offer] | None = None,
+        *,
+        closes: bool = False,
     ) -> bool:
         """Make a change, ask the schedulers, and undo it unless it saves time.
 
-        known: offers of the pieces that leave the groups.
+        known: offers of the pieces that leave the groups; closes: whether it may close a cycle.
         """
         names = tuple(values)
         offers = dict(known or {})
         changed = self.merges.settle(move(), offers)
         now = {p: self.merges.of_piece(p) for p in changed if p in self.groups.pieces}
-        because = self.objection(offers, now)
+        because = self.objection(offers, now, closes=closes or known is not None)
         if because is not None:
             for piece in self.merges.settle(undo()):
                 if piece in self.groups.pieces and piece in offers:
@@ -275,8 +280,10 @@ class _Refinement:
         producer = self.groups.graph.fusion.producer
         return [v for v in piece.leaves if v in producer and producer[v] in again]
 
-    def objection(self, old: Mapping[Piece, Offer], new: Mapping[Piece, Offer]) -> str | None:
-        """Return why a move is not to be, or None."""
+    def objection(
+        self, old: Mapping[Piece, Offer], new: Mapping[Piece, Offer], *, closes: bool
+    ) -> str | None:
+        """Return why a move is not to be, or None; closes: whether it may close a cycle."""
         for piece in old:
             if piece not in new and piece.fixed:
                 return "a pinned segment would have nothing left to do"
@@ -287,8 +294,9 @@ class _Refinement:
             if self.groups.crosses_boundary(alone):
                 return "segment_set forces a boundary"
         # What is computed again comes from before; only a reader of what is written into may not.
-        if self.groups.graph.writers and self.groups.order() is None:
-            return "an input would be written into before it is read"
+        # And what is no longer computed again, or by a part alone, may come from whoever needs it.
+        if (closes or self.groups.graph.writers) and self.groups.order() is None:
+            return "segments would need each other's results"
         slower = _seconds(new) - _seconds(old)
         fewer = _bytes(new) < _bytes(old)
         if slower > MARGIN:
