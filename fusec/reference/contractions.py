@@ -33,7 +33,18 @@ from fusec.reference.estimate import (
     unit,
 )
 from fusec.reference.order import Order, performed, roundings
-from fusec.reference.sums import SIZE, STEP, TAKEN, Rules, State, alike, is_exact, part_of, spacing
+from fusec.reference.sums import (
+    SIZE,
+    STEP,
+    TAKEN,
+    Rules,
+    State,
+    alike,
+    is_exact,
+    may_be_exact,
+    part_of,
+    spacing,
+)
 
 Attributes = Mapping[str, Any]
 
@@ -205,7 +216,8 @@ def _lattice(node: Node, values: Sequence[Array], out: Array) -> State:
     The sum of the sizes of products is at most the product of the norms.
     """
     unknown: State = {SIZE: np.asarray(np.inf), STEP: np.asarray(0.0)}
-    if _indexed(node):
+    count = values[0].shape[-1] if values[0].ndim else 1
+    if _indexed(node) or not may_be_exact(values[:2], count, node.output.dtype):
         return unknown
     sizes, steps = list[Array](), list[Array]()
     for place, factor in enumerate(values[:2]):

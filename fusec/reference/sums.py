@@ -238,6 +238,24 @@ def _may_be_exact(x: Array, axes: tuple[int, ...], dtype: DType) -> bool:
     return size <= CERTAIN * WHOLE[dtype.compute.part.name] * float(np.min(steps))
 
 
+def may_be_exact(factors: Sequence[Array], count: int, dtype: DType) -> bool:
+    """Return whether a few elements of two factors leave it open that sums of products are exact.
+
+    count: products in a sum.
+    """
+    size, step = float(count), 1.0
+    for factor in factors:
+        if factor.dtype.kind == "c" or not factor.size:
+            return True
+        few = _few(factor)
+        steps = _spacing(few, dtype.compute)
+        if steps is None:
+            return False
+        size *= float(np.sqrt(np.mean(np.square(few))))
+        step *= float(np.min(steps))
+    return size <= CERTAIN * WHOLE[dtype.compute.part.name] * step
+
+
 def is_exact(state: State, dtype: DType) -> Array:
     """Return which sums have no partial sum that is rounded, in any order."""
     return state[SIZE] <= WHOLE[dtype.compute.part.name] * state[STEP]
