@@ -19,8 +19,8 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from multiprocessing import Pool, TimeoutError
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +44,6 @@ from fusec.run.inputs import choose_sizes
 EXAMPLES = Path(__file__).parent.parent / "examples"
 PARTS = ("calibration", "right", "wrong")
 EVALUATIONS = 32
-MOST_ELEMENTS = 40_000_000
-"""Elements of the largest tensor of a recorded graph whose wrong outputs are judged."""
 
 Row = dict[str, Any]
 
@@ -94,7 +92,7 @@ def load(path: str) -> Fusion:
     return prepare(read_graph(Path(path)), "graph").fusion
 
 
-def tried(function: Callable[..., list[Row]], *arguments: Any) -> list[Row]:
+def tried(function: Callable[..., list[Row]], arguments: tuple[Any, ...]) -> list[Row]:
     """Return the rows of a task; what it raises is a row, too."""
     try:
         return function(*arguments)
@@ -107,18 +105,23 @@ def tried(function: Callable[..., list[Row]], *arguments: Any) -> list[Row]:
 def run_all(
     function: Callable[..., list[Row]], tasks: Sequence[tuple[Any, ...]], jobs: int, until: float
 ) -> Iterator[Row]:
-    """Yield the rows of tasks that begin before a time."""
-    with ProcessPoolExecutor(jobs) as pool:
-        left, running = iter(tasks), []
-        for task in left:
-            running.append(pool.submit(tried, function, *task))
-            if len(running) < 2 * jobs:
-                continue
-            yield from running.pop(0).result()
-            if time.monotonic() > until:
+    """Yield the rows of tasks as they end; those that run on after a time are given up."""
+    left = len(tasks)
+    with Pool(jobs) as pool:
+        results = pool.imap_unordered(partial(tried, function), tasks)
+        for left in range(len(tasks) - 1, -1, -1):
+            try:
+                yield from results.next(max(0.0, until - time.monotonic()))
+            except TimeoutError:
+                left += 1
                 break
-        for each in running:
-            yield from each.result()
+    if left:
+        yield {"unfinished": left}
+
+
+def unfinished(rows: Sequence[Row]) -> int:
+    """Return how many tasks were given up."""
+    return sum(r.get("unfinished", 0) for r in rows)
 
 
 def errors_of(rows: Sequence[Row]) -> list[Any]:
@@ -147,6 +150,7 @@ def calibration_record(rows: Sequence[Row]) -> Row:
             [r["number"], r["output"], round(r["expected"] / r["spread"], 1)]
             for r in sorted(counted, key=lambda r: -r["expected"] / r["spread"])[:10]
         ],
+        "unfinished": unfinished(rows),
         "errors": errors_of(rows),
     }
 
@@ -161,6 +165,7 @@ def right_record(rows: Sequence[Row]) -> Row:
         **{word.replace(" ", "_"): count for word, count in words.items()},
         "not_decided_share": round(words["not decided"] / max(len(known), 1), 4),
         "differing": [r for r in known if r["word"] == "differs"],
+        "unfinished": unfinished(rows),
         "errors": errors_of(rows),
     }
 
@@ -178,6 +183,7 @@ def wrong_record(rows: Sequence[Row]) -> Row:
         "found_out": round(1 - len(missed) / max(pairs, 1), 4),
         "missed": missed,
         "refused": [r for r in rows if "refused" in r],
+        "unfinished": unfinished(rows),
         "errors": errors_of(rows),
     }
 
@@ -187,8 +193,8 @@ RECORDS: Mapping[str, Callable[[Sequence[Row]], Row]] = {
 }  # fmt: skip
 
 
-def graphs_of(folder: str | None, count: int) -> list[str]:
-    """Return the recorded graphs that are not too large, every so manieth of them."""
+def graphs_of(folder: str | None, count: int, elements: int) -> list[str]:
+    """Return the recorded graphs of no larger tensors than `elements`, every so manieth of them."""
     if folder is None:
         return []
     fit = list[str]()
@@ -197,7 +203,7 @@ def graphs_of(folder: str | None, count: int) -> list[str]:
             fusion = load(str(path))
         except FusecError:
             continue
-        if largest(fusion, choose_sizes(fusion)) <= MOST_ELEMENTS:
+        if largest(fusion, choose_sizes(fusion)) <= elements:
             fit.append(str(path))
     step = max(1, len(fit) // count)
     return fit[::step][:count]
@@ -214,6 +220,7 @@ def main() -> None:
     parser.add_argument("--right", type=int, default=20_000, help="random fusions computed right")
     parser.add_argument("--graphs", metavar="DIR", help="recorded graphs")
     parser.add_argument("--count", type=int, default=100, help="recorded graphs at most")
+    parser.add_argument("--elements", type=int, default=40_000_000, help="of a graph's tensors")
     parser.add_argument("--seconds", type=float, default=1e9, help="per part")
     given = parser.parse_args()
     tasks: dict[str, tuple[Callable[..., list[Row]], list[tuple[Any, ...]]]] = {
@@ -221,7 +228,8 @@ def main() -> None:
         "right": (partial(right_of, given.seed + 1), [(k,) for k in range(given.right)]),
     }
     if "wrong" in given.parts:
-        paths = [*map(str, sorted(EXAMPLES.glob("*.yaml"))), *graphs_of(given.graphs, given.count)]
+        graphs = (given.graphs, given.count, given.elements)
+        paths = [*map(str, sorted(EXAMPLES.glob("*.yaml"))), *graphs_of(*graphs)]
         tasks["wrong"] = (wrong_of, [(path,) for path in paths])
     path = Path(given.out)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
