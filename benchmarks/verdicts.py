@@ -209,6 +209,12 @@ def graphs_of(folder: str | None, count: int, elements: int) -> list[str]:
     return fit[::step][:count]
 
 
+def elements_of(path: Path) -> int:
+    """Return the elements of the largest tensor of an example."""
+    fusion = driver.load(str(path))
+    return largest(fusion, choose_sizes(fusion))
+
+
 def main() -> None:
     """Run the parts and write what they found."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -229,7 +235,8 @@ def main() -> None:
     }
     if "wrong" in given.parts:
         graphs = (given.graphs, given.count, given.elements)
-        paths = [*map(str, sorted(EXAMPLES.glob("*.yaml"))), *graphs_of(*graphs)]
+        examples = map(str, sorted(EXAMPLES.glob("*.yaml"), key=elements_of))
+        paths = [*graphs_of(*graphs), *examples]
         tasks["wrong"] = (wrong_of, [(path,) for path in paths])
     path = Path(given.out)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
