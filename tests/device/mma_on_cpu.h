@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstring>
+#include <vector>
 
 #include "storage.cuh"
 
@@ -16,10 +17,10 @@ static std::vector<LaneWords> lane_words;
 static const LaneWords* show(const LaneWords& own) {
   lane_words.resize(std::max<std::size_t>(lane_words.size(), threads()));
   lane_words[current] = own;
-  wait(warp_barriers[current / 32], 32);
+  wait_for_warp();
   return &lane_words[current / 32 * 32];
 }
-static void seen() { wait(warp_barriers[current / 32], 32); }
+static void seen() { wait_for_warp(); }
 
 static void load_matrices(unsigned (&r)[4], const void* row, bool transposed) {
   const LaneWords* all = show({{reinterpret_cast<unsigned long long>(row)}});
