@@ -43,7 +43,7 @@ SUMS = 4
 """Sums that are looked at."""
 REPEATED = 1.5
 """Equal terms of a kind from which on the arrangement of terms counts."""
-ARRANGED = 16
+ARRANGED = 128
 """Sums that are really taken where terms repeat, in other arrangements if there are fewer."""
 ARRANGED_TERMS = 1 << 22
 """Terms that are arranged otherwise, at most."""
