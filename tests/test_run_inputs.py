@@ -7,7 +7,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fusec.diagnostics import FusecError
@@ -72,6 +72,7 @@ def test_run_time_strides_are_padded():
     assert np.asarray(x).strides == (48, 2)
 
 
+@example(dims=([(0, False), (1, True), (0, True), (5, False)], [3, 0, 2, 1]))
 @settings(max_examples=400)
 @given(
     dims=st.lists(

@@ -71,7 +71,7 @@ def _bind_strides(entry: Input, sizes: dict[str, int], given: set[str]) -> None:
         ]
         # The dim that nothing else is waited for: the fastest of those left. Of equal ones those of
         # extent 1 come first: they leave no gap, so that chosen strides are chosen again.
-        name = min(open_, key=lambda n: (sizes[n], shape[open_[n]], -open_[n]))
+        name = min(open_, key=lambda n: (max(1, sizes[n]), shape[open_[n]], -open_[n]))
         reach = span([e for e, _ in known], [s for _, s in known])
         sizes[name] = 2 if reach <= 1 else -(-reach // PAD) * PAD + PAD
         del open_[name]
