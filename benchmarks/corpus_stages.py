@@ -200,7 +200,7 @@ class _Run:
         inputs = draw_inputs(prepared, self.settings.seed, "integers")
         _, verdict = self.judged(compiled, inputs)
         self.record.facts["exact"] = len(exact)
-        inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+        inexact = verdict.inexact(exact)
         if inexact or verdict.word == "differs":
             what = ", ".join(inexact) or "the verdict"
             raise Differs(f"of integer inputs, {what} differs", notes=[verdict.text()])

@@ -116,7 +116,7 @@ def _check_integers(compiled: driver.Compiled, sizes: Mapping[str, int], seed: i
     outputs = _run(compiled, inputs, sizes, 1)
     model = driver.model_of(compiled.program, sizes)
     verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=seed)
-    inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+    inexact = verdict.inexact(exact)
     assert not inexact, _story(compiled, f"{inexact} of integers\n{verdict.text()}")
 
 

@@ -26,6 +26,7 @@ from fusec.commands.job import job_of_folder
 from fusec.commands.manifest import plan_of
 from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
+from fusec.hostir.lower import lower
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -273,7 +274,14 @@ def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     records: list[PlanRecord] = []
     for read in (fusion, read_text(to_text(fusion))):
         segmented, plans = replan.planned_segments(read, CompileOptions())
-        record = plan_of(read, segmented, plans, ("sm_90a",), "kernels", lambda *_: NO_BUILD)
+        record = plan_of(
+            segmented,
+            plans,
+            lower(segmented, plans, read),
+            ("sm_90a",),
+            "kernels",
+            lambda *_: NO_BUILD,
+        )
         records.append(replan.without_labels(record))
     assert records[0] == records[1]
 

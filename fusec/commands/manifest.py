@@ -22,8 +22,7 @@ from fusec.commands.manifest_records import (
     SegmentRecord,
 )
 from fusec.driver import Compiled
-from fusec.hostir.lower import lower
-from fusec.hostir.program import Launch
+from fusec.hostir.program import HostProgram, Launch
 from fusec.ir.graph import Fusion, Input
 from fusec.options import CompileOptions
 from fusec.schedule.plan import KernelPlan
@@ -114,21 +113,18 @@ def _built_plan(built: Compiled, folder: str) -> PlanRecord:
             artifact.shared_bytes, artifact.compiler,
         )  # fmt: skip
 
-    return plan_of(
-        planned.original, planned.segmented, planned.plans, built.targets, folder, build_of
-    )
+    return plan_of(planned.segmented, planned.plans, built.program, built.targets, folder, build_of)
 
 
 def plan_of(
-    fusion: Fusion,
     segmented: SegmentedFusion,
     plans: Sequence[KernelPlan],
+    program: HostProgram,
     targets: tuple[str, ...],
     folder: str,
     build_of: BuildOf,
 ) -> PlanRecord:
     """Return the record of a fusion's segments and plans; the CUDA text lies in `folder`."""
-    program = lower(segmented, plans, fusion)
     launches = {launch.kernel: launch for launch in program.launches}
     least = roofline.of_fusion(segmented)
     return PlanRecord(

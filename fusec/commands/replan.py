@@ -33,6 +33,7 @@ from fusec.commands.manifest_records import (
 )
 from fusec.diagnostics import FusecError
 from fusec.hostir.form import RECORDS
+from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
 from fusec.schedule.plan import KernelPlan
@@ -110,7 +111,8 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
         return replace(told, cubin=cubin_path(kernel, target))
 
     folder = kernels_at(recorded.targets, len(manifest.plans))
-    return plan_of(fusion, segmented, plans, recorded.targets, folder, build_of)
+    program = lower(segmented, plans, fusion)
+    return plan_of(segmented, plans, program, recorded.targets, folder, build_of)
 
 
 def planned_segments(

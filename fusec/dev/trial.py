@@ -335,7 +335,7 @@ def _verify(
     from fusec.reference.verdict import compare
 
     verdict = compare(fusion, sizes, inputs, outputs, seed=seed, model=model)
-    inexact = [o.name for o in verdict.outputs if o.name in exact and o.error]
+    inexact = verdict.inexact(exact)
     if inexact:
         raise Rejected("inexact", f"{', '.join(inexact)} of integers\n{verdict.text()}")
     if verdict.ok:

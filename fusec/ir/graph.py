@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -303,6 +303,19 @@ class Fusion:
     def hints(self) -> Mapping[str, int]:
         """Return the default size of each symbol."""
         return {d.name: d.default for d in self.dims}
+
+    def readers(self, value: Value, passes: Callable[[Node], bool]) -> Iterator[tuple[Node, Value]]:
+        """Yield who reads a value, or what nodes that pass it on make of it, and what they read."""
+        left, seen = [value], set[Value]()
+        while left:
+            current = left.pop()
+            if current in seen:
+                continue
+            seen.add(current)
+            for node in self.users.get(current, ()):
+                yield node, current
+                if passes(node):
+                    left += node.outputs
 
     def find(self, name: str) -> Value | None:
         """Return the value called `name`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from math import inf
 from typing import Any
@@ -145,6 +145,10 @@ class Verdict:
     def power(self) -> float:
         """Return the smallest scale error that every output would show."""
         return max((o.power for o in self.outputs), default=0.0)
+
+    def inexact(self, names: Collection[str]) -> list[str]:
+        """Return which of the named outputs have any error: those that inputs fix to the bit."""
+        return [o.name for o in self.outputs if o.name in names and o.error]
 
     def text(self) -> str:
         """Return the verdict on one line, then a line for each output."""

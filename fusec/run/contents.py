@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fusec.ir.evaluate import Sizes
-from fusec.ir.graph import Fusion, Input, Value
+from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.run.index_inputs import index_limit, offsets_end
 
 _THROUGH = frozenset({"cast", "set", "segment_set"})
@@ -63,14 +63,11 @@ def interval(fusion: Fusion, entry: Input) -> tuple[float, float]:
 
 
 def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
-    left, seen = [value], set[Value]()
-    while left:
-        current = left.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for node in fusion.users.get(current, ()):
-            if node.op.name in _THROUGH or node.op.family in _PLACING:
-                left += node.outputs
-            elif node.op.is_elementwise or node.op.family in ("reduction", "scan", "contraction"):
-                yield node.op.domain
+    for node, _ in fusion.readers(value, _passes):
+        computes = node.op.family in ("reduction", "scan", "contraction")
+        if not _passes(node) and (node.op.is_elementwise or computes):
+            yield node.op.domain
+
+
+def _passes(node: Node) -> bool:
+    return node.op.name in _THROUGH or node.op.family in _PLACING

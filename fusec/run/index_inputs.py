@@ -27,19 +27,15 @@ def index_limit(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
 
 def _uses(fusion: Fusion, value: Value) -> Iterable[tuple[Node, int]]:
     """Return the nodes that read the input's own integers, and as which operand."""
-    left, seen = [value], set[Value]()
-    while left:
-        current = left.pop()
-        if current in seen:
-            continue
-        seen.add(current)
-        for node in fusion.users.get(current, ()):
-            for at, operand in enumerate(node.operands):
-                if operand is current:
-                    yield node, at
-            passes = node.op.name in _THROUGH or node.op.family == "movement"
-            if passes and node.output.dtype.is_integer:
-                left += node.outputs
+    for node, read in fusion.readers(value, _passes):
+        for at, operand in enumerate(node.operands):
+            if operand is read:
+                yield node, at
+
+
+def _passes(node: Node) -> bool:
+    through = node.op.name in _THROUGH or node.op.family == "movement"
+    return through and node.output.dtype.is_integer
 
 
 def _indexed(node: Node, at: int) -> Iterable[tuple[Any, int]]:

@@ -98,14 +98,9 @@ def whole_contents(fusion: Fusion, entry: Input, sizes: Sizes) -> Numbers | Ends
     contents = contents_of(fusion, entry, sizes)
     if isinstance(contents, Ends) or contents.positions or contents.explicit:
         return contents
-    left, seen = [entry.value], {entry.value}
-    while left:
-        for node in fusion.users.get(left.pop(), ()):
-            if not is_ruled(node):
-                return contents
-            left += [v for v in node.outputs if v not in seen]
-            seen.update(node.outputs)
-    return Numbers(-math.inf, math.inf, explicit=False)
+    if all(is_ruled(node) for node, _ in fusion.readers(entry.value, is_ruled)):
+        return Numbers(-math.inf, math.inf, explicit=False)
+    return contents
 
 
 def is_sparse(contents: Numbers, dtype: DType, way: Way) -> bool:
