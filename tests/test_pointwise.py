@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
 
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 
 
 def bias(rows: int, columns: int, dtype: DType = BF16) -> Fusion:
@@ -217,3 +219,10 @@ def test_what_is_the_same_along_axes_is_stored_once() -> None:
         line for line in text_of(plan).splitlines() if f"{name}[" in line and "if (" in line
     ]
     assert store.count("< 1") >= 2
+
+
+@pytest.mark.parametrize("row", [0, 1])
+def test_a_position_is_loaded_for_every_element_that_asks_for_it(row: int, tmp_path: Path) -> None:
+    case = Path(__file__).parent / "regressions" / "rows_turned_and_chosen.yaml"
+    inputs = {"i0": np.asarray(row, np.int64)}
+    run_on_host("pointwise", read_text(case.read_text()), tmp_path, inputs)

@@ -12,7 +12,7 @@ from fusec.dev.mistakes import orders_of
 from fusec.dev.single import Arithmetic, evaluate_single, stored
 from fusec.dev.verdicts import ORDERS, with_entropy
 from fusec.diagnostics import EnvironmentProblem
-from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, DType
+from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
@@ -321,6 +321,22 @@ def test_roundings_of_repeated_squares_repeat(seed: int) -> None:
     rng = np.random.default_rng(seed)
     x = (rng.random(1024) < 0.48).astype(np.float32) * np.float32(1 + seed / 10)
     assert right_by(fusion, {"x": x}, SERIAL, seed).word != "differs"
+
+
+def test_errors_whose_squares_are_lost_are_none() -> None:
+    b = GraphBuilder()
+    x = b.input("x", F64, [2, 1024])
+    b.output(b.apply("prod", x, dims=[1]))
+    fusion = b.finish()
+    given = np.random.default_rng(0).uniform(0.5, 0.9, (2, 1024))
+    given[1] += 0.2
+    backwards = np.cumprod(given[:, ::-1], axis=1)[:, -1]
+    assert 1e-170 < backwards[0] < 1e-160
+    assert (backwards != np.cumprod(given, axis=1)[:, -1]).all()
+    assert judged(fusion, {"x": given}, backwards).ok
+    assert judged(fusion, {"x": given}, backwards * [1, 1 + 1e-9]).word == "differs"
+    tiny = given * [[1], [0.7]]
+    assert judged(fusion, {"x": tiny}, np.zeros(2)).word == "not decided"
 
 
 def test_a_jump_at_the_limit_is_within_it() -> None:

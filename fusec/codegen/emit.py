@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from fusec.codegen.ctext import (
@@ -121,15 +122,23 @@ class Emitter(Nest):
         return Text(name)
 
     def _expression(self, instance: Instance, phase: int) -> Text:
-        if instance.kind == "load":
-            return self._load(instance, phase)
-        if instance.kind == "index":
-            assert instance.address is not None
-            self._gathered.update(instance.gathered)
-            return self.index(instance.address, phase)
-        if instance.kind == "select":
-            return self._select(instance, phase)
-        return self._op(instance, phase)
+        with self._indexed_by(instance.gathered):
+            if instance.kind == "load":
+                return self._load(instance, phase)
+            if instance.kind == "index":
+                assert instance.address is not None
+                return self.index(instance.address, phase)
+            if instance.kind == "select":
+                return self._select(instance, phase)
+            return self._op(instance, phase)
+
+    @contextmanager
+    def _indexed_by(self, gathered: Iterable[tuple[Loaded, Instance]]) -> Generator[None]:
+        """Let loaded integers be these instances; an operand may load the same elsewhere."""
+        around = self._gathered
+        self._gathered = {**around, **dict(gathered)}
+        yield
+        self._gathered = around
 
     def _op(self, instance: Instance, phase: int, *, rounded: bool = True) -> Text:
         node = instance.node
@@ -176,7 +185,6 @@ class Emitter(Nest):
         """Return an index that is checked where it is needed, 0 elsewhere."""
         assert instance.node is not None
         attributes = instance.node.attributes
-        self._gathered.update(instance.gathered)
         given = {
             "index": value,
             "extent": dim_text(attributes["extent"]),
@@ -251,7 +259,6 @@ class Emitter(Nest):
         return Text(f"fusec::to_float({text})") if dtype.is_half else text
 
     def _select(self, instance: Instance, phase: int) -> Text:
-        self._gathered.update(instance.gathered)
         text = self.convert(instance.operands[-1], instance.dtype, phase)
         result = text.at_least(2)
         first = list(zip(instance.operands, instance.branches, strict=False))
@@ -276,7 +283,6 @@ class Emitter(Nest):
 
     def _load(self, instance: Instance, phase: int) -> Text:
         assert instance.address is not None
-        self._gathered.update(instance.gathered)
         if instance in self.cached:
             return self._stored(Text(self.cached[instance]), instance.dtype)
         if self.vector_base(instance.address, instance.conditions) is not None:
@@ -319,10 +325,13 @@ class Emitter(Nest):
 
     def load_vector(self, instance: Instance, phase: int) -> str:
         """Return the expression that loads a vector of an instance, zeros where not needed."""
-        assert instance.address is not None
         # The lanes of a vector share its address: indices that are needed where the vector is are
         # read before the loop over lanes.
-        self._gathered.update((atom, self._first_lane(i)) for atom, i in instance.gathered)
+        with self._indexed_by((atom, self._first_lane(i)) for atom, i in instance.gathered):
+            return self._load_vector(instance, phase)
+
+    def _load_vector(self, instance: Instance, phase: int) -> str:
+        assert instance.address is not None
         base = self.vector_base(instance.address, instance.conditions)
         base = instance.address if self.width == 1 else base
         assert base is not None

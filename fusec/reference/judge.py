@@ -21,6 +21,8 @@ KEPT = 8
 """Elements that show a small error: fewer could be chance."""
 LEAST_F32 = 2.0**-149
 """The smallest f32: what is less is 0, and stays 0 whatever it is scaled by."""
+LOST = 2.0**-520
+"""An expected error whose square, the variance, may be lost below the smallest f64."""
 SLACK = 1 + 2.0**-40
 """Of the limit: what it comes from, a jump say, is not lost to a rounding of doubles."""
 LOOK = 1 << 13
@@ -75,7 +77,7 @@ def judge(found: Array, expected: Estimate, dtype: DType) -> Judged:
         if dtype.kind == "bool":
             # One that may turn may be anything.
             sigma = np.where(sigma > 0, np.inf, 0.0)
-        wrong = errors > LIMIT * sigma * SLACK
+        wrong = errors > LIMIT * (sigma * SLACK + LOST)
         ratios = np.where(np.isfinite(errors) & (errors > 0), errors / sigma, 0.0)
     ratio = float(np.max(ratios, initial=0.0))
     return Judged(wrong, errors, _open(sigma), ratio if not np.isnan(ratio) else np.inf)
@@ -85,7 +87,7 @@ def agree(found: Array, given: Array, expected: Estimate, dtype: DType) -> Judge
     """Compare a block with another one that has errors like its own, and roundings of its own."""
     errors, variance = distance(found, given), expected.variance
     with np.errstate(all="ignore"):
-        limit = np.zeros(()) if variance is None else LIMIT * np.sqrt(2 * variance)
+        limit = np.zeros(()) if variance is None else LIMIT * (np.sqrt(2 * variance) + LOST)
         if expected.rounds_to is not None:
             limit = limit + ulp(np.maximum(np.abs(found), np.abs(given)), expected.rounds_to)
         limit = np.broadcast_to(limit, found.shape)
@@ -161,7 +163,8 @@ def _power(expected: Estimate, dtype: DType, most: int) -> Power:
         sigma = np.sqrt(few(expected.variance))
         if dtype.kind == "bool":
             sigma = np.where(sigma > 0, np.inf, 0.0)
-        shown = (LIMIT + OWN) * sigma + _to_next(value, sigma, expected.rounds_to, dtype)
+        reach = (LIMIT + OWN) * (sigma if expected.exact else sigma + LOST)
+        shown = reach + _to_next(value, sigma, expected.rounds_to, dtype)
         size = np.abs(value)
         usable = np.isfinite(size) & np.isfinite(sigma)
         held = usable & (size >= (2.0**-1074 if dtype.part.name == "f64" else LEAST_F32))

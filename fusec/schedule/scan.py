@@ -25,6 +25,7 @@ from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
 from fusec.schedule.reduction import bind_outer
+from fusec.schedule.registers import part
 from fusec.schedule.rows import Rows, in_place_hazard, vector_width
 from fusec.schedule.sort_parts import free_name
 from fusec.segment.price import traffic, work
@@ -33,7 +34,7 @@ from fusec.target import Target
 
 FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "scan"})
 VALUES = 16
-"""Values of a tile that a thread holds, in 32-bit registers."""
+"""Values of a tile that a thread holds, in 32-bit registers, on an SM with all of its own."""
 MAX_THREADS = 512
 MAX_SUM_BYTES = 64
 """Bytes of a vector of sums."""
@@ -241,7 +242,8 @@ def choose(scan: Scan, target: Target) -> ScanParameters:
     wide, _ = needs_wide_index(fusion)
     others = max(1, rows.rows.evaluate(fusion.hints))
     length = rows.columns.value
-    values = VALUES * 4 // max(4, scan.node.output.dtype.compute.size)
+    words = max(1, part(VALUES, target.registers))
+    values = max(1, words * 4 // max(4, scan.node.output.dtype.compute.size))
     if scan.inner:
         vectors = -(-length // width)
         chunks = max(1, values // width) if vectors > 32 else 1
