@@ -14,6 +14,7 @@ from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_text
+from fusec.run.arrays import StridedArray
 
 
 def bias(rows: int, columns: int, dtype: DType = BF16) -> Fusion:
@@ -224,5 +225,5 @@ def test_what_is_the_same_along_axes_is_stored_once() -> None:
 @pytest.mark.parametrize("row", [0, 1])
 def test_a_position_is_loaded_for_every_element_that_asks_for_it(row: int, tmp_path: Path) -> None:
     case = Path(__file__).parent / "regressions" / "rows_turned_and_chosen.yaml"
-    inputs = {"i0": np.asarray(row, np.int64)}
+    inputs = {"i0": StridedArray(np.asarray([row], np.int64), (), ())}
     run_on_host("pointwise", read_text(case.read_text()), tmp_path, inputs)
