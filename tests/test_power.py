@@ -339,6 +339,34 @@ def test_errors_whose_squares_are_lost_are_none() -> None:
     assert judged(fusion, {"x": tiny}, np.zeros(2)).word == "not decided"
 
 
+@pytest.mark.parametrize("factor", [0.877225935459137, 0.8844797611236572, 0.99])
+def test_products_of_equal_factors_are_rounded_alike(factor: float) -> None:
+    x = np.full((1, 512), factor, np.float32)
+    chunks = np.multiply.accumulate(x.reshape(32, 16), axis=1)
+    before = np.multiply.accumulate(np.append(np.float32(1), chunks[:-1, -1]))
+    found = (chunks * before[:, None]).reshape(1, 512)
+    for op, attributes, results in (
+        ("cumprod", {"dim": 1}, found), ("prod", {"dims": [1]}, found[:, -1])
+    ):  # fmt: skip
+        b = GraphBuilder()
+        b.output(b.apply(op, b.input("x", F32, [1, 512]), **attributes))
+        fusion = b.finish()
+        assert judged(fusion, {"x": x}, results).ok
+        assert judged(fusion, {"x": x}, results * np.float32(1.01)).word == "differs"
+
+
+def test_no_number_of_which_nothing_is_known_stays_open_when_rounded() -> None:
+    fusion = read_text(
+        "fusion: t\ninputs: {x: 'bf16[4, 63]'}\n"
+        "ops: ['m = mean(cast(x, f32), dims=[1], keepdim=true)', 'd = sub(x, m)',\n"
+        "  'y = clamp(fmod(x, cast(d, bf16)), -0.9, 0.9)']\noutputs: [y]\n",
+        "t.yaml",
+    )
+    x = np.full((4, 63), 2.125, ml_dtypes.bfloat16)
+    found = np.full((4, 63), 1.5e-5, ml_dtypes.bfloat16)
+    assert judged(fusion, {"x": x}, found).word == "not decided"
+
+
 def test_a_jump_at_the_limit_is_within_it() -> None:
     fusion = read_text(
         "fusion: t\ninputs: {x: 'f32[5, 64]'}\n"

@@ -169,7 +169,9 @@ def _running_product(
     for value in initial:
         taken = taken * value
     off = squared(taken - raw)
-    own = squared(raw) * (np.maximum(count - 1, 0) * np.square(unit(dtype) / 2) * SPREAD)
+    # Products of equal factors are rounded alike.
+    roundings = np.maximum(count - 1, 0) * np.minimum(alike(x.value, (dim,)), count)
+    own = squared(raw) * (roundings * np.square(unit(dtype) / 2) * SPREAD)
     own = own + np.where(np.isfinite(off), off, 0.0)
     reach = of_neighbours(x.value, dim, initial)
     own = own + np.square(product_range(*reach, count, dtype) / LIMIT)

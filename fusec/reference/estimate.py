@@ -220,7 +220,8 @@ def rounded(estimate: Estimate, dtype: DType) -> Estimate:
         sigma = np.sqrt(variance)
         reach = LIMIT * sigma
         upper, lower = round_to(raw + reach, dtype), round_to(raw - reach, dtype)
-        near = ~((upper == lower) | (np.isnan(held) & np.isnan(upper)))
+        certain = np.isnan(held) & np.isfinite(reach)
+        near = ~((upper == lower) | certain)
         if not near.any():
             return Estimate(held, part=estimate.part)
         height, away = _boundary(raw, held, dtype)

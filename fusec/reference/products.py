@@ -7,7 +7,7 @@ accumulator even where the result does not: at most all factors above 1 meet, or
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf, log
+from math import inf, log, prod
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from fusec.reference.estimate import (
     squared,
     unit,
 )
-from fusec.reference.sums import Rules, State, passed
+from fusec.reference.sums import Rules, State, alike, passed
 
 NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 
@@ -39,6 +39,8 @@ def start_product(operand: Estimate, axes: tuple[int, ...], dtype: DType, rules:
         state["shrinking"] = np.sum(np.maximum(-logs, 0.0), axis=axes)
     terms = x.astype(dtype.compute.numpy)
     state["performed"] = np.multiply.reduce(terms, axis=axes)
+    # Products of equal factors are rounded alike.
+    state["roundings"] = np.asarray(alike(x, axes) * prod(x.shape[a] for a in axes))
     return state | passed(operand, axes, 1 / x)
 
 
@@ -47,7 +49,7 @@ def finish_product(state: State, dtype: DType, rules: Rules) -> Estimate:
     if "performed" not in state:
         return Estimate(out)
     off = np.square(np.abs(state["performed"] - out))
-    steps = max(count - 1, 0) * np.square(unit(dtype) / 2) * SPREAD
+    steps = max(float(state["roundings"]) - 1, 0.0) * np.square(unit(dtype) / 2) * SPREAD
     relative = steps + state.get("independent", np.zeros(()))
     independent = squared(out) * relative + np.where(np.isfinite(off), off, 0.0)
     common = squared(out) * np.square(state["common"]) if "common" in state else None
