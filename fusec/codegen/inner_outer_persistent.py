@@ -11,7 +11,6 @@ from fusec.codegen.accumulators import (
     combiner,
     update,
 )
-from fusec.codegen.column_finish import FinishView, finish_view
 from fusec.codegen.ctext import Text, compute_type, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (
@@ -32,11 +31,10 @@ from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.graph import Node
-from fusec.schedule.inner_outer_persistent import partials_of
+from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
-from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.plan import Kernel
 from fusec.schedule.rows import Phases, phases_of
 
 
@@ -79,22 +77,17 @@ class InnerOuterView(KernelView):
     sweeps: tuple[Sweep, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> InnerOuterView | FinishView:
-    """Return the view of a row kernel, or of the finish of a column set."""
-    split = split_of(plan.fusion)
-    assert isinstance(split, Split)
-    if kernel.template == "column_finish":
-        return finish_view(plan, kernel, split)
-    return _Making(plan, kernel, split).view()
+def view(plan: InnerOuterPlan, kernel: Kernel) -> InnerOuterView:
+    """Return the view of a row kernel."""
+    return _Making(plan, kernel).view()
 
 
 class _Making:
     """The view of a row kernel under construction."""
 
-    def __init__(self, plan: KernelPlan, kernel: Kernel, split: Split) -> None:
+    def __init__(self, plan: InnerOuterPlan, kernel: Kernel) -> None:
+        split, parameters = plan.problem, plan.parameters
         self.plan, self.kernel, self.split = plan, kernel, split
-        parameters = kernel.parameters
-        assert isinstance(parameters, InnerOuterParameters)
         self.parameters = parameters
         self.width = parameters.vector_width
         self.row, self.chunk, self.lane = split.bands.variables(self.width)

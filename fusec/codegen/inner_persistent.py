@@ -11,11 +11,10 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
-from fusec.schedule.inner_persistent import InnerPersistentParameters
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.rows import Phases, Rows, phases_of, rows_of
+from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
+from fusec.schedule.plan import Kernel
+from fusec.schedule.rows import Phases, phases_of
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,10 @@ class InnerPersistentView(KernelView):
     phases: tuple[Phase, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> InnerPersistentView:
+def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
-    fusion, parameters = plan.fusion, kernel.parameters
-    assert isinstance(parameters, InnerPersistentParameters)
-    domain = find_domain(fusion)
-    assert isinstance(domain, Domain)
-    rows = rows_of(domain)
-    assert isinstance(rows, Rows)
-    stays, kept, phases = _phases(plan, kernel, domain, rows)
+    parameters, rows = plan.parameters, plan.problem.rows
+    stays, kept, phases = _phases(plan, kernel)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -93,12 +87,12 @@ def _sentence(p: InnerPersistentParameters) -> str:
 
 
 def _phases(
-    plan: KernelPlan, kernel: Kernel, domain: Domain, rows: Rows
+    plan: InnerPersistentPlan, kernel: Kernel
 ) -> tuple[tuple[Stay, ...], tuple[Stay, ...], tuple[Phase, ...]]:
-    fusion, parameters = plan.fusion, kernel.parameters
-    width: int = parameters.vector_width
+    fusion, rows, parameters = plan.fusion, plan.problem.rows, plan.parameters
+    width = parameters.vector_width
     row, chunk, lane = rows.variables(width)
-    lowering = Lowering(fusion, domain, rows.bind(width))
+    lowering = Lowering(fusion, plan.problem.domain, rows.bind(width))
     phases = phases_of(fusion, lowering, (chunk, lane), keep=parameters.keep_values)
     emitter = Emitter(
         (

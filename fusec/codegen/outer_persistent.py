@@ -15,9 +15,9 @@ from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, st
 from fusec.index.access import Facts
 from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
-from fusec.schedule.outer_persistent import OuterPersistentParameters, held, prepare
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, bind_outer
+from fusec.schedule.outer_persistent import OuterPersistentPlan, held
+from fusec.schedule.plan import Kernel
+from fusec.schedule.reduction import bind_outer
 from fusec.schedule.registers import least_blocks
 from fusec.schedule.rows import Phases, phases_of
 
@@ -63,16 +63,13 @@ RESULTS = 3000
 """Number of the loop that stores the column results of phase 0; each phase has its own."""
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
+def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
     """Return the view of a column-persistent kernel."""
-    p = kernel.parameters
-    assert isinstance(p, OuterPersistentParameters)
-    oriented = prepare(plan.fusion)
-    assert isinstance(oriented, Orientation)
-    stays, phases = _phases(plan, kernel, oriented)
+    p, problem = plan.parameters, plan.problem
+    stays, phases = _phases(plan, kernel)
     registers = p.storage == "registers"
     where = "stay in registers" if registers else "are read again in each phase"
-    words = held(oriented, p.vector_width)
+    words = held(problem, p.vector_width)
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -84,8 +81,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
         threads_y=p.threads_y,
         vector_width=p.vector_width,
         rows_per_thread=p.rows_per_thread,
-        rows=oriented.rows.columns.value,
-        columns=dim_text(oriented.rows.rows).text,
+        rows=problem.rows.columns.value,
+        columns=dim_text(problem.rows.rows).text,
         registers=registers,
         stays=stays,
         phases=phases,
@@ -96,13 +93,13 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
 
 
 def _phases(
-    plan: KernelPlan, kernel: Kernel, oriented: Orientation
+    plan: OuterPersistentPlan, kernel: Kernel
 ) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...]]:
     """Return what stays in registers, and the phases."""
-    fusion, p = plan.fusion, kernel.parameters
-    width: int = p.vector_width
-    binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
-    lowering = Lowering(fusion, oriented.domain, binding)
+    fusion, p = plan.fusion, plan.parameters
+    width = p.vector_width
+    binding, (row, chunk, lane) = bind_outer(plan.problem.rows, width)
+    lowering = Lowering(fusion, plan.problem.domain, binding)
     phases = phases_of(fusion, lowering, (row, chunk, lane))
     emitter = Emitter(
         (

@@ -10,12 +10,12 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain, stored_once
+from fusec.index.domain import stored_once
 from fusec.index.expression import Var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import floordiv, product
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.pointwise import PointwiseParameters
+from fusec.schedule.plan import Kernel
+from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
 from fusec.schedule.pointwise_choice import bind
 from fusec.schedule.registers import blocks_beside_doubles
 
@@ -40,19 +40,16 @@ class PointwiseView(KernelView):
     tail: Body | None
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
+def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
-    fusion, parameters = plan.fusion, kernel.parameters
-    assert isinstance(parameters, PointwiseParameters)
-    domain = find_domain(fusion)
-    assert isinstance(domain, Domain)
+    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
     columns = product(a.extent for a in domain.axes[parameters.break_point :])
     width = parameters.vector_width
     # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
     whole = bool(outer) or Facts.proven(columns, width)
-    body = _body(plan, kernel, domain, width)
-    tail = None if whole else _body(plan, kernel, domain, 1)
+    body = _body(plan, kernel, width)
+    tail = None if whole else _body(plan, kernel, 1)
     if tail is not None and tail.kernel == body.kernel:
         tail = replace(tail, kernel=())  # what the loop has, by the same names
     chunks = floordiv(columns, width)
@@ -89,9 +86,8 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
     return f"Schedule: one flat loop, {parameters.threads_x} threads, {each}, {access}."
 
 
-def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
-    parameters: PointwiseParameters = kernel.parameters
-    fusion = plan.fusion
+def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
+    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
     binding, (row, chunk, lane) = bind(domain, parameters.break_point, width)
     lowering = Lowering(fusion, domain, binding)
     flat = frozenset({chunk})

@@ -13,8 +13,8 @@ from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, ReductionParameters, bind_outer, orient
+from fusec.schedule.plan import Kernel
+from fusec.schedule.reduction import ReductionParameters, ReductionPlan, bind_outer
 from fusec.schedule.registers import blocks_beside_doubles
 
 
@@ -49,18 +49,15 @@ class ReductionView(KernelView):
     arrived: str
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
+def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
-    parameters = kernel.parameters
-    assert isinstance(parameters, ReductionParameters)
-    oriented = orient(plan.fusion)
-    assert isinstance(oriented, Orientation)
-    rows = oriented.rows
+    problem, parameters = plan.problem, plan.parameters
+    rows = problem.rows
     if parameters.inner:
-        sweep, results, accumulators, names = _inner(plan, kernel, oriented)
+        sweep, results, accumulators, names = _inner(plan, kernel)
         extents = rows.rows, rows.columns
     else:
-        sweep, results, accumulators, names = _outer(plan, kernel, oriented)
+        sweep, results, accumulators, names = _outer(plan, kernel)
         extents = rows.columns, rows.rows
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
@@ -80,8 +77,8 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
         results=results,
         partials=partials,
         least_blocks=blocks_beside_doubles(
-            oriented.fusion,
-            oriented.domain,
+            problem.fusion,
+            problem.domain,
             rows.reduced,
             parameters.vector_width,
             parameters.threads_x * parameters.threads_y,
@@ -106,22 +103,22 @@ def _sentence(p: ReductionParameters) -> str:
 Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names]
 
 
-def _emitter(plan: KernelPlan, kernel: Kernel, scopes: tuple[Scope, ...]) -> Emitter:
+def _emitter(plan: ReductionPlan, kernel: Kernel, scopes: tuple[Scope, ...]) -> Emitter:
     return Emitter(
         scopes,
         parameter_names(kernel),
         Facts(plan.fusion.hints),
         written=frozenset(o.alias for o in plan.fusion.outputs if o.alias is not None),
-        wide=kernel.parameters.wide_index,
-        guard="is_row" if kernel.parameters.inner else "is_column",
+        wide=plan.parameters.wide_index,
+        guard="is_row" if plan.parameters.inner else "is_column",
     )
 
 
-def _inner(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
+def _inner(plan: ReductionPlan, kernel: Kernel) -> Parts:
     """Return the phases of an inner reduction: results belong to rows."""
-    width: int = kernel.parameters.vector_width
-    row, chunk, lane = oriented.rows.variables(width)
-    lowering = Lowering(plan.fusion, oriented.domain, oriented.rows.bind(width))
+    width: int = plan.parameters.vector_width
+    row, chunk, lane = plan.problem.rows.variables(width)
+    lowering = Lowering(plan.fusion, plan.problem.domain, plan.problem.rows.bind(width))
     scopes = (
         Scope("kernel", frozenset(), per_phase=False),
         Scope("row", frozenset({row}), per_phase=False),
@@ -134,11 +131,11 @@ def _inner(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
     return _emit(emitter, lowering, plan, frozenset({chunk, lane}), array=False)
 
 
-def _outer(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
+def _outer(plan: ReductionPlan, kernel: Kernel) -> Parts:
     """Return the phases of an outer reduction: results belong to the lanes of kept columns."""
-    width: int = kernel.parameters.vector_width
-    binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
-    lowering = Lowering(plan.fusion, oriented.domain, binding)
+    width: int = plan.parameters.vector_width
+    binding, (row, chunk, lane) = bind_outer(plan.problem.rows, width)
+    lowering = Lowering(plan.fusion, plan.problem.domain, binding)
     scopes = (
         Scope("kernel", frozenset(), per_phase=False),
         Scope("column", frozenset({chunk}), per_phase=False),
@@ -154,7 +151,7 @@ def _outer(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
 def _emit(
     emitter: Emitter,
     lowering: Lowering,
-    plan: KernelPlan,
+    plan: ReductionPlan,
     elements: frozenset[object],
     *,
     array: bool,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
 
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.schedule.orders import PlannedOrder
+
+P = TypeVar("P", covariant=True)
+R = TypeVar("R", covariant=True)
+S = TypeVar("S", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -113,7 +117,7 @@ class View:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a template, its parameter record, geometry and arguments.
+    """One launch: a template, geometry and arguments.
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
     shared_bytes: dynamic shared memory; cluster: blocks per cluster. of: the plan that a kernel
@@ -123,7 +127,6 @@ class Kernel:
 
     name: str
     template: str
-    parameters: Any
     grid: tuple[Dim, Dim, Dim]
     block: tuple[int, int, int]
     arguments: tuple[Argument, ...]
@@ -134,20 +137,35 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class StepKernel(Kernel, Generic[S]):
+    """One launch of several; step: what this one does of what the plan's parameters say."""
+
+    step: S = field(kw_only=True)
+
+
+@dataclass(frozen=True)
 class KernelPlan:
     """How a segment runs: `fusion` is the segment with the specialised sizes put in.
 
-    parameters: the scheduler's choices. views: the outputs
-    that no kernel writes, as they are other tensors' memory; what is neither has no element.
+    parameters: the scheduler's choices. views: the outputs that no kernel writes, as they are other
+    tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
     """
 
     scheduler: str
     fusion: Fusion
     kernels: tuple[Kernel, ...]
-    parameters: Any
+    parameters: object
     workspaces: tuple[Workspace, ...] = ()
     guards: tuple[Guard, ...] = ()
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
     views: tuple[View, ...] = ()
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
+
+
+@dataclass(frozen=True)
+class Plan(KernelPlan, Generic[P, R]):
+    """A plan of one family; problem: what it found in the segment, from which text is printed."""
+
+    parameters: R
+    problem: P = field(kw_only=True, compare=False, repr=False)

@@ -22,7 +22,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
-from fusec.schedule.registers import most_elements
+from fusec.schedule.registers import MOST_REGISTERS, most_elements
 
 THREADS = 256
 MAX_GRID_Y = 65535
@@ -65,10 +65,8 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
     return found
 
 
-def choose(
-    fusion: Fusion, domain: Domain, wide: bool, registers: int
-) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
-    """Return the parameters of least cost, and the divisibility facts that they rely on.
+def choose(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
+    """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
     """
@@ -76,18 +74,27 @@ def choose(
     quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
-    best: tuple[float, int, int, Facts] | None = None
+    best: tuple[float, int, int] | None = None
     for break_point in range(max(1, len(domain.axes))):
         for width in widths:
             facts = Facts(fusion.hints)
             cost, whole = _cost(fusion, domain, break_point, width, facts, registers)
             if best is None or cost < best[0]:
-                best = (cost, break_point, width, facts)
+                best = (cost, break_point, width)
             if whole:
                 break  # narrower vectors only cost more instructions
     assert best is not None
-    _, break_point, width, facts = best
-    return _shape(fusion, domain, break_point, width, wide), tuple(
+    _, break_point, width = best
+    return _shape(fusion, domain, break_point, width, wide)
+
+
+def vector_facts(
+    fusion: Fusion, domain: Domain, parameters: PointwiseParameters
+) -> tuple[Guard, ...]:
+    """Return the guards that keep sizes the multiples that the accesses rely on."""
+    facts = Facts(fusion.hints)
+    _cost(fusion, domain, parameters.break_point, parameters.vector_width, facts, MOST_REGISTERS)
+    return tuple(
         Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
     )
 
