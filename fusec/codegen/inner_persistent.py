@@ -11,10 +11,10 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.rows import Phases, phases_of
+from fusec.schedule.rows import Phases
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,7 @@ def _phases(
     fusion, rows, parameters = plan.fusion, plan.problem.rows, plan.parameters
     width = parameters.vector_width
     row, chunk, lane = rows.variables(width)
-    lowering = Lowering(fusion, plan.problem.domain, rows.bind(width))
-    phases = phases_of(fusion, lowering, (chunk, lane), keep=parameters.keep_values)
+    lowering, phases = plan.lowering, plan.phases
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -113,7 +112,7 @@ def _phases(
     plans = store_plans(lowering, fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
-    stays = _stays(emitter, phases.cached, parameters, rows.columns.value)
+    stays = _stays(emitter, plan)
     loads: list[tuple[str, ...]] = []
     kept: list[Stay] = []
     accumulators: list[tuple[Accumulator, ...]] = []
@@ -138,25 +137,15 @@ FILL = 1000
 """Number of the sweep that fills what stays on chip for phase 0: a loop and a phase of its own."""
 
 
-def _stays(
-    emitter: Emitter,
-    cached: tuple[Instance, ...],
-    parameters: InnerPersistentParameters,
-    columns: int,
-) -> list[Kept]:
+def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
     """Return the rows that stay on chip and tell the emitter where their elements are."""
-    if parameters.storage == "none":
-        return []
     stays: list[Kept] = []
-    offset = 0
-    for instance in cached:
-        if not emitter.is_whole(instance):
-            continue
+    for staged in plan.staged:
+        instance = staged.instance
         name = emitter.names.fresh(f"{instance.name}_row", "row")
-        stays.append((Stay(name, storage_type(instance.dtype), offset), instance))
-        offset += -(-columns // 16) * 16 * instance.dtype.size
-        element = "[v]" if parameters.vector_width > 1 else "[0]"
-        at = "c" if parameters.storage == "registers" else "column / kVec"
+        stays.append((Stay(name, storage_type(instance.dtype), staged.offset), instance))
+        element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
+        at = "c" if plan.parameters.storage == "registers" else "column / kVec"
         emitter.cached[instance] = f"{name}[{at}]{element}"
     return stays
 

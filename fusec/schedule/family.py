@@ -9,15 +9,16 @@ from typing import Generic, TypeVar
 
 from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
-from fusec.schedule.plan import Plan
+from fusec.schedule.plan import KernelPlan
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
 P = TypeVar("P")
 R = TypeVar("R")
+L = TypeVar("L", bound=KernelPlan)
 
 
-class Family(ABC, Generic[P, R]):
+class Family(ABC, Generic[P, R, L]):
     """A scheduler: it analyses a segment once, and prices and plans from what it found.
 
     name: the scheduler's name, as nvFuser calls it.
@@ -38,11 +39,11 @@ class Family(ABC, Generic[P, R]):
         """Return the parameters to choose from, the likeliest first, or why there are none."""
 
     @abstractmethod
-    def plan(self, problem: P, parameters: R, target: Target) -> Plan[P, R]:
+    def plan(self, problem: P, parameters: R, target: Target) -> L:
         """Return the plan with some parameters; nothing is chosen in here."""
 
     @abstractmethod
-    def price(self, plan: Plan[P, R], target: Target) -> Proposal:
+    def price(self, plan: L, target: Target) -> Proposal:
         """Return what a plan costs, or why it cannot run as it is."""
 
     def propose(self, segment: Fusion, target: Target) -> Proposal:
@@ -56,7 +57,7 @@ class Family(ABC, Generic[P, R]):
         prices = [self.price(plan, target) for plan in plans]
         return min(prices, key=lambda price: _seconds(price, target))
 
-    def build(self, segment: Fusion, target: Target) -> Plan[P, R]:
+    def build(self, segment: Fusion, target: Target) -> L:
         """Return the best plan of a segment that was accepted, the first of equal ones."""
         problem = self.known(segment)
         assert not isinstance(problem, Refusal), problem
@@ -70,7 +71,7 @@ class Family(ABC, Generic[P, R]):
         """Return the problem of a segment, found now or lately."""
         return self._problems.of(segment, None, lambda: self.problem(segment))
 
-    def _plans(self, problem: P, target: Target) -> list[Plan[P, R]] | Refusal:
+    def _plans(self, problem: P, target: Target) -> list[L] | Refusal:
         space = self.space(problem, target)
         if isinstance(space, Refusal):
             return space

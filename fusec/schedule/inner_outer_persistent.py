@@ -38,7 +38,7 @@ from fusec.target import Target
 InnerOuterPlan = Plan[Split, InnerOuterParameters]
 
 
-class InnerOuterPersistent(Family[Split, InnerOuterParameters]):
+class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     """Accepts reductions over rows, with or without reductions along them."""
 
     name = "inner_outer_persistent"

@@ -20,11 +20,11 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import along_rows, of_all
-from fusec.schedule.plan import Kernel, Plan
+from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.rows import Phases, in_place_hazard, lowered, phases_of
+from fusec.schedule.rows import PhasedPlan, Phases, in_place_hazard, lowered, phases_of
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -70,10 +70,10 @@ class InnerPersistentParameters:
     keep_values: bool = False
 
 
-InnerPersistentPlan = Plan[RowsProblem, InnerPersistentParameters]
+InnerPersistentPlan = PhasedPlan[RowsProblem, InnerPersistentParameters]
 
 
-class InnerPersistent(Family[RowsProblem, InnerPersistentParameters]):
+class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersistentPlan]):
     """Accepts reductions over the innermost axes whose input is read again after them."""
 
     name = "inner_persistent"
@@ -99,10 +99,12 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters]):
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> InnerPersistentPlan:
         """Return a plan of one kernel."""
-        fusion, rows = problem.fusion, problem.rows
-        shared = 0
-        if parameters.storage == "shared":
-            shared = _row_bytes(problem, parameters.vector_width)
+        fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
+        lowering, phases = lowered(fusion, problem.domain, rows, width)
+        if parameters.keep_values:
+            phases = phases_of(fusion, lowering, rows.variables(width)[1:], keep=True)
+        staged = () if parameters.storage == "none" else _staged(problem, width)
+        shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
         kernel = Kernel(
             name=f"{fusion.name}_inner_persistent",
             template="inner_persistent",
@@ -111,8 +113,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters]):
             arguments=tensor_arguments(fusion),
             shared_bytes=shared,
         )
-        order = along_rows(rows.columns, parameters.vector_width, parameters.threads_x)
-        return Plan(
+        order = along_rows(rows.columns, width, parameters.threads_x)
+        return PhasedPlan(
             self.name,
             fusion,
             (kernel,),
@@ -122,6 +124,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters]):
             problem.specialised,
             orders=of_all(problem.segment, order),
             problem=problem,
+            lowering=lowering,
+            phases=phases,
+            staged=staged,
         )
 
     def price(self, plan: InnerPersistentPlan, target: Target) -> Proposal:
@@ -173,6 +178,14 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters]):
     ) -> tuple[Redefinition, ...]:
         """Return variances as two passes over rows that stay on chip."""
         return variances_in_two_passes(segment)
+
+
+def _staged(problem: RowsProblem, width: int) -> tuple[Staged, ...]:
+    """Return the loads of one row that more than one phase reads, of which whole vectors stay."""
+    phases = lowered(problem.fusion, problem.domain, problem.rows, width)[1]
+    columns = -(-problem.rows.columns.value // 16) * 16
+    whole = (i for i in phases.cached if problem.is_whole(i, width))
+    return staged_in_turn((i, columns * i.dtype.size) for i in whole)
 
 
 def _row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:

@@ -54,7 +54,7 @@ class MatmulProblem(Problem):
 MatmulPlan = Plan[MatmulProblem, MatmulParameters]
 
 
-class Matmul(Family[MatmulProblem, MatmulParameters]):
+class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     """Accepts segments of one matrix product and what can be computed from each of its results."""
 
     name = "matmul"

@@ -25,7 +25,7 @@ class NoOpParameters:
 NoOpPlan = Plan[Problem, NoOpParameters]
 
 
-class NoOp(Family[Problem, NoOpParameters]):
+class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
     """Accepts segments whose outputs are views of inputs, or have no element at hint sizes."""
 
     name = "no_op"

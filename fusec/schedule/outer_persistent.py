@@ -66,7 +66,7 @@ class OuterPersistentParameters:
 OuterPersistentPlan = Plan[RowsProblem, OuterPersistentParameters]
 
 
-class OuterPersistent(Family[RowsProblem, OuterPersistentParameters]):
+class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersistentPlan]):
     """Accepts reductions over outer axes whose input is read again after them."""
 
     name = "outer_persistent"

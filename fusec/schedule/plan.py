@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
@@ -81,6 +82,28 @@ class Workspace:
     dtype: DType
     size: Dim
     init: str = "none"
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A load whose vectors stay on chip: its element type, and its place in shared memory.
+
+    offset, bytes: of one copy; in registers they say nothing.
+    """
+
+    instance: Instance
+    offset: int
+    bytes: int
+
+
+def staged_in_turn(loads: Iterable[tuple[Instance, int]]) -> tuple[Staged, ...]:
+    """Return loads, of which each takes so many bytes, one after the other."""
+    staged: list[Staged] = []
+    offset = 0
+    for instance, size in loads:
+        staged.append(Staged(instance, offset, size))
+        offset += size
+    return tuple(staged)
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class FlatProblem(Problem):
 PointwisePlan = Plan[FlatProblem, PointwiseParameters]
 
 
-class Pointwise(Family[FlatProblem, PointwiseParameters]):
+class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     """Accepts segments of elementwise and movement operations with one domain."""
 
     name = "pointwise"

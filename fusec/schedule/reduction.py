@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from fusec.index.access import Facts
+from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
 from fusec.index.expression import Index, Var, delinearize, of_var
-from fusec.index.instances import Lowering
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.graph import Fusion, Node, Value
@@ -85,6 +85,15 @@ class RowsProblem(Problem):
     inner: bool
     stores: bool
 
+    def is_whole(self, load: Instance, width: int) -> bool:
+        """Return whether a load's elements of a vector of columns are one access."""
+        assert load.address is not None
+        lane = self.rows.variables(width)[2]
+        facts = Facts(self.hints)
+        return width == 1 or (
+            vector_base(load.address, load.conditions, lane, width, facts) is not None
+        )
+
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
         """Return the widest vectors along memory, and the guards that they need."""
@@ -95,7 +104,10 @@ class RowsProblem(Problem):
         return width, vector_guards(facts)
 
 
-class Reduction(Family[RowsProblem, ReductionParameters]):
+ReductionPlan = Plan[RowsProblem, ReductionParameters]
+
+
+class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     """Accepts reductions of one set of axes, none of which is read after another."""
 
     name = "reduction"
@@ -160,9 +172,6 @@ class Reduction(Family[RowsProblem, ReductionParameters]):
             ),
             kernels=0 if is_empty(fusion) and not results else 1,
         )
-
-
-ReductionPlan = Plan[RowsProblem, ReductionParameters]
 
 
 def _trouble(problem: RowsProblem) -> Refusal | None:

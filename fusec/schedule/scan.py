@@ -108,7 +108,7 @@ class Scan(Problem):
 ScanPlan = Plan[Scan, ScanParameters]
 
 
-class Scans(Family[Scan, ScanParameters]):
+class Scans(Family[Scan, ScanParameters, ScanPlan]):
     """Accepts one scan with elementwise and movement operations before and after it."""
 
     name = "scan"

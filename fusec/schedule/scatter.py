@@ -116,7 +116,7 @@ class Scatter(Problem):
 ScatterPlan = Plan[Scatter, ScatterParameters]
 
 
-class Scatters(Family[Scatter, ScatterParameters]):
+class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     """Accepts one scatter with elementwise operations before it."""
 
     name = "scatter"

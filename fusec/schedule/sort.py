@@ -66,9 +66,10 @@ class PassParameters:
 
 
 SortPlan = Plan[Parts, SortParameters]
+AnySortPlan = Plan[Parts, SortParameters | TopParameters]
 
 
-class Sorts(Family[Parts, SortParameters | TopParameters]):
+class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     """Accepts one operation that orders rows, with elementwise operations before and after it."""
 
     name = "sort"
@@ -90,7 +91,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters]):
 
     def plan(
         self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
-    ) -> Plan[Parts, SortParameters | TopParameters]:
+    ) -> AnySortPlan:
         """Return a plan of one kernel, or of three for each digit."""
         if isinstance(parameters, TopParameters):
             return top_plan(problem, parameters)
@@ -111,7 +112,7 @@ class Sorts(Family[Parts, SortParameters | TopParameters]):
             problem=problem,
         )
 
-    def price(self, plan: Plan[Parts, SortParameters | TopParameters], target: Target) -> Estimate:
+    def price(self, plan: AnySortPlan, target: Target) -> Estimate:
         """Return a price: the inputs and outputs, and what passes move through memory."""
         parts, parameters = plan.problem, plan.parameters
         if isinstance(parameters, TopParameters):

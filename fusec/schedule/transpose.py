@@ -75,7 +75,7 @@ class Crossing(Problem):
 TransposePlan = Plan[Crossing, TransposeParameters]
 
 
-class Transpose(Family[Crossing, TransposeParameters]):
+class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     """Accepts pointwise segments some of whose loads run along another axis than the stores."""
 
     name = "transpose"
