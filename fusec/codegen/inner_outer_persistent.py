@@ -29,13 +29,11 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import emit_outputs
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance
 from fusec.ir.graph import Node
 from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
-from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.plan import Kernel
-from fusec.schedule.rows import Phases, phases_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,11 +90,10 @@ class _Making:
         self.width = parameters.vector_width
         self.row, self.chunk, self.lane = split.bands.variables(self.width)
         self.columns = frozenset({self.chunk, self.lane})
-        self.lowering = Lowering(split.main, split.domain, split.bands.bind(self.width))
+        self.lowering = plan.lowering
         self.names = parameter_names(kernel)
         self.emitter = self._emitter(self.names, Alias("row"))
-        self.work: Work = work_of(split, self.lowering, self.width)
-        self.phases: Phases = phases_of(split.main, self.lowering, self.columns)
+        self.work, self.phases = plan.work, plan.phases
         self.element = "v" if self.width > 1 else "0"
         workspaces = partials_of(split, parameters.ranges)
         self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}
@@ -167,7 +164,6 @@ class _Making:
             threads_y=p.threads_y,
             chunks=p.chunks,
             tiles=p.tiles,
-            least_blocks=p.blocks,
             stages=p.stages,
             columns=bands.columns.value,
             height=bands.height.value,
@@ -225,14 +221,11 @@ class _Making:
         """Name the rows in the ring and in registers, and tell the emitter where they are."""
         ring: list[Ring] = []
         stays: list[Stay] = []
-        staged = self.work.ring if self.parameters.stages else ()
-        offset = 0
         p = self.parameters
-        for instance in staged:
-            name = self.names.fresh(f"{instance.name}_ring", "ring")
-            ring.append(Ring(name, storage_type(instance.dtype), offset, instance))
-            slot = self.width * instance.dtype.size * p.threads_x * p.threads_y * p.chunks
-            offset += slot * p.stages
+        for each in self.plan.staged:
+            name = self.names.fresh(f"{each.instance.name}_ring", "ring")
+            ring.append(Ring(name, storage_type(each.instance.dtype), each.offset, each.instance))
+        staged = {each.instance for each in self.plan.staged}
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")
             again = p.row == "ring" and instance in staged

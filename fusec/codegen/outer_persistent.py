@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
@@ -15,11 +16,10 @@ from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, st
 from fusec.index.access import Facts
 from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
-from fusec.schedule.outer_persistent import OuterPersistentPlan, held
-from fusec.schedule.plan import Kernel
+from fusec.schedule.outer_persistent import OuterPersistentPlan
+from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.reduction import bind_outer
-from fusec.schedule.registers import least_blocks
-from fusec.schedule.rows import Phases, phases_of
+from fusec.schedule.rows import Phases
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,6 @@ def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
     stays, phases = _phases(plan, kernel)
     registers = p.storage == "registers"
     where = "stay in registers" if registers else "are read again in each phase"
-    words = held(problem, p.vector_width)
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -86,9 +85,6 @@ def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
         registers=registers,
         stays=stays,
         phases=phases,
-        least_blocks=least_blocks(
-            p.threads_x * p.threads_y, words.of_rows(p), words.doubles, words.columns
-        ),
     )
 
 
@@ -98,9 +94,8 @@ def _phases(
     """Return what stays in registers, and the phases."""
     fusion, p = plan.fusion, plan.parameters
     width = p.vector_width
-    binding, (row, chunk, lane) = bind_outer(plan.problem.rows, width)
-    lowering = Lowering(fusion, plan.problem.domain, binding)
-    phases = phases_of(fusion, lowering, (row, chunk, lane))
+    _, (row, chunk, lane) = bind_outer(plan.problem.rows, width)
+    lowering, phases = plan.lowering, plan.phases
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -122,7 +117,7 @@ def _phases(
     roots = [*(s.instance for s in plans), *reduction_roots(lowering, nodes)]
     emitter.count(roots)
     values = column_values(roots, row)
-    stays = _stays(emitter, phases, row) if p.storage == "registers" else []
+    stays = _stays(emitter, plan.staged)
     emitted = [
         _emit_phase(emitter, lowering, phases, plans, values, stays, number, (row, lane))
         for number in range(phases.count)
@@ -141,14 +136,13 @@ def _phases(
 Kept = tuple[Stay, Instance]
 
 
-def _stays(emitter: Emitter, phases: Phases, row: Var) -> list[Kept]:
+def _stays(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
     stays: list[Kept] = []
     lane = "v" if emitter.lane is not None else "0"
-    for instance in phases.cached:
-        if row in instance.variables and emitter.is_whole(instance):
-            name = emitter.names.fresh(f"{instance.name}_rows", "rows")
-            stays.append((Stay(name, storage_type(instance.dtype)), instance))
-            emitter.cached[instance] = f"{name}[r][{lane}]"
+    for instance in (each.instance for each in staged):
+        name = emitter.names.fresh(f"{instance.name}_rows", "rows")
+        stays.append((Stay(name, storage_type(instance.dtype)), instance))
+        emitter.cached[instance] = f"{name}[r][{lane}]"
     return stays
 
 

@@ -17,7 +17,6 @@ from fusec.ir.dim import floordiv, product
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
 from fusec.schedule.pointwise_choice import bind
-from fusec.schedule.registers import blocks_beside_doubles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class PointwiseView(KernelView):
 
 def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
-    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
+    parameters, domain = plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
     columns = product(a.extent for a in domain.axes[parameters.break_point :])
     width = parameters.vector_width
@@ -66,9 +65,6 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         columns=dim_text(columns).text,
         body=body,
         tail=tail,
-        least_blocks=blocks_beside_doubles(
-            fusion, domain, domain.axes, width, parameters.threads_x * parameters.threads_y
-        ),
     )
 
 

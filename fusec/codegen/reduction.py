@@ -15,7 +15,6 @@ from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionParameters, ReductionPlan, bind_outer
-from fusec.schedule.registers import blocks_beside_doubles
 
 
 @dataclass(frozen=True)
@@ -76,13 +75,6 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         sweep=sweep,
         results=results,
         partials=partials,
-        least_blocks=blocks_beside_doubles(
-            problem.fusion,
-            problem.domain,
-            rows.reduced,
-            parameters.vector_width,
-            parameters.threads_x * parameters.threads_y,
-        ),
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
 

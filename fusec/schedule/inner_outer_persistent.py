@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
@@ -26,16 +25,22 @@ from fusec.schedule.inner_outer_persistent_choice import (
     choose_finish,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
-from fusec.schedule.inner_outer_persistent_work import work_of
+from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
-from fusec.schedule.plan import Kernel, Plan, StepKernel, Workspace
-from fusec.schedule.rows import lowered
+from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
+from fusec.schedule.rows import PhasedPlan, lowered
 from fusec.schedule.two_pass import name_of_sum, two_pass
-from fusec.segment.price import traffic, work
+from fusec.segment.price import traffic
+from fusec.segment.price import work as operations
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-InnerOuterPlan = Plan[Split, InnerOuterParameters]
+
+@dataclass(frozen=True)
+class InnerOuterPlan(PhasedPlan[Split, InnerOuterParameters]):
+    """A plan of a row kernel and a finish; work: what the row kernel does with each vector."""
+
+    work: Work = field(kw_only=True, compare=False, repr=False)
 
 
 class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
@@ -62,9 +67,17 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         self, problem: Split, parameters: InnerOuterParameters, target: Target
     ) -> InnerOuterPlan:
         """Return a plan of the row kernel and the finish of its column sets."""
+        width = parameters.vector_width
+        lowering, phases = lowered(problem.main, problem.domain, problem.bands, width)
+        work = work_of(problem, lowering, width)
+        ring = _ring(work, parameters)
         partials = partials_of(problem, parameters.ranges)
-        kernels = (_main(problem, parameters, partials), _finish(problem, parameters, partials))
-        return Plan(
+        shared = sum(s.bytes for s in ring)
+        kernels = (
+            _main(problem, parameters, partials, shared),
+            _finish(problem, parameters, partials),
+        )
+        return InnerOuterPlan(
             self.name,
             problem.fusion,
             kernels,
@@ -74,13 +87,17 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             problem.specialised,
             orders=_orders(problem, parameters),
             problem=problem,
+            lowering=lowering,
+            phases=phases,
+            staged=ring,
+            work=work,
         )
 
     def price(self, plan: InnerOuterPlan, target: Target) -> Estimate:
         """Return a price: one reading of the inputs, and the partial sums written and read."""
         split, parameters = plan.problem, plan.parameters
         _, phases = lowered(split.main, split.domain, split.bands, 1)
-        flops, sfu = work(split.main)
+        flops, sfu = operations(split.main)
         partials = sum(w.size.value * w.dtype.size for w in plan.workspaces)
         return Estimate(
             bytes=traffic(split.segment),
@@ -121,19 +138,15 @@ def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
     return found
 
 
-def _threads(parameters: InnerOuterParameters) -> int:
-    return parameters.threads_x * parameters.threads_y
+def _ring(work: Work, p: InnerOuterParameters) -> tuple[Staged, ...]:
+    """Return the rows that copies bring, of each as many slots as stages."""
+    slots = p.stages * p.threads_x * p.threads_y * p.chunks * p.vector_width
+    return staged_in_turn((i, slots * i.dtype.size) for i in work.ring) if p.stages else ()
 
 
 def _main(
-    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace], shared: int
 ) -> Kernel:
-    width = parameters.vector_width
-    shared = 0
-    if parameters.stages:
-        found = work_of(split, Lowering(split.main, split.domain, split.bands.bind(width)), width)
-        slot = sum(width * i.dtype.size for i in found.ring) * parameters.chunks
-        shared = slot * _threads(parameters) * parameters.stages
     return Kernel(
         name=f"{split.main.name}_inner_outer_persistent",
         template="inner_outer_persistent",
@@ -141,6 +154,7 @@ def _main(
         block=(parameters.threads_x, parameters.threads_y, 1),
         arguments=tensor_arguments(split.main, partials.values()),
         shared_bytes=shared,
+        least_blocks=parameters.blocks,
     )
 
 

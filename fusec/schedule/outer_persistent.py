@@ -19,7 +19,7 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import down_columns, of_all
-from fusec.schedule.plan import Kernel, Plan
+from fusec.schedule.plan import Kernel, staged_in_turn
 from fusec.schedule.reduction import (
     RowsProblem,
     as_rows,
@@ -27,8 +27,8 @@ from fusec.schedule.reduction import (
     partial_words,
     with_columns,
 )
-from fusec.schedule.registers import double_words, fits, words
-from fusec.schedule.rows import in_place_hazard, phases_of
+from fusec.schedule.registers import double_words, fits, least_blocks, words
+from fusec.schedule.rows import PhasedPlan, in_place_hazard, phases_of
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -63,7 +63,7 @@ class OuterPersistentParameters:
         return rows * self.vector_width
 
 
-OuterPersistentPlan = Plan[RowsProblem, OuterPersistentParameters]
+OuterPersistentPlan = PhasedPlan[RowsProblem, OuterPersistentParameters]
 
 
 class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersistentPlan]):
@@ -94,16 +94,28 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
     ) -> OuterPersistentPlan:
         """Return a plan of one kernel."""
-        fusion, rows = problem.fusion, problem.rows
-        columns = ceildiv(rows.rows, parameters.vector_width)
+        fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
+        binding, (row, chunk, lane) = bind_outer(rows, width)
+        lowering = Lowering(fusion, problem.domain, binding)
+        phases = phases_of(fusion, lowering, (row, chunk, lane))
+        kept = phases.cached if parameters.storage == "registers" else ()
+        staged = (i for i in kept if row in i.variables and problem.is_whole(i, width))
+        each = held(problem, width)
+        columns = ceildiv(rows.rows, width)
         kernel = Kernel(
             name=f"{fusion.name}_outer_persistent",
             template="outer_persistent",
             grid=(ceildiv(columns, parameters.threads_x), dim(1), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion),
+            least_blocks=least_blocks(
+                parameters.threads_x * parameters.threads_y,
+                each.of_rows(parameters),
+                each.doubles,
+                each.columns,
+            ),
         )
-        return Plan(
+        return PhasedPlan(
             self.name,
             fusion,
             (kernel,),
@@ -113,6 +125,9 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             problem.specialised,
             orders=of_all(problem.segment, down_columns(rows.columns, parameters.threads_y)),
             problem=problem,
+            lowering=lowering,
+            phases=phases,
+            staged=staged_in_turn((i, 0) for i in staged),
         )
 
     def price(self, plan: OuterPersistentPlan, target: Target) -> Proposal:

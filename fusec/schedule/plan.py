@@ -143,7 +143,8 @@ class Kernel:
     """One launch: a template, geometry and arguments.
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
-    shared_bytes: dynamic shared memory; cluster: blocks per cluster. of: the plan that a kernel
+    shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
+    hold, 0 to leave that to the assembler. of: the plan that a kernel
     was made for, where another plan has taken it over. roomy: whether a thread gets all registers
     that one block on an SM leaves it, since the compiler spills with what it gives by itself.
     """
@@ -157,6 +158,7 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     of: KernelPlan | None = None
     roomy: bool = False
+    least_blocks: int = 0
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Guard, Kernel, Plan
 from fusec.schedule.problem import Problem
+from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.strides import axis_lowering, strided_loads
 from fusec.segment.price import bytes_written, elements, traffic, work
@@ -113,6 +114,13 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             grid=grid,
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                domain,
+                domain.axes,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
         )
         facts = vector_facts(fusion, domain, parameters)
         return Plan(

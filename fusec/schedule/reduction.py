@@ -28,6 +28,7 @@ from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import Rows, in_place_hazard, lowered, rows_of, vector_width
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -133,6 +134,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             grid=(_blocks(problem, parameters), dim(parameters.splits), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                problem.domain,
+                problem.rows.reduced,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
         )
         return Plan(
             self.name,
