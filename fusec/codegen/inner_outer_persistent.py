@@ -88,7 +88,7 @@ class _Making:
         self.plan, self.kernel, self.split = plan, kernel, split
         self.parameters = parameters
         self.width = parameters.vector_width
-        self.row, self.chunk, self.lane = split.bands.variables(self.width)
+        self.row, self.chunk, self.lane = plan.loops
         self.columns = frozenset({self.chunk, self.lane})
         self.lowering = plan.lowering
         self.names = parameter_names(kernel)

@@ -89,10 +89,9 @@ def _sentence(p: InnerPersistentParameters) -> str:
 def _phases(
     plan: InnerPersistentPlan, kernel: Kernel
 ) -> tuple[tuple[Stay, ...], tuple[Stay, ...], tuple[Phase, ...]]:
-    fusion, rows, parameters = plan.fusion, plan.problem.rows, plan.parameters
+    fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
-    row, chunk, lane = rows.variables(width)
-    lowering, phases = plan.lowering, plan.phases
+    lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),

@@ -18,7 +18,6 @@ from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
-from fusec.schedule.reduction import bind_outer
 from fusec.schedule.rows import Phases
 
 
@@ -94,8 +93,7 @@ def _phases(
     """Return what stays in registers, and the phases."""
     fusion, p = plan.fusion, plan.parameters
     width = p.vector_width
-    _, (row, chunk, lane) = bind_outer(plan.problem.rows, width)
-    lowering, phases = plan.lowering, plan.phases
+    lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),

@@ -12,11 +12,10 @@ from fusec.codegen.views import Body, KernelView, head, parameter_names, store_p
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
 from fusec.index.expression import Var
-from fusec.index.instances import Lowering
 from fusec.ir.dim import floordiv, product
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
-from fusec.schedule.pointwise_choice import bind
+from fusec.schedule.pointwise_choice import bind, lowered_flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +84,7 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
 def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
     fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
     binding, (row, chunk, lane) = bind(domain, parameters.break_point, width)
-    lowering = Lowering(fusion, domain, binding)
+    lowering = lowered_flat(fusion, domain, parameters.break_point, width)
     flat = frozenset({chunk})
     scopes = (
         Scope("kernel", frozenset(), per_phase=False),

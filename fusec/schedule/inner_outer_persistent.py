@@ -87,6 +87,7 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             problem.specialised,
             orders=_orders(problem, parameters),
             problem=problem,
+            loops=problem.bands.variables(width),
             lowering=lowering,
             phases=phases,
             staged=ring,

@@ -100,9 +100,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> InnerPersistentPlan:
         """Return a plan of one kernel."""
         fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
-        lowering, phases = lowered(fusion, problem.domain, rows, width)
+        lowering, phases, loops = problem.loops(width)
         if parameters.keep_values:
-            phases = phases_of(fusion, lowering, rows.variables(width)[1:], keep=True)
+            phases = phases_of(fusion, lowering, loops[1:], keep=True)
         staged = () if parameters.storage == "none" else _staged(problem, width)
         shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
         kernel = Kernel(
@@ -124,6 +124,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             problem.specialised,
             orders=of_all(problem.segment, order),
             problem=problem,
+            loops=loops,
             lowering=lowering,
             phases=phases,
             staged=staged,

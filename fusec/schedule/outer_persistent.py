@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusec.index.expression import Var
-from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
@@ -23,12 +21,11 @@ from fusec.schedule.plan import Kernel, staged_in_turn
 from fusec.schedule.reduction import (
     RowsProblem,
     as_rows,
-    bind_outer,
     partial_words,
     with_columns,
 )
 from fusec.schedule.registers import double_words, fits, least_blocks, words
-from fusec.schedule.rows import PhasedPlan, in_place_hazard, phases_of
+from fusec.schedule.rows import PhasedPlan, in_place_hazard
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -95,11 +92,9 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
     ) -> OuterPersistentPlan:
         """Return a plan of one kernel."""
         fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
-        binding, (row, chunk, lane) = bind_outer(rows, width)
-        lowering = Lowering(fusion, problem.domain, binding)
-        phases = phases_of(fusion, lowering, (row, chunk, lane))
+        lowering, phases, loops = problem.loops(width)
         kept = phases.cached if parameters.storage == "registers" else ()
-        staged = (i for i in kept if row in i.variables and problem.is_whole(i, width))
+        staged = (i for i in kept if loops[0] in i.variables and problem.is_whole(i, width))
         each = held(problem, width)
         columns = ceildiv(rows.rows, width)
         kernel = Kernel(
@@ -125,6 +120,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             problem.specialised,
             orders=of_all(problem.segment, down_columns(rows.columns, parameters.threads_y)),
             problem=problem,
+            loops=loops,
             lowering=lowering,
             phases=phases,
             staged=staged_in_turn((i, 0) for i in staged),
@@ -134,9 +130,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         """Return a price: one reading where the columns fit into registers."""
         problem, parameters = plan.problem, plan.parameters
         fusion, rows = problem.fusion, problem.rows
-        binding, (row, chunk, lane) = bind_outer(rows, 1)
-        lowering = Lowering(fusion, problem.domain, binding)
-        phases = phases_of(fusion, lowering, (row, chunk, lane))
+        lowering, phases, (row, _, _) = problem.loops(1)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
@@ -192,10 +186,7 @@ class Held:
 def held(problem: RowsProblem, width: int) -> Held:
     """Return what a thread holds with vectors of a width."""
     fusion, domain, rows = problem.fusion, problem.domain, problem.rows
-    binding, variables = bind_outer(rows, width)
-    row: Var = variables[0]
-    lowering = Lowering(fusion, domain, binding)
-    phases = phases_of(fusion, lowering, variables)
+    lowering, phases, (row, _, _) = problem.loops(width)
     loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
     of_rows = [i for i in lowering.made.values() if row in i.variables]
     of_columns = {o for i in of_rows for o in i.operands if o.variables and row not in o.variables}

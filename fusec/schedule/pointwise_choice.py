@@ -19,6 +19,7 @@ from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.index.movement import Conditions
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion, Value
+from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
@@ -48,6 +49,16 @@ def bind(
         *delinearize(column, (a.extent for a in inner)),
     )
     return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
+
+
+_RECENT: Recent[Lowering] = Recent()
+
+
+def lowered_flat(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Lowering:
+    """Return the values in the loops of a break point, by vectors of a width."""
+    binding, _ = bind(domain, break_point, width)
+    about = id(domain), break_point, width
+    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding))
 
 
 def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions, int]]:
@@ -117,11 +128,11 @@ def _cost(
 
     Also return whether every access is whole: one vector, or the same for all lanes.
     """
-    binding, (_, chunk, lane) = bind(domain, break_point, width)
+    _, (_, chunk, lane) = bind(domain, break_point, width)
     columns = product(a.extent for a in domain.axes[break_point:])
     if width > 1 and break_point and not facts.multiple(columns, width):
         return float("inf"), False
-    lowering = Lowering(fusion, domain, binding)
+    lowering = lowered_flat(fusion, domain, break_point, width)
     cost = 0.02 * break_point
     size = columns.evaluate(fusion.hints)
     if break_point and size > MAX_GRID_Y * THREADS * width:

@@ -13,6 +13,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.recent import Recent
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -26,10 +27,19 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
-from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import blocks_beside_doubles
-from fusec.schedule.rows import Rows, in_place_hazard, lowered, rows_of, vector_width
+from fusec.schedule.rows import (
+    PhasedPlan,
+    Phases,
+    Rows,
+    in_place_hazard,
+    lowered,
+    phases_of,
+    rows_of,
+    vector_width,
+)
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -74,6 +84,9 @@ class ReductionParameters:
     wide_index: bool
 
 
+_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+
+
 @dataclass(frozen=True, eq=False)
 class RowsProblem(Problem):
     """A segment as rows of columns to reduce.
@@ -85,6 +98,21 @@ class RowsProblem(Problem):
     rows: Rows
     inner: bool
     stores: bool
+
+    def loops(self, width: int) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
+        """Return the values in the loops over rows and vectors of a width, their phases, and the
+        loop variables: row, chunk and lane. Where columns do not run along memory, the rows are
+        what is reduced.
+        """
+        if self.inner:
+            return *lowered(self.fusion, self.domain, self.rows, width), self.rows.variables(width)
+        binding, variables = bind_outer(self.rows, width)
+
+        def found() -> tuple[Lowering, Phases]:
+            lowering = Lowering(self.fusion, self.domain, binding)
+            return lowering, phases_of(self.fusion, lowering, variables)
+
+        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
 
     def is_whole(self, load: Instance, width: int) -> bool:
         """Return whether a load's elements of a vector of columns are one access."""
@@ -105,7 +133,7 @@ class RowsProblem(Problem):
         return width, vector_guards(facts)
 
 
-ReductionPlan = Plan[RowsProblem, ReductionParameters]
+ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
 
 class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
@@ -142,7 +170,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
                 parameters.threads_x * parameters.threads_y,
             ),
         )
-        return Plan(
+        lowering, phases, loops = problem.loops(parameters.vector_width)
+        return PhasedPlan(
             self.name,
             fusion,
             (kernel,),
@@ -152,6 +181,10 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             problem.specialised,
             orders=of_all(problem.segment, order_of(problem.rows, parameters)),
             problem=problem,
+            loops=loops,
+            lowering=lowering,
+            phases=phases,
+            staged=(),
         )
 
     def price(self, plan: ReductionPlan, target: Target) -> Estimate:

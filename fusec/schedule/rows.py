@@ -112,9 +112,12 @@ class Phases:
 class PhasedPlan(Plan[P, R], Generic[P, R]):
     """A plan of a kernel in phases.
 
-    lowering: the values in its loops; phases: what each computes; staged: the loads that stay on
-    chip from one phase to another, in the order in which they lie in shared memory.
+    loops: the loop variables row, chunk and lane; lowering: the values in these loops; phases: what
+    each computes; staged: the loads that stay on chip from one phase to another, in the order in
+    which they lie in shared memory.
     """
+
+    loops: tuple[Var, Var, Var] = field(kw_only=True, compare=False, repr=False)
 
     lowering: Lowering = field(kw_only=True, compare=False, repr=False)
     phases: Phases = field(kw_only=True, compare=False, repr=False)
