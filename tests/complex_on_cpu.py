@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 from emulated import can_run, emulated
+from host_json import from_json, to_json
 
 from fusec import driver
-from fusec.hostir.form import from_json, to_json
 from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions

@@ -46,7 +46,6 @@ template <int kPending>
 void copy_wait() {
   cpu::wait_copies(kPending);
 }
-inline void copy_wait_all() { cpu::wait_copies(0); }
 }  // namespace fusec
 """
 # What an inline PTX instruction does, in terms of the C++ operands that follow it.

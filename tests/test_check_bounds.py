@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated import emulated
+from host_json import from_json, to_json
 from rows_on_cpu import OPTIONS
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.hostir.form import from_json, to_json
 from fusec.ops import TABLE
 from fusec.parse import read_text
 from fusec.run.build import Source, build

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from host_json import from_json, to_json
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.form import from_json, to_json
 from fusec.hostir.lower import lower
 from fusec.hostir.program import Alias, Allocate, Copy, Free, HostProgram, Launch, Memset
 from fusec.hostir.sizes import parse_dim
@@ -239,9 +239,9 @@ def damaged(change) -> dict:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("buffers"), "damaged"),
+        (lambda d: d.pop("buffers"), "it has no `buffers`"),
         (lambda d: d.update(version=99), "has version 99, expected 1"),
-        (lambda d: d["instructions"][0].update({"is": "explode"}), "damaged"),
+        (lambda d: d["instructions"][0].update({"is": "explode"}), 'found "explode"'),
         (lambda d: d["instructions"].pop(1), "uses `mul_1`, which has no memory"),
         (lambda d: d.update(outputs=["q"]), "uses `q`, which has no memory"),
         (lambda d: d.update(scalars=[]), "uses `scale`, not a scalar input"),

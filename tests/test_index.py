@@ -159,17 +159,6 @@ def test_substitution_is_composition(outer: Pair, inner: Pair) -> None:
 
 @QUICK
 @given(PAIRS)
-def test_sizes_may_be_put_in_later(pair: Pair) -> None:
-    sizes = {name: dim(size) for name, size in SIZES.items()}
-    resized = pair.index.resize(sizes)
-    renamed = {v: Var(v.name, v.extent.substitute(sizes)) for v in VARIABLES}
-    for at in ALL:
-        now = {renamed[v]: n for v, n in at.items()}
-        assert evaluate(resized, now, {}) == pair.number(at)
-
-
-@QUICK
-@given(PAIRS)
 def test_a_coefficient_is_the_difference_of_neighbours(pair: Pair) -> None:
     for variable in VARIABLES:
         step = pair.index.coefficient(variable)

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from declared import temporary_ops
 from families import GPU, estimate, run_on_host
 
 from fusec import driver
 from fusec.cli import run_main
 from fusec.ir.graph import Fusion
 from fusec.ir.op import Cost
-from fusec.ops.declare import Array, pointwise, temporary_ops
+from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.options import CompileOptions
 from fusec.parse import read_text

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from declared import temporary_ops
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir import dtype as dtypes
@@ -15,7 +16,7 @@ from fusec.ir.op import REQUIRED, Cost, OpDef
 from fusec.ops import TABLE, find
 from fusec.ops.arguments import bind, signature, written_attributes
 from fusec.ops.build import GraphBuilder
-from fusec.ops.declare import Array, pointwise, temporary_ops
+from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.reference.evaluate import evaluate
 

@@ -13,11 +13,11 @@ import pytest
 from cuda_on_cpu import run_plan
 from families import plan_of
 from gpu_check import DRY, check_on_gpu
+from host_json import from_json, to_json
 from test_redefine import last, norm, segmented
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.hostir.form import from_json, to_json
 from fusec.hostir.lower import lower
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import ceildiv, dim, symbol

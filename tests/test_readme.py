@@ -10,9 +10,9 @@ from pathlib import Path
 import click
 import numpy as np
 import pytest
+from declared import temporary_ops
 
 from fusec.cli import cli, run_main
-from fusec.ops.declare import temporary_ops
 from fusec.options import ENVIRONMENT
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate

@@ -279,7 +279,7 @@ def test_in_place_outputs_and_reset():
         bound.run()
         assert bound.outputs()["y"].tolist() == [4, 4, 4]
         bound.reset()
-        bound.run_stepwise()
+        bound.run()
         assert bound.outputs()["y"].tolist() == [2, 2, 2]
 
 

@@ -10,10 +10,11 @@ import jsonschema
 import numpy as np
 import pytest
 import yaml
+from declared import temporary_ops
 
 from fusec.ir.text import to_text
 from fusec.ops import TABLE
-from fusec.ops.declare import Array, pointwise, temporary_ops
+from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import PROMOTE
 from fusec.parse import read_file, schema, schema_text
 

@@ -140,22 +140,6 @@ class Index:
             total = total + _substitute_atom(atom, values) * coefficient
         return total
 
-    def resize(self, sizes: Mapping[str, Dim]) -> Index:
-        """Return the index with symbols of its dims replaced."""
-        total = index(self.constant.substitute(sizes))
-        for atom, coefficient in self.terms:
-            if isinstance(atom, Var):
-                new = of_var(Var(atom.name, atom.extent.substitute(sizes)))
-            elif isinstance(atom, Loaded):
-                at = tuple(c.resize(sizes) for c in atom.coordinates)
-                new = of_atom(Loaded(atom.tensor, at, atom.extent.substitute(sizes)))
-            elif isinstance(atom, Quotient):
-                new = atom.inner.resize(sizes) // atom.divisor.substitute(sizes)
-            else:
-                new = atom.inner.resize(sizes) % atom.divisor.substitute(sizes)
-            total = total + new * coefficient.substitute(sizes)
-        return total
-
     @cached_property
     def bounds(self) -> tuple[Dim | None, Dim | None]:
         """Return the smallest and the largest value (inclusive), each None where unknown."""

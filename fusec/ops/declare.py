@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fusec.diagnostics import InternalError
@@ -53,17 +52,6 @@ _KINDS = {
 
 TABLE: dict[str, OpDef] = {}
 """All operations by name, in the order of declaration; only `declare` writes it."""
-
-
-@contextmanager
-def temporary_ops() -> Generator[None]:
-    """Undo, at the end, every declaration made inside."""
-    saved = dict(TABLE)
-    try:
-        yield
-    finally:
-        TABLE.clear()
-        TABLE.update(saved)
 
 
 def parameters(body: Body) -> tuple[Param, ...]:

@@ -248,12 +248,6 @@ class Bound:
         for step in self.steps:
             step.issue()
 
-    def run_stepwise(self) -> None:
-        """Run step by step and wait after each, so that a fault names its kernel."""
-        for step in self.steps:
-            step.issue()
-            self.device.synchronise(str(step.instruction).split(" <", 1)[0])
-
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, and check that nothing was written beside them."""
         self.device.synchronise("running the kernels")

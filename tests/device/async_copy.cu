@@ -10,7 +10,7 @@ extern "C" __global__ void kernel(float* target, const float* source, int count)
   fusec::copy_async<4>(tile + place, source + place, place < count);
   fusec::copy_commit();
   fusec::copy_wait<1>();
-  fusec::copy_wait_all();
+  fusec::copy_wait<0>();
   __syncthreads();
   target[threadIdx.x] = tile[threadIdx.x ^ 1];
 }

@@ -42,8 +42,4 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" : : "n"(kPending) : "memory");
 }
 
-__device__ __forceinline__ void copy_wait_all() {
-  asm volatile("cp.async.wait_all;" : : : "memory");
-}
-
 }  // namespace fusec
