@@ -8,6 +8,7 @@ import pytest
 from fake_schedulers import H200, usual
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from partition import Partition
 from segment_runs import check_structure
 from strategies import fusions
 
@@ -15,8 +16,8 @@ from benchmarks.transformer import of_nodes, transformer
 from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
+from fusec.segment.graph import Graph
 from fusec.segment.groups import Groups
-from fusec.segment.partition import Graph, Partition
 from fusec.segment.regions import singles
 from fusec.segment.search import WHOLE, segment
 
@@ -63,8 +64,8 @@ def test_merging_in_place_is_merging_anew(fusion: Fusion, seed: int) -> None:
         anew = anew.merged(old)
         assert [frozenset(p.nodes) for p in groups] == list(anew.groups)
         whole = frozenset(merged.nodes)
-        assert merged.members == anew.graph.members(whole)
-        assert set(merged.leaves) == set(anew.graph.leaves(whole))
+        assert merged.members == anew.members(whole)
+        assert set(merged.leaves) == set(anew.leaves(whole))
         assert groups.results({merged}) == list(anew.results([whole]))
         for piece in groups:
             assert all(earlier.rank < piece.rank for earlier in piece.before)

@@ -26,10 +26,10 @@ from fusec.segment import search
 from fusec.segment.apart import MODEL_ERROR, least_seconds
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
+from fusec.segment.graph import Graph
 from fusec.segment.groups import Groups
 from fusec.segment.merge import MARGIN
 from fusec.segment.offers import Offers, Surroundings
-from fusec.segment.partition import Graph
 from fusec.segment.piece import Part
 from fusec.segment.price import bytes_written, traffic, work
 from fusec.segment.protocol import Estimate, Proposal

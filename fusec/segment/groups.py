@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.segment.partition import Graph, Group
+from fusec.segment.graph import Graph, Group
 from fusec.segment.piece import Chosen, Part, Piece
 from fusec.segment.ranks import MAX_BETWEEN, closure, make_room
 from fusec.segment.segmented import extract
@@ -134,6 +134,10 @@ class Groups:
         None where more than `limit` pieces would have to be looked at.
         """
         return closure(frozenset(chosen), limit)
+
+    def cycles(self, piece: Piece) -> Chosen:
+        """Return a piece with all on paths out of it and back: what it must hold, too."""
+        return _reached(piece, forward=True) & _reached(piece, forward=False)
 
     def merge(self, chosen: Chosen) -> Piece:
         """Make one piece of some that are closed; those die."""
@@ -353,3 +357,14 @@ class Groups:
 def _largest(parts: list[Piece]) -> Piece:
     """Return the piece into whose sets the others are put, in time of the others."""
     return max(parts, key=lambda p: len(p.members) + len(p.leaves))
+
+
+def _reached(piece: Piece, *, forward: bool) -> Chosen:
+    """Return a piece with all that lies after (or before) it, in groups with cycles."""
+    seen, left = {piece}, [piece]
+    while left:
+        current = left.pop()
+        new = [p for p in (current.after if forward else current.before) if p not in seen]
+        seen.update(new)
+        left += new
+    return frozenset(seen)

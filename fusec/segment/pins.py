@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node, Pin, Value
 from fusec.segment.cheap import find_copied, is_tissue
-from fusec.segment.partition import Graph, Group, Partition
+from fusec.segment.graph import Graph, Group
+from fusec.segment.groups import Groups
 from fusec.segment.segmented import Decision
 
 
@@ -110,8 +111,9 @@ def _ends_in(graph: Graph, user: Node, group: set[Node]) -> bool:
 
 def _convex(graph: Graph, group: Group, pin: Pin, taken: dict[Node, Pin]) -> Group:
     rest = (frozenset({n}) for n in graph.owned if n not in group)
-    closed = Partition(graph, (group, *rest)).closure([group])
-    nodes = frozenset[Node]().union(*closed)
+    groups = Groups(graph, (group, *rest))
+    closed = groups.cycles(groups.owner(next(iter(group))))
+    nodes = frozenset[Node]().union(*(p.nodes for p in closed))
     foreign = [n for n in graph.fusion.nodes if n in nodes and taken.get(n, pin) is not pin]
     if foreign:
         other = taken[foreign[0]]
@@ -122,7 +124,7 @@ def _convex(graph: Graph, group: Group, pin: Pin, taken: dict[Node, Pin]) -> Gro
         )
     for node in nodes:
         taken[node] = pin
-    if graph.crosses_boundary(nodes):
+    if groups.crosses_boundary(closed):
         message = f"segment `{pin.name}` holds a segment_set together with its user"
         raise FusecError(message, span=pin.span)
     return nodes

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
 from fusec.segment.cheap import is_tissue
+from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
-from fusec.segment.partition import Graph, Group
 from fusec.segment.piece import Chosen, Piece
 
 Signature = tuple[str, ...]

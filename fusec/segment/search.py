@@ -10,12 +10,12 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
 from fusec.segment.apart import Aparts, Parting
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
+from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
 from fusec.segment.levels import ShouldMerge, host_segments, merge_by
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
-from fusec.segment.partition import Graph, Group
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
