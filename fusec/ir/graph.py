@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -121,6 +129,13 @@ class Node:
     def inputs(self) -> tuple[Value, ...]:
         """Return the operands that are values."""
         return tuple(o for o in self.operands if isinstance(o, Value))
+
+    @cached_property
+    def kind(self) -> Hashable:
+        """Return the operation, its attributes and the types of its results; no operands."""
+        from fusec.ir.structure import node_kind
+
+        return node_kind(self)
 
     @property
     def compute_dtypes(self) -> tuple[DType, ...]:
@@ -293,6 +308,13 @@ class Fusion:
     def output_of(self) -> Mapping[Value, Output]:
         """Return the Output of each output value."""
         return {o.value: o for o in self.outputs}
+
+    @cached_property
+    def canonical_order(self) -> tuple[Node, ...]:
+        """Return the nodes that outputs need, in an order that follows from structure alone."""
+        from fusec.ir.structure import canonical_order
+
+        return canonical_order(self)
 
     @cached_property
     def position(self) -> Mapping[Node, int]:

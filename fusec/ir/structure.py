@@ -2,64 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
 
-from fusec.ir.graph import Fusion, Operand, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Value
 
 
 def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
     """Return a hashable form of the graph in which names of values do not occur.
 
-    Nodes are numbered in a canonical topological order (a depth-first walk from the outputs), so
-    that independent nodes may stand in any order; nodes without use do not count. constants:
-    whether the numbers that elementwise operations take count.
+    Nodes come in canonical order, so that independent nodes may stand in any order; nodes without
+    use do not count. constants: whether the numbers that elementwise operations take count.
     """
     number: dict[Value, int] = {i.value: k for k, i in enumerate(fusion.inputs)}
-    nodes: list[Any] = []
-
-    def visit(root: Value) -> None:
-        stack = [root]
-        while stack:
-            value = stack[-1]
-            if value in number:
-                stack.pop()
-                continue
-            node = fusion.producer[value]
-            missing = [v for v in node.inputs if v not in number]
-            if missing:
-                stack.extend(reversed(missing))
-                continue
-            stack.pop()
-            for result in node.outputs:
-                number[result] = len(number)
-            nodes.append(
-                (
-                    node.op.name,
-                    tuple(
-                        _operand(o, number, constants or node.op.family != "pointwise")
-                        for o in node.operands
-                    ),
-                    tuple((k, _freeze(v)) for k, v in sorted(node.attributes.items())),
-                    tuple(str(v.type) for v in node.outputs),
-                )
-            )
-
-    for output in fusion.outputs:
-        visit(output.value)
+    nodes: list[Hashable] = []
+    for node in fusion.canonical_order:
+        exact = constants or node.op.family != "pointwise"
+        operands = tuple(_operand(o, number, exact) for o in node.operands)
+        nodes.append((node.kind, operands))
+        for result in node.outputs:
+            number[result] = len(number)
     position = {i.value.name: k for k, i in enumerate(fusion.inputs)}
-    inputs = tuple(
-        (
-            str(i.value.type),
-            tuple(str(s) for s in i.strides),
-            repr(i.default),
-            i.low,
-            i.high,
-            i.on_cpu,
-            i.part and i.part.index,
-            i.generator,
-        )
-        for i in fusion.inputs
-    )
     outputs = tuple(
         (
             number[o.value],
@@ -70,16 +33,65 @@ def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
         for o in fusion.outputs
     )
     dims = tuple(sorted((d.name, d.default, d.multiple_of) for d in fusion.dims))
-    return inputs, tuple(nodes), outputs, dims
+    return tuple(map(input_kind, fusion.inputs)), tuple(nodes), outputs, dims
 
 
-def _operand(operand: Operand, number: dict[Value, int], constants: bool) -> Any:
+def _operand(operand: Value | Const, number: dict[Value, int], exact: bool) -> Hashable:
     if isinstance(operand, Value):
         return number[operand]
-    return ("const", repr(operand.value) if constants else None, operand.dtype.name)
+    return constant_kind(operand) if exact else operand.dtype.name
 
 
-def _freeze(value: Any) -> Any:
+def constant_kind(constant: Const) -> Hashable:
+    """Return what counts of a literal operand."""
+    return repr(constant.value), constant.dtype.name
+
+
+def input_kind(entry: Input) -> Hashable:
+    """Return what counts of an input, its name left out."""
+    return (
+        str(entry.value.type),
+        tuple(str(s) for s in entry.strides),
+        repr(entry.default),
+        entry.low,
+        entry.high,
+        entry.on_cpu,
+        entry.part and entry.part.index,
+        entry.generator,
+    )
+
+
+def node_kind(node: Node) -> Hashable:
+    """Return what counts of a node, its operands left out."""
+    attributes = tuple((k, _frozen(v)) for k, v in sorted(node.attributes.items()))
+    return node.op.name, attributes, tuple(str(v.type) for v in node.outputs)
+
+
+def _frozen(value: Any) -> Hashable:
     if isinstance(value, (list, tuple)):
-        return tuple(_freeze(v) for v in value)  # pyright: ignore[reportUnknownVariableType]
+        return tuple(map(_frozen, value))  # pyright: ignore[reportUnknownArgumentType]
     return str(value)
+
+
+def canonical_order(fusion: Fusion) -> tuple[Node, ...]:
+    """Return the nodes that the outputs need, in an order that follows from structure alone.
+
+    It is a depth-first walk from the outputs through the operands: neither names count nor the
+    order in which independent nodes were defined, and operands stay near their use.
+    """
+    done: set[Value] = {i.value for i in fusion.inputs}
+    ordered: list[Node] = []
+    stack = [o.value for o in reversed(fusion.outputs)]
+    while stack:
+        value = stack[-1]
+        if value in done:
+            stack.pop()
+            continue
+        node = fusion.producer[value]
+        missing = [v for v in node.inputs if v not in done]
+        stack.extend(reversed(missing))
+        if not missing:
+            stack.pop()
+            done.update(node.outputs)
+            ordered.append(node)
+    return tuple(ordered)

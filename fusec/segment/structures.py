@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Any
 
-from fusec.ir.graph import Const, Node, Type, Value
+from fusec.ir.graph import Const, Node, Value
+from fusec.ir.structure import constant_kind, input_kind
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import crossing_strides
@@ -97,35 +98,22 @@ class Structures:
         return self._numbers.setdefault(key, len(self._numbers))
 
     def _node(self, node: Node) -> tuple[int, tuple[Value, ...]]:
-        operands = tuple(
-            (repr(o.value), o.dtype.name) if isinstance(o, Const) else None for o in node.operands
-        )
-        attributes = tuple((k, _plain(v)) for k, v in node.attributes.items())
-        types = tuple(self._type(v.type) for v in node.outputs)
-        number = self._intern(("node", node.op.name, operands, attributes, types))
+        constants = tuple(constant_kind(o) if isinstance(o, Const) else None for o in node.operands)
+        dims = tuple(v.type.dim for v in node.outputs)
+        number = self._intern(("node", node.kind, constants, dims))
         known = self._nodes[node] = number, node.inputs
         return known
-
-    def _type(self, type: Type) -> int:
-        return self._intern(("type", type.dtype.name, type.shape, type.dim))
 
     def _leaf(self, value: Value) -> int:
         known = self._values.get(value)
         if known is None:
             fusion = self.groups.graph.fusion
             entry = fusion.input_of.get(value)
-            type = self._type(value.type)
             if entry is None:
-                key = ("crossing", type, *crossing_strides(fusion, value))
+                type, strides = value.type, crossing_strides(fusion, value)
+                key = ("crossing", type.dtype.name, type.shape, type.dim, *strides)
             else:
                 written = value.name in self.groups.graph.mutable
-                about = (repr(entry.default), entry.low, entry.high, entry.on_cpu, written)
-                key = ("input", type, *entry.strides, about)
+                key = ("input", input_kind(entry), value.type.dim, written)
             known = self._values[value] = self._intern(key)
         return known
-
-
-def _plain(attribute: object) -> Hashable:
-    if isinstance(attribute, (list, tuple)):
-        return tuple(map(_plain, attribute))  # pyright: ignore[reportUnknownArgumentType]
-    return str(attribute)
