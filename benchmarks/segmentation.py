@@ -23,8 +23,8 @@ from benchmarks import segmentation_corpus
 from benchmarks.first_fit import first_fit
 from benchmarks.segmentation_corpus import Settings, ratio
 from fusec import driver, target
+from fusec.exact.bound import bound
 from fusec.schedule.registry import schedulers
-from fusec.segment import exact
 
 ROOT = Path(__file__).parent.parent
 OUT = ROOT / "benchmarks" / "results" / "segmentation.json"
@@ -52,7 +52,7 @@ def seed(settings: Settings) -> dict[str, Any]:
     free = replace(pinned, pins=())
     gpu = target.find(settings.target)
     whole = driver.segment(free, settings.options)
-    known = exact.bound(free, schedulers(), gpu, seconds=settings.seconds)
+    known = bound(free, schedulers(), gpu, seconds=settings.seconds)
     simple = first_fit(free, schedulers(), gpu)
     pair = driver.segment(pinned, settings.options)
     crossing = sorted({e.value.name for e in pair.edges})

@@ -15,12 +15,12 @@ from benchmarks.corpus_inputs import prepare
 from benchmarks.first_fit import first_fit
 from fusec import driver, target
 from fusec.diagnostics import FusecError
+from fusec.exact.bound import bound
+from fusec.exact.space import Space, bits
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
-from fusec.segment import exact
 from fusec.segment.canonical import canonical, sizes_of_inputs
-from fusec.segment.exact_space import Space, bits
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.segmented import SegmentedFusion
 
@@ -110,7 +110,7 @@ def row(
     """Return one graph's figures."""
     gpu = target.find(settings.target)
     began = time.perf_counter()
-    known = exact.bound(fusion, schedulers(), gpu, seconds=settings.seconds)
+    known = bound(fusion, schedulers(), gpu, seconds=settings.seconds)
     proof = time.perf_counter() - began
     simple = first_fit(fusion, schedulers(), gpu)
     ours = found.bytes

@@ -10,9 +10,9 @@ from dump_parser import Dump, check, parse
 from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue, usual
 
 from fusec.diagnostics import FusecError
+from fusec.dumps.graphs import segmented_fusion_dot, segmented_fusion_json
+from fusec.dumps.nvfuser import fusion_math_text, segmented_fusion_text
 from fusec.parse import read_file, read_text
-from fusec.segment.dump import fusion_math_text, segmented_fusion_text
-from fusec.segment.graph_dumps import segmented_fusion_dot, segmented_fusion_json
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

@@ -16,12 +16,12 @@ from strategies import fusions
 
 from fusec import driver
 from fusec.dev.draw import draw_runs
+from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.no_op import NoOp
 from fusec.schedule.registry import schedulers
-from fusec.segment.dump import segmented_fusion_text
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

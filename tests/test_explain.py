@@ -234,7 +234,7 @@ def assert_readable(text: str) -> None:
 def test_values_that_are_recomputed_are_told() -> None:
     from dataclasses import replace
 
-    from fusec.segment.query import describe
+    from fusec.explain.query import describe
     from fusec.segment.segmented import Rematerialised
 
     base = explained(read_text(TEXT)).segmented
@@ -290,7 +290,7 @@ def test_what_is_written_in_place_is_told() -> None:
 def test_the_gap_is_told() -> None:
     from dataclasses import replace
 
-    from fusec.segment.query import Exact
+    from fusec.explain.query import Exact
 
     record = fusec.segmentation(ROOT / "examples" / "seed_2146.yaml")
     fewer = Exact(record.bytes - 5_000_000, record.bytes // 4, False, 0.75, "states", ())
@@ -301,8 +301,8 @@ def test_the_gap_is_told() -> None:
 
 
 def test_reasons_that_agree_are_told_once() -> None:
+    from fusec.explain.query import Taken
     from fusec.explain.text import reasons
-    from fusec.segment.query import Taken
 
     said = "matmul: `x` is computed; it reads memory; scan: no scan; pointwise: no scan; sort: none"
     assert reasons(Taken("boundary", ("s0", "s1"), said)) == [

@@ -23,10 +23,10 @@ from fusec.explain.drawing import Box, draw
 from fusec.explain.highlight import highlighted
 from fusec.explain.layout import SHELF, arrange, shelved
 from fusec.explain.page import page
+from fusec.explain.query import Choice, Part, Recomputed, Refused, Taken
 from fusec.explain.record import Explained, explain
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.segment.query import Choice, Part, Recomputed, Refused, Taken
 
 ROOT = Path(__file__).parents[1]
 VOID = {"meta", "br", "rect", "path"}

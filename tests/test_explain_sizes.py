@@ -13,11 +13,11 @@ import fusec
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.explain import sizes
+from fusec.explain.query import Part
 from fusec.explain.sizes import ranges_of
 from fusec.explain.text import explanation
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.segment.query import Part
 
 ROOT = Path(__file__).parents[1]
 

@@ -24,6 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "reference",
         "parse index target passes",
         "segment",
+        "dumps exact",
         "schedule",
         "codegen",
         "hostir",
@@ -96,7 +97,21 @@ def test_the_segmenter_knows_no_scheduler() -> None:
 def test_networkx_is_known_to_segmentation_alone() -> None:
     for path in FILES:
         if any(m.split(".")[0] == "networkx" for m, _ in imports(path)):
-            assert layer_of(path) == "segment", path
+            assert layer_of(path) in ("segment", "exact"), path
+
+
+def test_exact_bounds_load_where_they_are_asked_for() -> None:
+    asking = {
+        layer_of(path)
+        for path in FILES
+        if any(m.startswith("fusec.exact") for m, _ in imports(path)) and layer_of(path) != "exact"
+    }
+    assert asking == {"explain"}
+    code = "import fusec.commands.explain, fusec.explain.record, sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=PACKAGE.parent, check=True
+    )
+    assert not [m for m in done.stdout.split() if m.startswith("fusec.exact")]
 
 
 def modules_after(*arguments: str) -> set[str]:

@@ -9,9 +9,9 @@ import pytest
 
 from fusec import driver
 from fusec.cli import run_main
+from fusec.dumps.mermaid import segmented_fusion_mermaid
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.segment.mermaid import segmented_fusion_mermaid
 from fusec.segment.segmented import SegmentedFusion
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def test_flowcharts_of_the_examples(path: Path) -> None:
 
 
 def test_signs_are_entities() -> None:
-    from fusec.segment.mermaid import _escaped
+    from fusec.dumps.mermaid import _escaped
 
     assert _escaped('a"b<c>&#`') == "a#quot;b#lt;c#gt;#amp;#35;#96;"
 

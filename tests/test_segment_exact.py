@@ -17,18 +17,18 @@ from strategies import random_inputs
 
 from benchmarks.first_fit import first_fit
 from fusec.dev.segments import run_segments
+from fusec.exact.bound import bound
+from fusec.exact.conflicts import Conflicts
+from fusec.exact.prices import Prices
+from fusec.exact.program import prove
+from fusec.exact.space import Space
+from fusec.exact.states import States
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.schedule.no_op import NoOp
 from fusec.schedule.registry import schedulers as real_schedulers
 from fusec.segment.canonical import canonical, sizes_of_inputs
-from fusec.segment.exact import bound
-from fusec.segment.exact_conflicts import Conflicts
-from fusec.segment.exact_prices import Prices
-from fusec.segment.exact_program import prove
-from fusec.segment.exact_space import Space
-from fusec.segment.exact_states import States
 from fusec.segment.floor import floor_bytes
 
 MOST = 5

@@ -10,12 +10,12 @@ from fake_schedulers import H200, FakeScheduler, everything, only_tissue, usual
 from segment_runs import check_structure
 
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.parse import read_text
 from fusec.parse.dsl import DataType, FusionDefinition
 from fusec.parse.twin import to_python
-from fusec.segment.dump import segmented_fusion_text
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
 

@@ -95,9 +95,9 @@ def text_of(fusion: Fusion, kind: str, options: CompileOptions, style: str = "20
 
 
 def _segmented(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    from fusec.segment.dump import segmented_fusion_text
-    from fusec.segment.graph_dumps import segmented_fusion_dot, segmented_fusion_json
-    from fusec.segment.mermaid import segmented_fusion_mermaid
+    from fusec.dumps.graphs import segmented_fusion_dot, segmented_fusion_json
+    from fusec.dumps.mermaid import segmented_fusion_mermaid
+    from fusec.dumps.nvfuser import segmented_fusion_text
 
     segmented = driver.segment(driver.optimise(fusion, options), options)
     if style == "json":
@@ -110,7 +110,7 @@ def _segmented(fusion: Fusion, options: CompileOptions, style: str) -> str:
 
 
 def _fusion_ir(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    from fusec.segment.dump import fusion_math_text
+    from fusec.dumps.nvfuser import fusion_math_text
 
     return fusion_math_text(fusion)
 

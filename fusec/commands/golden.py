@@ -15,10 +15,10 @@ from fusec.commands.manifest import manifest_of
 from fusec.commands.manifest_records import as_data, as_text
 from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
+from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible
 from fusec.options import CompileOptions
 from fusec.parse.source import STDIN
-from fusec.segment.dump import segmented_fusion_text
 from fusec.target import TARGETS
 
 REGISTERS = "registers.json"

@@ -16,9 +16,9 @@ from fusec.escape import visible
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
+    from fusec.explain.query import Segmentation
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
-    from fusec.segment.query import Segmentation
     from fusec.segment.roofline import Roofline
 
 

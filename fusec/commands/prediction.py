@@ -13,7 +13,7 @@ from fusec.parse.source import STDIN
 
 if TYPE_CHECKING:
     from fusec.commands.job import Job
-    from fusec.segment.query import Segmentation, SegmentFacts
+    from fusec.explain.query import Segmentation, SegmentFacts
 
 HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
 

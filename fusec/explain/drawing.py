@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from fusec.explain.layout import Layout, Point, arrange, shelved
+from fusec.explain.query import Operation, Segmentation, SegmentFacts
 from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
-from fusec.segment.query import Operation, Segmentation, SegmentFacts
 
 HUES = 8
 """Colours of segments; beyond that they repeat, and the numbers tell segments apart."""

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.explain.query import Exact, Segmentation, describe
 from fusec.options import DEFAULT_TARGET, CompileOptions
-from fusec.segment.query import Exact, Segmentation, describe
 
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
@@ -69,8 +69,8 @@ def record_of(segmented: SegmentedFusion, program: HostProgram, arch: str) -> Se
 
 def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
     from fusec import target
+    from fusec.exact.bound import bound
     from fusec.schedule.registry import schedulers
-    from fusec.segment.exact import bound
 
     known = bound(fusion, schedulers(), target.find(options.target), seconds=EXACT_SECONDS)
     gap = max(0.0, 1 - known.lower_bytes / found) if found else 0.0

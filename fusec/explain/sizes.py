@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.explain.query import Choice, Part
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
-from fusec.segment.query import Choice, Part
 
 LARGEST = 2**40
 """The largest size that a range may name."""

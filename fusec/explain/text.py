@@ -7,8 +7,8 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
+from fusec.explain.query import Choice, Crossing, Segmentation, SegmentFacts, Taken
 from fusec.explain.units import bytes_text, share_text, time_text
-from fusec.segment.query import Choice, Crossing, Segmentation, SegmentFacts, Taken
 
 WIDTH = 100
 LABEL = 15

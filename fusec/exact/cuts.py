@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from fusec.segment.exact_conflicts import Conflicts
-from fusec.segment.exact_space import Space, bits
+from fusec.exact.conflicts import Conflicts
+from fusec.exact.space import Space, bits
 
 
 class Cuts:

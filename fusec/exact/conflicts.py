@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from fusec.diagnostics import Unsupported
-from fusec.segment.exact_space import Space, bits
+from fusec.exact.space import Space, bits
 from fusec.segment.protocol import Refusal, Scheduler
 from fusec.target import Target
 

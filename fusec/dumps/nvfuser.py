@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from fusec.diagnostics import FusecError
+from fusec.dumps.expressions import STYLES, Printer
+from fusec.dumps.numbering import Numbering
 from fusec.ir.graph import Fusion, Value
-from fusec.segment.expressions import STYLES, Printer
-from fusec.segment.numbering import Numbering
 from fusec.segment.segmented import Edge, Segment, SegmentedFusion
 
 

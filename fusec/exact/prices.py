@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from fusec.segment.exact_conflicts import Conflicts
-from fusec.segment.exact_space import Space, bits
+from fusec.exact.conflicts import Conflicts
+from fusec.exact.space import Space, bits
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.protocol import Scheduler
 from fusec.target import Target

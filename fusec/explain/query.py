@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from fusec.dumps.graphs import node_text
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment import roofline
-from fusec.segment.graph_dumps import node_text
 from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes

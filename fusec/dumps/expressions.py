@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from fusec.dumps.index_expressions import index_text
+from fusec.dumps.numbering import Axis, Numbering, Tensor, constant, steps_of
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Node, Operand, Value
-from fusec.segment.index_expressions import index_text
-from fusec.segment.numbering import Axis, Numbering, Tensor, constant, steps_of
 
 STYLES = ("2024", "head")
 

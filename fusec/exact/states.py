@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from time import monotonic
 
-from fusec.segment.exact_cuts import Cuts
-from fusec.segment.exact_prices import Prices
-from fusec.segment.exact_space import Space, bits
+from fusec.exact.cuts import Cuts
+from fusec.exact.prices import Prices
+from fusec.exact.space import Space, bits
 
 State = tuple[int, int]
 """Values that chosen segments read; outputs that none has put out."""

@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
 
+from fusec.exact.conflicts import Conflicts
+from fusec.exact.prices import Prices
+from fusec.exact.program import prove
+from fusec.exact.space import Space
+from fusec.exact.states import States
 from fusec.ir.graph import Fusion
 from fusec.segment.canonical import canonical
-from fusec.segment.exact_conflicts import Conflicts
-from fusec.segment.exact_prices import Prices
-from fusec.segment.exact_program import prove
-from fusec.segment.exact_space import Space
-from fusec.segment.exact_states import States
 from fusec.segment.floor import floor_bytes
 from fusec.segment.protocol import Scheduler
 from fusec.segment.search import segment

@@ -16,9 +16,9 @@ from math import ceil, inf
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem
+from fusec.exact.conflicts import Conflicts
+from fusec.exact.space import Space, bits
 from fusec.ir.graph import Value
-from fusec.segment.exact_conflicts import Conflicts
-from fusec.segment.exact_space import Space, bits
 from fusec.segment.views import VIEW_OPS
 
 POOL = -1

@@ -1,0 +1,1 @@
+"""The least traffic that any segmentation could have, proven by search."""
