@@ -14,8 +14,7 @@ import click
 from fusec import __version__
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, compile_options, dump_flags
-from fusec.dev.commands import dev_group
-from fusec.diagnostics import FusecError, InternalError
+from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.escape import visible
 from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
 
@@ -259,7 +258,31 @@ def doctor_command(folder: str | None) -> int:
     return doctor()
 
 
-cli.add_command(dev_group)
+@click.command(
+    "dev",
+    add_help_option=False,
+    context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+)
+def missing_dev_command() -> int:
+    """Tools for work on fusec itself; only a checkout has them."""
+    raise Unsupported(
+        "`fusec dev` is part of a checkout of fusec, and is not installed",
+        help="clone the repository and `pip install -e .` there",
+    )
+
+
+def _dev_command() -> click.Command:
+    """Return the tools for work on fusec, or what says that they are not installed."""
+    try:
+        from fusec.dev.commands import dev_group
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("fusec.dev"):
+            raise
+        return missing_dev_command
+    return dev_group
+
+
+cli.add_command(_dev_command())
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
