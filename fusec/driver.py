@@ -85,7 +85,7 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
 def load_all(path: str, options: CompileOptions | None = None) -> list[Fusion]:
     """Return every fusion of a file; a joint graph counts as its phases."""
     options = options or CompileOptions()
-    return [part for f in load_whole(path, options.sizes) for part in parts_of(f, options)]
+    return [part for f in load_whole(path, options.sizes) for part in phases_of(f, options)]
 
 
 def load_whole(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
@@ -94,7 +94,7 @@ def load_whole(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
         from fusec.parse.script import load_script
 
         names = Names()
-        return [with_sizes(names.apart(f), sizes) for f in load_script(path)]
+        return [with_sizes(names.unique(f), sizes) for f in load_script(path)]
     from fusec.parse import read_file
 
     if os.path.isdir(path):
@@ -105,7 +105,7 @@ def load_whole(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     return [with_planned_strides(read_file(path, dict(sizes)))]
 
 
-def parts_of(fusion: Fusion, options: CompileOptions) -> list[Fusion]:
+def phases_of(fusion: Fusion, options: CompileOptions) -> list[Fusion]:
     """Return the phases of a joint graph, each a fusion of its own; a plain fusion is one.
 
     The passes run before the cut: what they make of the whole decides what is saved.
@@ -125,7 +125,7 @@ class Names:
         """Start without any."""
         self._taken: dict[str, Fusion] = {}
 
-    def apart(self, fusion: Fusion) -> Fusion:
+    def unique(self, fusion: Fusion) -> Fusion:
         """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
         name, number, plain = fusion.name, 1, _without_defaults(fusion)
         while name in self._taken and self._taken[name] != plain:

@@ -11,7 +11,7 @@ from fake_schedulers import H200
 
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.parse import read_text
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.offers import Offers, Surroundings
 from fusec.segment.protocol import Scheduler
 from fusec.segment.segmented import extract
@@ -72,7 +72,7 @@ def cheapest(fusion: Fusion, schedulers: Sequence[Scheduler]) -> int:
                     more = price(group, results, read)
                     if more is None:
                         continue
-                    once = frozenset(n for n in group if not is_tissue(n))
+                    once = frozenset(n for n in group if not is_injective(n))
                     after = (readable | read, put | results & final, done | once)
                     if cost + more < best.get(after, 1 << 60):
                         best[after] = cost + more

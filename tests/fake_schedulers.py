@@ -36,7 +36,7 @@ def family(fusion: Fusion, name: str) -> list[Node]:
     return [n for n in fusion.nodes if n.op.family == name]
 
 
-def only_tissue(segment: Fusion) -> str | None:
+def only_injective(segment: Fusion) -> str | None:
     for node in segment.nodes:
         if node.op.family in ("reduction", "contraction"):
             return f"`{node.op.name}` is not elementwise"
@@ -62,7 +62,7 @@ def usual() -> Sequence[FakeScheduler | NoOp]:
     return (
         NoOp(),
         FakeScheduler("matmul", one_contraction),
-        FakeScheduler("pointwise", only_tissue),
+        FakeScheduler("pointwise", only_injective),
         FakeScheduler("reduction", one_signature),
     )
 

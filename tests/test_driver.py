@@ -186,7 +186,7 @@ def test_names_are_told_apart() -> None:
     other = read_text(SMALL.replace("exp(", "sin("), "small.yaml")
     wider = driver.with_sizes(one, {"B": 99})
     names = driver.Names()
-    given = [names.apart(f).name for f in (one, other, wider, one, other)]
+    given = [names.unique(f).name for f in (one, other, wider, one, other)]
     assert given == ["small", "small_2", "small", "small", "small_2"]
 
 

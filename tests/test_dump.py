@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from dump_parser import Dump, check, parse
-from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue, usual
+from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_injective, usual
 
 from fusec.diagnostics import FusecError
 from fusec.dumps.graphs import segmented_fusion_dot, segmented_fusion_json
@@ -213,7 +213,7 @@ ops:
   - c = sum(sin(xf), dims=[0])
 outputs: [r, c]
 """
-    fakes = (FakeScheduler("pointwise", only_tissue), FakeScheduler("reduction", one_signature))
+    fakes = (FakeScheduler("pointwise", only_injective), FakeScheduler("reduction", one_signature))
     found = parse(dumped(text, "2024", *fakes))
     assert [g.numbers for g in found.groups] == [(0, 1, 2), (0, 3, 4)]
 

@@ -23,7 +23,7 @@ from fusec.explain.drawing import Box, draw
 from fusec.explain.highlight import highlighted
 from fusec.explain.layout import SHELF, arrange, shelved
 from fusec.explain.page import page
-from fusec.explain.query import Choice, Part, Recomputed, Refused, Taken
+from fusec.explain.query import Choice, ChosenSegment, Recomputed, Refused, Taken
 from fusec.explain.record import Explained, explain
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -182,7 +182,7 @@ def test_every_text_is_escaped(block: Explained) -> None:
         rematerialised=(Recomputed(EVIL, (EVIL,), EVIL, (0,), 1, EVIL),),
         decisions=tuple(Taken(a, (EVIL, "s0"), EVIL) for a in ("boundary", "merge", "split", EVIL)),
         choices=(
-            Choice(EVIL, 1, 2, (Part(EVIL, (EVIL,)),), None, (0.0, 1.0)),
+            Choice(EVIL, 1, 2, (ChosenSegment(EVIL, (EVIL,)),), None, (0.0, 1.0)),
             Choice("B", 3, 4, (), EVIL, None),
         ),
     )

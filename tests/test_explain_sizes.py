@@ -13,7 +13,7 @@ import fusec
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.explain import sizes
-from fusec.explain.query import Part
+from fusec.explain.query import ChosenSegment
 from fusec.explain.sizes import ranges_of
 from fusec.explain.text import explanation
 from fusec.options import CompileOptions
@@ -60,7 +60,7 @@ def test_a_change_in_every_octave_is_found_to_the_size(
 
     def at(size: int) -> sizes._Found:
         number = sum(c <= size for c in changes)
-        return sizes._Found((Part(f"kind {number}", ()),), None, 0.0)
+        return sizes._Found((ChosenSegment(f"kind {number}", ()),), None, 0.0)
 
     found = list(sizes._stretches(low, high, at))
     inner = [c for c in changes if low < c <= high]

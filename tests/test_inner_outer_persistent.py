@@ -273,7 +273,7 @@ def test_text_is_the_same_every_time() -> None:
 def test_a_kernel_with_all_registers_asks_for_one_block() -> None:
     plan = plan_of(seed(3, 23, 64))
     assert plan.parameters.blocks > 1
-    text = kernel_source(plan, replace(plan.kernels[0], roomy=True)).text
+    text = kernel_source(plan, replace(plan.kernels[0], all_registers=True)).text
     assert "kBlocks = 1;" in text
 
 

@@ -24,7 +24,7 @@ from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.inputs import choose_sizes, random_inputs
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.phases import Phased, split
 
 FOLDER = Path(__file__).parent / "phases"
@@ -179,7 +179,7 @@ def test_parts_of_random_graphs_compute_the_whole(fusion: Fusion, data: Any) -> 
     inputs = tuple(i.value.name for i in fusion.inputs if i.value.name not in needed)
     phases = (Phase("a", (), tuple(early)), Phase("b", inputs, tuple(late)))
     fusion = replace(fusion, phases=phases, pins=())
-    made_early = {v.name for n in fusion.nodes if not is_tissue(n) for v in n.outputs} & needed
+    made_early = {v.name for n in fusion.nodes if not is_injective(n) for v in n.outputs} & needed
     if made_early & {*late}:
         with pytest.raises(FusecError, match="is made in phase `a`"):
             split(fusion)

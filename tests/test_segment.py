@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue, usual
+from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_injective, usual
 from segment_runs import check_structure
 
 from fusec.dev.segments import run_segments
@@ -190,7 +190,9 @@ def test_a_merge_predicate_has_the_last_word() -> None:
 
 def test_a_node_that_nobody_takes_is_named_with_every_reason() -> None:
     text = SOFTMAX.replace("exp(", "sin(")
-    nobody = FakeScheduler("one", lambda s: "no reductions" if not only_tissue(s) else "too small")
+    nobody = FakeScheduler(
+        "one", lambda s: "no reductions" if not only_injective(s) else "too small"
+    )
     other = FakeScheduler("two", lambda s: "not today")
     with pytest.raises(Unsupported) as caught:
         split(text, nobody, other)
@@ -213,7 +215,10 @@ def test_a_repeated_layer_is_priced_once() -> None:
         return text + "\n".join(ops) + f"\noutputs: [{value}]\n"
 
     def asked(count: int) -> int:
-        fakes = [FakeScheduler("pointwise", only_tissue), FakeScheduler("reduction", one_signature)]
+        fakes = [
+            FakeScheduler("pointwise", only_injective),
+            FakeScheduler("reduction", one_signature),
+        ]
         segmented = split(layers(count), *fakes)
         assert len(segmented.segments) >= count
         return len(fakes[0].asked)

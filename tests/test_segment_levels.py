@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from dump_parser import check, parse
-from fake_schedulers import H200, FakeScheduler, everything, only_tissue, usual
+from fake_schedulers import H200, FakeScheduler, everything, only_injective, usual
 from segment_runs import check_structure
 
 from fusec.diagnostics import FusecError, Unsupported
@@ -196,7 +196,7 @@ def test_nothing_is_taken_across_the_host_level() -> None:
         return not any(n.output.name == "c" for f in (first, second) for n in f.nodes)
 
     segmented = segment(
-        read_text(text), [everything(), FakeScheduler("tissue", only_tissue)], H200,
+        read_text(text), [everything(), FakeScheduler("injective", only_injective)], H200,
         should_merge=columns_apart,
     )  # fmt: skip
     check_structure(segmented)

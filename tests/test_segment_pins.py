@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from fake_schedulers import H200, FakeScheduler, everything, only_tissue
+from fake_schedulers import H200, FakeScheduler, everything, only_injective
 from segment_runs import check_structure
 
 import fusec
@@ -104,7 +104,7 @@ def test_the_scheduler_of_a_pin_is_the_only_one_asked() -> None:
 
 def test_a_refused_pin_is_named_at_its_place() -> None:
     with pytest.raises(Unsupported) as caught:
-        split("  rows: [p, r]\n", FakeScheduler("pointwise", only_tissue))
+        split("  rows: [p, r]\n", FakeScheduler("pointwise", only_injective))
     diagnostic = caught.value.diagnostic
     assert diagnostic.message == "no scheduler takes the pinned segment `rows`"
     assert diagnostic.span is not None

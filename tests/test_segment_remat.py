@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated import can_run, emulated
-from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_tissue
+from fake_schedulers import H200, FakeScheduler, everything, one_signature, only_injective
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from segment_runs import check_structure
@@ -238,12 +238,12 @@ def test_a_segment_that_nobody_needs_any_more_is_gone() -> None:
           - c = sum(exp(t), dims=[0])
         outputs: [r, c]
     """
-    apart = FakeScheduler("tissue", only_tissue)
+    injective = FakeScheduler("injective", only_injective)
 
     def one_reduction_of_an_input(part: Fusion) -> str | None:
         return one_signature(part)
 
-    segmented = split(text, apart, FakeScheduler("reduction", one_reduction_of_an_input))
+    segmented = split(text, injective, FakeScheduler("reduction", one_reduction_of_an_input))
     assert len(segmented.segments) == 2
     assert not segmented.edges
 

@@ -23,19 +23,19 @@ from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.schedule.registry import schedulers
 from fusec.segment import search
-from fusec.segment.apart import MODEL_ERROR, least_seconds
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
 from fusec.segment.graph import Graph
 from fusec.segment.groups import Groups
 from fusec.segment.merge import MARGIN
 from fusec.segment.offers import Offers, Surroundings
-from fusec.segment.piece import Part
+from fusec.segment.piece import Fragment
 from fusec.segment.price import bytes_written, traffic, work
 from fusec.segment.protocol import Estimate, Proposal
 from fusec.segment.regions import singles
 from fusec.segment.search import segment
 from fusec.segment.segmented import SegmentedFusion
+from fusec.segment.split import MODEL_ERROR, least_seconds
 from fusec.target import Target
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
@@ -300,16 +300,16 @@ def test_parts_put_together_again_are_what_they_were(fusion: Fusion, seed: int) 
         nodes = sorted(piece.owned, key=graph.position.__getitem__)
         cut = rng.randint(0, len(nodes))
         both = [frozenset(nodes[:cut]), frozenset(nodes[cut:])]
-        parts = [Part(nodes, frozenset()) for nodes in both if nodes]
-        touched = groups.part(piece, parts)
-        made = touched[: len(parts)]
+        fragments = [Fragment(nodes, frozenset()) for nodes in both if nodes]
+        touched = groups.split(piece, fragments)
+        made = touched[: len(fragments)]
         settle(groups, touched)
         order = groups.order()
         assert order is not None
         assert {n for p in order for n in p.nodes} == set(graph.owned)
         groups.rank()
         assert all(earlier.rank < p.rank for p in groups for earlier in p.before)
-        settle(groups, groups.unite(made, piece))
+        settle(groups, groups.rejoin(made, piece))
         assert shape(groups) == before
 
 

@@ -10,7 +10,7 @@ from families import plan_of
 
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
-from fusec.codegen.render import ROOMY
+from fusec.codegen.render import ALL_REGISTERS
 from fusec.ir.dtype import F32
 from fusec.ops.build import GraphBuilder
 from fusec.options import CompileOptions
@@ -31,8 +31,8 @@ def doubled(size: int = 64) -> KernelPlan:
 class Compiler:
     """Reports spills by target: of kernels as planned, and of those for one block on an SM."""
 
-    def __init__(self, planned: Sequence[int], roomy: Sequence[int]) -> None:
-        self.planned, self.roomy = planned, roomy
+    def __init__(self, planned: Sequence[int], all_registers: Sequence[int]) -> None:
+        self.planned, self.all_registers = planned, all_registers
         self.calls = 0
 
     def build(self, sources: Sequence[Source]) -> dict[tuple[str, str], Artifact]:
@@ -40,7 +40,7 @@ class Compiler:
         return {
             (s.name, f"sm_{k}"): artifact(s, f"sm_{k}", spills)
             for s in sources
-            for k, spills in enumerate(self.roomy if ONE_BLOCK in s.text else self.planned)
+            for k, spills in enumerate(self.all_registers if ONE_BLOCK in s.text else self.planned)
         }
 
 
@@ -50,7 +50,7 @@ def artifact(source: Source, arch: str, spills: int) -> Artifact:
 
 
 @pytest.mark.parametrize(
-    ("planned", "roomy", "calls", "kept"),
+    ("planned", "all_registers", "calls", "kept"),
     [
         ([0], [0], 1, False),
         ([SPILL_LIMIT], [0], 1, False),
@@ -62,14 +62,18 @@ def artifact(source: Source, arch: str, spills: int) -> Artifact:
     ],
 )
 def test_the_build_that_spills_less_is_kept(
-    planned: list[int], roomy: list[int], calls: int, kept: bool
+    planned: list[int], all_registers: list[int], calls: int, kept: bool
 ) -> None:
-    plan, compiler = doubled(), Compiler(planned, roomy)
+    plan, compiler = doubled(), Compiler(planned, all_registers)
     sources = plan_sources(plan)
     (found,), ((source,),), artifacts = build_plans((plan,), (sources,), compiler.build)
     assert compiler.calls == calls
-    assert (found.kernels[0].roomy, ONE_BLOCK in source.text, ROOMY in source.text) == (kept,) * 3
-    assert [a.spill_bytes for a in artifacts.values()] == (roomy if kept else planned)
+    assert (
+        found.kernels[0].all_registers,
+        ONE_BLOCK in source.text,
+        ALL_REGISTERS in source.text,
+    ) == (kept,) * 3
+    assert [a.spill_bytes for a in artifacts.values()] == (all_registers if kept else planned)
     assert {a.cubin for a in artifacts.values()} == {source.text.encode()}
     assert plan_sources(found) == (source,)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-ROOMY = "All registers of an SM for one block: with fewer the compiler spills."
+ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler spills."
 """What the schedule of a kernel says that was built again for want of registers."""
 
 
@@ -109,8 +109,8 @@ def headers_used(text: str) -> tuple[str, ...]:
 
 def render(kernel: Kernel, view: Any) -> KernelSource:
     """Return a kernel's template filled with its view, the headers in use sorted in."""
-    if kernel.roomy:
-        view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ROOMY}")
+    if kernel.all_registers:
+        view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
     used = headers_used(template.render(k=view))
     text = template.render(k=replace(view, headers=used))

@@ -28,7 +28,7 @@ def compile_file(
 
     wholes = driver.load_whole(path, options.sizes)
     report.warn(d for whole in wholes for d in lint(whole))
-    fusions = [part for whole in wholes for part in driver.parts_of(whole, options)]
+    fusions = [part for whole in wholes for part in driver.phases_of(whole, options)]
     report.warn(d for fusion in fusions for d in lint_strides(fusion, options))
     several = len(fusions) > 1
     folders = [
@@ -95,7 +95,7 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
 
     for whole in driver.load_whole(path, options.sizes):
         report.warn(lint(whole))
-        for fusion in driver.parts_of(whole, options):
+        for fusion in driver.phases_of(whole, options):
             _check(fusion, options, report, times=times)
     return 0
 

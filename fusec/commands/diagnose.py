@@ -54,8 +54,8 @@ def diagnosed(function: Callable[..., int]) -> Callable[..., int]:
             report.diagnostics.append(Diagnostic("environment", str(error) or "out of memory"))
             raise
         except Exception as error:
-            told = f"{type(error).__name__}: {error}"
-            report.diagnostics.append(Diagnostic("internal error", told))
+            message = f"{type(error).__name__}: {error}"
+            report.diagnostics.append(Diagnostic("internal error", message))
             raise
         finally:
             click.echo(report.json())

@@ -47,7 +47,7 @@ class DumpOptions:
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
     wholes = driver.load_whole(path, compile_options.sizes)
-    fusions = [part for whole in wholes for part in driver.parts_of(whole, compile_options)]
+    fusions = [part for whole in wholes for part in driver.phases_of(whole, compile_options)]
     for whole in wholes:
         if whole.phases and "preseg" in options.kinds:
             sys.stdout.write(f"# {whole.name}\n{text_of(whole, 'preseg', compile_options)}")

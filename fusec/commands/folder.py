@@ -148,12 +148,12 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
     kernels = [k for plan in manifest.plans for k in _kernels(plan)]
     sources = {k.source for k in kernels}
     needed = {FUSION, *sources, *(b.cubin for k in kernels for b in k.builds.values())}
-    beside = {PurePosixPath(source).parent for source in sources}
+    local = {PurePosixPath(source).parent for source in sources}
     for path in sorted(needed - manifest.files.keys()):
         raise damaged(folder / MANIFEST, f"its files have no `{path}`")
     for path in manifest.files.keys() - needed:
         place = PurePosixPath(path)
-        is_header = place.suffix == ".cuh" and place.parent in beside
+        is_header = place.suffix == ".cuh" and place.parent in local
         if not is_header and path not in {f"{RATES}/{t}.toml" for t in manifest.targets}:
             raise damaged(folder / MANIFEST, f"`{path}` is no file of a compiled folder")
 
@@ -187,8 +187,8 @@ def _kernel(
     text = _text(place, contents[source])
     # Whatever header lies there counts, also one that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
-    beside = {p.name: _text(p, p.read_bytes()) for p in found}
-    headers = headers_for(text, beside)
+    local = {p.name: _text(p, p.read_bytes()) for p in found}
+    headers = headers_for(text, local)
     own = {f"{PurePosixPath(source).parent}/{name}" for name in headers}
     edited = source in changed or bool(own & changed) or not own <= contents.keys()
     cubins = {target: contents[build.cubin] for target, build in record.builds.items()}

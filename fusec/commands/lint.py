@@ -131,8 +131,8 @@ def lint_strides(
         now, then, launches = times
         if then > 2 * launches:
             if now >= LEAST_SLOWER * then:
-                told = f"predicted {time_text(now)}, and {time_text(then)} were the strides known"
-                yield _narrow(loose, [f"{told}: {now / then:.1f} times as long"])
+                text = f"predicted {time_text(now)}, and {time_text(then)} were the strides known"
+                yield _narrow(loose, [f"{text}: {now / then:.1f} times as long"])
             return
     # Sizes are small, or nobody knows them yet, or there is too much to ask: time does not tell.
     if narrow:

@@ -107,8 +107,8 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
 
     def build_of(kernel: str, target: str) -> BuildRecord:
         # Registers and the like are told, and decide nothing.
-        told = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
-        return replace(told, cubin=cubin_path(kernel, target))
+        record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
+        return replace(record, cubin=cubin_path(kernel, target))
 
     folder = kernels_at(recorded.targets, len(manifest.plans))
     program = lower(segmented, plans, fusion)

@@ -91,7 +91,7 @@ def _run(
         return _run_script(path, compile_options, options, place, report)
     (whole,) = driver.load_whole(path, compile_options.sizes)
     report.warn(lint(whole))
-    fusions = driver.parts_of(whole, compile_options)
+    fusions = driver.phases_of(whole, compile_options)
     if len(fusions) > 1:
         return _run_phases(path, fusions, compile_options, options, place)
     return _run_fusion(fusions[0], compile_options, options, place)
@@ -317,7 +317,7 @@ def _run_script(
             ) from error
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
-        fusion = names.apart(fusion)
+        fusion = names.unique(fusion)
         if fusion.name not in warned:
             warned.add(fusion.name)
             report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
@@ -328,7 +328,7 @@ def _run_script(
             )
         if actuals is None:
             sized = driver.with_sizes(fusion, compile_options.sizes)
-            parts = driver.parts_of(sized, compile_options)
+            parts = driver.phases_of(sized, compile_options)
             if len(parts) > 1:
                 codes.append(_run_phases(path, parts, compile_options, options, place))
             else:

@@ -25,7 +25,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value, needed_nodes
 from fusec.ops import find
 from fusec.passes import PIPELINE
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.segmented import extract
 
 Step = Callable[[Sketch], None]
@@ -178,7 +178,7 @@ def with_pin(fusion: Fusion, rng: random.Random) -> Fusion:
         return fusion
     first = rng.randrange(len(nodes))
     last = first
-    while last + 1 < len(nodes) and is_tissue(nodes[last + 1]) and rng.random() < 0.6:
+    while last + 1 < len(nodes) and is_injective(nodes[last + 1]) and rng.random() < 0.6:
         last += 1
     names = tuple(v.name for n in nodes[first : last + 1] for v in n.outputs if not v.is_scalar)
     return replace(fusion, pins=(Pin("pinned", names),)) if names else fusion

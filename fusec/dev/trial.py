@@ -251,8 +251,8 @@ class _Trial:
 def kind_of(error: Exception) -> str:
     """Return what errors with one cause have in common: type, place, and message without names."""
     if isinstance(error, CompileError):
-        told = error.diagnostic.message
-        first = next((x for x in error.log.splitlines() if "error" in x), told)
+        message = error.diagnostic.message
+        first = next((x for x in error.log.splitlines() if "error" in x), message)
         return "CompileError " + general(first.partition("error")[2])
     if isinstance(error, RecursionError):
         # Where the stack ends is chance.

@@ -35,7 +35,7 @@ class Conflicts:
         for user in range(len(space.nodes)):
             # What nobody computes together with its user has to lie in memory between them.
             read = bits(space.reads[user] & space.made)
-            space.keep(space.values[v] for v in read if self.parted(makers[v], user))
+            space.keep(space.values[v] for v in read if self.separated(makers[v], user))
 
     def _refusing(self, nodes: int, rules: frozenset[str]) -> int:
         """Return the schedulers that refuse everything that holds some nodes, by given rules."""
@@ -103,7 +103,7 @@ class Conflicts:
                 able &= left
         return able
 
-    def parted(self, one: int, other: int) -> bool:
+    def separated(self, one: int, other: int) -> bool:
         """Return whether nobody ever takes two nodes together."""
         both = self.alone[one] & self.alone[other]
         return not self.pairs[one].get(other, both) & both

@@ -18,16 +18,17 @@ class Cuts:
     def __init__(self, space: Space, conflicts: Conflicts) -> None:
         """Find the nodes and their cuts."""
         self.space, self.conflicts = space, conflicts
-        self.apart: list[int] = []
+        self.separate: list[int] = []
         for node in bits(space.once):
-            if all(conflicts.parted(node, other) for other in self.apart):
-                self.apart.append(node)
+            if all(conflicts.separated(node, other) for other in self.separate):
+                self.separate.append(node)
         self.others = [
             n
             for n in bits(space.once)
-            if n not in self.apart and all(conflicts.parted(n, other) for other in self.apart)
+            if n not in self.separate
+            and all(conflicts.separated(n, other) for other in self.separate)
         ]
-        chosen = (*self.apart, *self.others) if len(self.apart) > 1 or self.others else ()
+        chosen = (*self.separate, *self.others) if len(self.separate) > 1 or self.others else ()
         self.read = {n: self._read(n) for n in chosen}
         self.written = {n: self._written(n) for n in chosen}
         self._sums: dict[int, tuple[int, int]] = {}
@@ -37,11 +38,12 @@ class Cuts:
         if not self.read:
             return 0, 0
         if needed not in self._sums:
-            apart = [n for n in self.apart if needed >> n & 1]
+            separate = [n for n in self.separate if needed >> n & 1]
             others = [n for n in self.others if needed >> n & 1]
             self._sums[needed] = (
-                sum(self.read[n] for n in apart) + max((self.read[n] for n in others), default=0),
-                sum(self.written[n] for n in apart)
+                sum(self.read[n] for n in separate)
+                + max((self.read[n] for n in others), default=0),
+                sum(self.written[n] for n in separate)
                 + max((self.written[n] for n in others), default=0),
             )
         return self._sums[needed]
@@ -95,7 +97,7 @@ class Cuts:
         return _least_cut(graph, node, "sink")
 
     def _elsewhere(self, node: int, other: int) -> bool:
-        return other != node and self.conflicts.parted(node, other)
+        return other != node and self.conflicts.separated(node, other)
 
 
 def _graph() -> Any:

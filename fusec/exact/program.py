@@ -120,7 +120,7 @@ class Program:
         rows, conflicts = self.rows, self.conflicts
         for place, node in enumerate(self.once):
             for lead in self.once[: place + 1]:
-                if lead == node or not conflicts.parted(lead, node):
+                if lead == node or not conflicts.separated(lead, node):
                     self.inside[node, lead] = rows.variable(whole=True)
             leads = [lead for lead in self.once if (node, lead) in self.inside]
             rows.add([(self.inside[node, lead], 1) for lead in leads], 1, 1)
@@ -129,7 +129,7 @@ class Program:
                     rows.add([(self.inside[lead, lead], 1), (self.inside[node, lead], -1)], 0)
         for place, one in enumerate(self.once):
             for other in self.once[place + 1 :]:
-                if conflicts.parted(one, other):
+                if conflicts.separated(one, other):
                     for lead in self.once:
                         both = [(one, lead), (other, lead)]
                         if lead not in (one, other) and all(b in self.inside for b in both):
@@ -138,7 +138,7 @@ class Program:
         for node in range(len(self.space.nodes)):
             if not self.space.once >> node & 1:
                 for slot in self.slots:
-                    if slot == POOL or not conflicts.parted(node, slot):
+                    if slot == POOL or not conflicts.separated(node, slot):
                         self.inside[node, slot] = rows.variable(whole=True)
 
     def _values(self) -> None:

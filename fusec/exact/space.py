@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
 from fusec.ir.graph import Fusion, Node, Output, Value
-from fusec.segment.cheap import find_copied, is_tissue
+from fusec.segment.cheap import find_copied, is_injective
 from fusec.segment.floor import Floor
 from fusec.segment.segmented import extract
 from fusec.segment.views import VIEW_OPS
@@ -82,7 +82,7 @@ class Space:
     @cached_property
     def once(self) -> int:
         """Return the nodes that must not be computed twice."""
-        return sum(1 << k for k, n in enumerate(self.nodes) if not is_tissue(n))
+        return sum(1 << k for k, n in enumerate(self.nodes) if not is_injective(n))
 
     @cached_property
     def above(self) -> tuple[int, ...]:

@@ -136,8 +136,8 @@ class States:
     def rest(self, values: int, nodes: int = 0, results: int = 0) -> int:
         """Return the bytes to have some values in memory, beside results of a segment."""
         read, written = self.cuts.least(self.space.needed(values))
-        apart = self._writing(nodes, results) + written
-        return max(self.reads(values), read) + max(self.writes(values | results), apart)
+        separate = self._writing(nodes, results) + written
+        return max(self.reads(values), read) + max(self.writes(values | results), separate)
 
     def reads(self, values: int) -> int:
         """Return the bytes of inputs that are read at least to have some values in memory."""

@@ -51,7 +51,7 @@ class View:
     anchor: str
     drawing: Drawing | None
     details: tuple[Detail, ...]
-    apart: tuple[Taken, ...]
+    unfused: tuple[Taken, ...]
     saved: tuple[Taken, ...]
     others: tuple[Taken, ...]
 

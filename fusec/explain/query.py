@@ -116,7 +116,7 @@ class Taken:
 
 
 @dataclass(frozen=True)
-class Part:
+class ChosenSegment:
     """A segment in a choice: who takes what."""
 
     scheduler: str
@@ -133,7 +133,7 @@ class Choice:
     dim: str
     first: int
     last: int
-    segments: tuple[Part, ...]
+    segments: tuple[ChosenSegment, ...]
     refused: str | None
     seconds: tuple[float, float] | None
 

@@ -121,7 +121,7 @@ def _fusions_of(given: Any, options: CompileOptions) -> list[Fusion]:
     if isinstance(given, FusionDefinition):
         given = given.fusion()
     if isinstance(given, Fusion):
-        return driver.parts_of(driver.with_sizes(given, options.sizes), options)
+        return driver.phases_of(driver.with_sizes(given, options.sizes), options)
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",

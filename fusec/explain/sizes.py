@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.explain.query import Choice, Part
+from fusec.explain.query import Choice, ChosenSegment
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 
@@ -19,7 +19,7 @@ LARGEST = 2**40
 class _Found:
     """What is chosen at a size; two are the same choice if their parts and refusals agree."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ChosenSegment, ...]
     refused: str | None
     seconds: float
 
@@ -95,7 +95,7 @@ def _found(fusion: Fusion, options: CompileOptions, name: str, size: int, gpu: o
         segmented = driver.segment(driver.optimise(sized, options), options)
     except FusecError as error:
         return _Found((), error.diagnostic.message, 0.0)
-    parts = (Part(s.scheduler, _names(s.fusion)) for s in segmented.segments)
+    parts = (ChosenSegment(s.scheduler, _names(s.fusion)) for s in segmented.segments)
     return _Found(tuple(parts), None, sum(segmented.times(gpu)))
 
 

@@ -25,10 +25,10 @@ def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
     parts += [_listed([f"{name} = {size}" for name, size in fixed.items()])] if fixed else []
     if not parts:
         return ""
-    told = "; ".join(parts) + ("" if free else " only")
+    text = "; ".join(parts) + ("" if free else " only")
     limits = [f"{d.name} a multiple of {d.multiple_of}" for d in free if d.multiple_of > 1]
     limits += _limits(every, fixed, {d.name: d.default for d in dims})
-    return f"{told} ({', '.join(limits)})" if limits else told
+    return f"{text} ({', '.join(limits)})" if limits else text
 
 
 def _listed(texts: Sequence[str]) -> str:

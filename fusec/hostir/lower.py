@@ -26,7 +26,7 @@ from fusec.hostir.program import (
 )
 from fusec.ir.dim import Dim, dim, shape_text, symbol
 from fusec.ir.dtype import U64
-from fusec.ir.graph import Fusion, Input, Output, Part, Value, whole_name
+from fusec.ir.graph import ComplexPart, Fusion, Input, Output, Value, whole_name
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.layout import output_strides
 from fusec.schedule.original_orders import orders_of
@@ -83,7 +83,7 @@ def lower(
         scalars=tuple(_scalar(i) for i in fusion.inputs if i.value.is_scalar),
         instructions=(*state.first, *state.body, *state.last),
         outputs=tuple(dict.fromkeys(whole_name(o) for o in fusion.outputs)),
-        guards=(*_guards(plans), *_elements_apart(fusion)),
+        guards=(*_guards(plans), *_distinct_elements(fusion)),
         aliases=tuple(
             dict.fromkeys(
                 (whole_name(o), whole_name(_input_named(fusion, o.alias)))
@@ -111,7 +111,7 @@ def _place_input(state: _Lowering, entry: Input) -> None:
     _add_part(state, value, entry.strides, part)
 
 
-def _add_part(state: _Lowering, value: Value, strides: Sequence[Dim], part: Part) -> None:
+def _add_part(state: _Lowering, value: Value, strides: Sequence[Dim], part: ComplexPart) -> None:
     layout = tuple(strides)
     state.buffers.append(Buffer(value.name, "temporary", value.dtype, value.shape, layout))
     state.first.append(Alias(value.name, part.of, dim(part.index)))
@@ -148,7 +148,7 @@ def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
     return tuple({str(g): g for g in (*fixed, *given)}.values())
 
 
-def _elements_apart(fusion: Fusion) -> Iterable[Guard]:
+def _distinct_elements(fusion: Fusion) -> Iterable[Guard]:
     """Yield what keeps the elements of inputs that are written into from lying on one another.
 
     In the order of their strides, each dim steps over all that the one before it spans. Where there
@@ -213,7 +213,7 @@ def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
         state.last.append(Copy(output.alias, name))
 
 
-def _place_part(state: _Lowering, output: Output, part: Part, index: int) -> None:
+def _place_part(state: _Lowering, output: Output, part: ComplexPart, index: int) -> None:
     """Give a complex output memory with its first part; both are views of it."""
     value, strides, given = output.value, output_strides(output), None
     if output.alias is not None:

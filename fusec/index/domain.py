@@ -80,17 +80,17 @@ _RECENT: Recent[Domain | Refusal] = Recent()
 
 
 def find_domain(
-    fusion: Fusion, reference: Value | None = None, beside: Iterable[Value] = ()
+    fusion: Fusion, reference: Value | None = None, siblings: Iterable[Value] = ()
 ) -> Domain | Refusal:
     """Return the domain of a segment, or why there is none.
 
     The reference is an input of a reduction if there is one, else an output, else any value: the
     first (largest first) from which every output and every reduction can be reached by index maps;
-    or the given one, with values of its shape `beside` it that are made where it is. The refusal
+    or the given one, with `siblings`, values of its shape made where it is. The refusal
     is that of the likeliest reference.
     """
     if reference is not None:
-        return _spread(fusion, reference, beside)
+        return _spread(fusion, reference, siblings)
     return _RECENT.of(fusion, None, lambda: _likeliest(fusion))
 
 
@@ -126,10 +126,10 @@ def _candidates(fusion: Fusion) -> Iterable[Value]:
                 yield value
 
 
-def _spread(fusion: Fusion, reference: Value, beside: Iterable[Value] = ()) -> Domain | Refusal:
+def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) -> Domain | Refusal:
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(reference.shape))
     own = Home(tuple(of_var(a) for a in axes))
-    spread = _Spread(fusion, dict.fromkeys((reference, *beside), own), axes)
+    spread = _Spread(fusion, dict.fromkeys((reference, *siblings), own), axes)
     spread.run()
     for output in fusion.outputs:
         # An output of the reference's shape that no map reaches is a sibling on the same domain.

@@ -139,14 +139,14 @@ def settle(node: Node, value: Value, array: Array) -> Array:
     return overflow(held) if dtype.name == "f32" else held
 
 
-def parts_of(array: Array) -> tuple[Array, Array]:
+def real_and_imaginary(array: Array) -> tuple[Array, Array]:
     """Return the real and the imaginary parts of complex numbers, as views."""
     return np.real(array), np.imag(array)
 
 
 def by_parts(array: Array, change: Callable[[Array], Array]) -> Array:
     """Return complex numbers with both parts changed; the array itself if neither is."""
-    real, imag = parts_of(array)
+    real, imag = real_and_imaginary(array)
     new_real, new_imag = change(real), change(imag)
     if new_real is real and new_imag is imag:
         return array

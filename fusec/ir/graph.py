@@ -151,7 +151,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Part:
+class ComplexPart:
     """What a real tensor or scalar is of a complex one: `of` names that, `index` is 1 for `im`.
 
     In memory the parts of a complex number lie side by side, the real one first.
@@ -182,7 +182,7 @@ class Input:
     default: bool | int | float | complex | None = None
     on_cpu: bool = False
     span: Span | None = None
-    part: Part | None = None
+    part: ComplexPart | None = None
     generator: str = ""
 
 
@@ -198,7 +198,7 @@ class Output:
     alias: str | None = None
     stride_order: tuple[int, ...] | None = None
     span: Span | None = None
-    part: Part | None = None
+    part: ComplexPart | None = None
 
     @property
     def step(self) -> int:

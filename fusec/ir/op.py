@@ -36,14 +36,14 @@ class Param:
         return self.kind in ("operand", "operands", "optional")
 
 
-class Part(tuple[int, ...]):
+class Block(tuple[int, ...]):
     """The extents of a block of a tensor: [low, low + extent) of `whole` along one axis."""
 
     axis: int
     low: int
     whole: int
 
-    def __new__(cls, shape: Iterable[int], axis: int, low: int, high: int) -> Part:
+    def __new__(cls, shape: Iterable[int], axis: int, low: int, high: int) -> Block:
         """Return the block of `shape` from `low` to before `high` along `axis`."""
         extents = list(shape)
         whole, extents[axis] = extents[axis], high - low

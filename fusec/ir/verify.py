@@ -72,9 +72,9 @@ def _check_node(node: Node, defined: dict[str, Value]) -> None:
     try:
         inferred = node.op.infer(node.operands, node.attributes)
     except FusecError as error:
-        told = error.diagnostic
-        message = f"{where}: {told.message}"
-        raise InternalError(message, span=node.span, notes=told.notes) from error
+        diagnostic = error.diagnostic
+        message = f"{where}: {diagnostic.message}"
+        raise InternalError(message, span=node.span, notes=diagnostic.notes) from error
     if len(inferred) != len(node.outputs):
         raise InternalError(f"{where} has {len(node.outputs)} results, not {len(inferred)}")
     for value, expected in zip(node.outputs, inferred, strict=True):

@@ -78,11 +78,11 @@ def signature(op: OpDef) -> str:
 def miscounted(op: OpDef, results: int, names: int) -> FusecError:
     """Return the error for a call that is given another number of names than it has results."""
     known = op.results if len(op.results) == results > 1 else ()
-    told = f"the results are {', '.join(known)}; `_` stands for one not wanted"
+    text = f"the results are {', '.join(known)}; `_` stands for one not wanted"
     return FusecError(
         f"`{op.name}` has {results} result{'s' * (results != 1)}, "
         f"got {names} name{'s' * (names != 1)}",
-        help=told if known else None,
+        help=text if known else None,
     )
 
 

@@ -235,8 +235,8 @@ class InputBuilder:
         old, notes = error.diagnostic, list(error.diagnostic.notes)
         slots = dict.fromkeys(self._slot_of[v] for v in _values(given) if v in self._slot_of)
         values = [self._current(slot) for slot in slots]
-        told = "; ".join([old.message, *notes])
-        if untold := [v for v in values if f"{v.name} is {v.type}" not in told]:
+        message = "; ".join([old.message, *notes])
+        if untold := [v for v in values if f"{v.name} is {v.type}" not in message]:
             notes.append(described(untold))
         for slot, value in zip(slots, values, strict=True):
             where = self._spans[slot]

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, U64, DType
 from fusec.ir.graph import Const, Operand, Type
-from fusec.ir.op import Cost, Infer, Part
+from fusec.ir.op import Block, Cost, Infer
 from fusec.ops import philox
 from fusec.ops.declare import Array, Shape, composite, operation
 from fusec.ops.dtypes import dtype_of
@@ -78,9 +78,9 @@ def _drawn(name: str) -> Infer:
 
 
 def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType | None) -> Array:
-    """Return the numbers of a tensor or of a Part of it, whose elements lie in runs."""
+    """Return the numbers of a tensor or of a Block of it, whose elements lie in runs."""
     first, count, step, runs = 0, math.prod(shape), 0, 1
-    if isinstance(shape, Part):
+    if isinstance(shape, Block):
         inner, runs = math.prod(shape[shape.axis + 1 :]), math.prod(shape[: shape.axis])
         first, count, step = shape.low * inner, shape[shape.axis] * inner, shape.whole * inner
     flat = [

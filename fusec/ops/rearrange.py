@@ -36,19 +36,21 @@ def _expand_repeat(builder: GraphBuilder, arg: Operand, repeats: tuple[Dim, ...]
     if any(count.is_const and count.value < 0 for count in repeats):
         raise FusecError(f"`repeat`: counts are at least 0, got {text(repeats)}")
     new = len(repeats) - len(shape)
-    apart: list[Dim] = list(repeats[:new])
+    unmerged: list[Dim] = list(repeats[:new])
     result: list[Dim] = list(repeats[:new])
     places: list[int] = []
     for extent, count in zip(shape, repeats[new:], strict=True):
         if count != 1:
-            apart.append(count)
-        places.append(len(apart))
-        apart.append(extent)
+            unmerged.append(count)
+        places.append(len(unmerged))
+        unmerged.append(extent)
         result.append(extent * count)
-    if len(apart) == len(shape):
+    if len(unmerged) == len(shape):
         return builder.apply("set", arg)
-    wide = builder.apply("broadcast_in_dim", arg, shape=apart, broadcast_dims=places)
-    return wide if len(apart) == len(result) else builder.apply("reshape", wide, new_shape=result)
+    wide = builder.apply("broadcast_in_dim", arg, shape=unmerged, broadcast_dims=places)
+    return (
+        wide if len(unmerged) == len(result) else builder.apply("reshape", wide, new_shape=result)
+    )
 
 
 @composite(expand=_expand_repeat)

@@ -9,7 +9,7 @@ from typing import Any
 
 from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BOOL, DType
-from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Part, Type, Value
+from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ops.complexes import MOVED
 from fusec.ops.find import find
 from fusec.passes.complex_formulas import FORMULAS, Pair
@@ -63,7 +63,7 @@ class _Pairing:
             default = entry.default
             if default is not None:
                 default = (complex(default).real, complex(default).imag)[index]
-            part = Part(value.name, index, kind)
+            part = ComplexPart(value.name, index, kind)
             new = replace(entry, value=made, strides=strides, default=default, part=part)
             parts.append(new)
         self.pairs[value] = Pair(parts[0].value, parts[1].value)
@@ -259,6 +259,6 @@ class _Pairing:
                     i.value.name for i in self.inputs
                     if i.part is not None and (i.part.of, i.part.index) == (output.alias, index)
                 )  # fmt: skip
-            whole = Part(value.name, index, value.dtype)
+            whole = ComplexPart(value.name, index, value.dtype)
             outputs.append(replace(output, value=named, alias=alias, part=whole))
         return outputs

@@ -22,6 +22,6 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         return work.become(node, "expand", [tensor], {"shape": node.output.shape})
     mask = tuple(k == axis for k in range(len(tensor.shape) + 1))
     wide = (*tensor.shape[:axis], count, *tensor.shape[axis:])
-    apart = work.add(node, "broadcast", [tensor], {"is_broadcast_dim": mask})
-    copies = work.add(node, "expand", [apart], {"shape": wide})
+    broadcast = work.add(node, "broadcast", [tensor], {"is_broadcast_dim": mask})
+    copies = work.add(node, "expand", [broadcast], {"shape": wide})
     return work.become(node, "reshape", [copies], {"new_shape": node.output.shape})

@@ -135,22 +135,22 @@ def _copied(fusion: Fusion, output: Output) -> Fusion:
     """
     old = output.value
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
-    apart = Value(_fresh(f"{old.name}_new", taken), old.type)
+    temporary = Value(_fresh(f"{old.name}_new", taken), old.type)
     kept = Value(_fresh(f"{old.name}_kept", taken), old.type)
     written = Value(old.name, old.type)
     nodes: list[Node] = []
     for node in fusion.nodes:
-        operands = tuple(apart if o is old else o for o in node.operands)
-        outputs = tuple(apart if v is old else v for v in node.outputs)
+        operands = tuple(temporary if o is old else o for o in node.operands)
+        outputs = tuple(temporary if v is old else v for v in node.outputs)
         if old in node.inputs or old in node.outputs:
             node = Node(node.op, operands, node.attributes, outputs, node.span)
         nodes.append(node)
     span = fusion.producer[old].span
-    nodes.append(Node(find("segment_set"), (apart,), NO_ATTRIBUTES, (kept,), span))
+    nodes.append(Node(find("segment_set"), (temporary,), NO_ATTRIBUTES, (kept,), span))
     nodes.append(Node(find("set"), (kept,), NO_ATTRIBUTES, (written,), span))
     outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
     pin = next((p.name for p in fusion.pins if old.name in p.values), None)
-    joined = {} if pin is None else {apart.name: pin}
+    joined = {} if pin is None else {temporary.name: pin}
     pins = edit_pins(fusion.pins, [old.name] if joined else [], joined)
     return replace(fusion, nodes=tuple(nodes), outputs=outputs, pins=pins)
 

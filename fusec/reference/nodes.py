@@ -16,7 +16,7 @@ from fusec.ir.evaluate import (
     known_scalar,
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ir.op import Part
+from fusec.ir.op import Block
 from fusec.reference.axes import STRETCHED
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
@@ -67,7 +67,7 @@ class Nodes:
         attributes = evaluate_attributes(node.attributes, self.sizes)
         if block is not None and node.op.name in STRETCHED:
             name = STRETCHED[node.op.name]
-            attributes[name] = Part(attributes[name], *block)
+            attributes[name] = Block(attributes[name], *block)
         try:
             found = selected(node, operands, attributes, self.rules(node))
         except FusecError as error:

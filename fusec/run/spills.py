@@ -69,9 +69,9 @@ def _with_all_registers(
     for number, (plan, each) in enumerate(zip(plans, sources, strict=True)):
         for place, (kernel, source) in enumerate(zip(plan.kernels, each, strict=True)):
             if _spills(built, kernel.name) > SPILL_LIMIT:
-                roomy = kernel_source(plan, replace(kernel, roomy=True))
-                if roomy.text != source.text:
-                    tried[kernel.name] = (number, place, roomy)
+                all_registers = kernel_source(plan, replace(kernel, all_registers=True))
+                if all_registers.text != source.text:
+                    tried[kernel.name] = (number, place, all_registers)
     again: Mapping[tuple[str, str], Artifact] = {}
     if tried:
         again = build([Source.of(s) for *_, s in tried.values()])
@@ -79,7 +79,7 @@ def _with_all_registers(
         if _spills(again, name) < _spills(built, name):
             built |= {key: artifact for key, artifact in again.items() if key[0] == name}
             kernels = list(plans[number].kernels)
-            kernels[place] = replace(kernels[place], roomy=True)
+            kernels[place] = replace(kernels[place], all_registers=True)
             plans[number] = replace(plans[number], kernels=tuple(kernels))
             texts[number][place] = source
     return plans, [tuple(each) for each in texts], built

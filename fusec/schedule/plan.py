@@ -144,9 +144,9 @@ class Kernel:
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
     shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
-    hold, 0 to leave that to the assembler. of: the plan that a kernel
-    was made for, where another plan has taken it over. roomy: whether a thread gets all registers
-    that one block on an SM leaves it, since the compiler spills with what it gives by itself.
+    hold, 0 to leave that to the assembler. of: the plan that a kernel was made for, where another
+    plan has taken it over. all_registers: whether a thread gets all registers that one block on an
+    SM leaves it, since the compiler spills with what it gives by itself.
     """
 
     name: str
@@ -157,7 +157,7 @@ class Kernel:
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
     of: KernelPlan | None = None
-    roomy: bool = False
+    all_registers: bool = False
     least_blocks: int = 0
 
 

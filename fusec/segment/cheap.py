@@ -56,8 +56,8 @@ def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]
     return frozenset(copied)
 
 
-def is_tissue(node: Node) -> bool:
-    """Return whether a node can run on any iteration domain: a value per point."""
+def is_injective(node: Node) -> bool:
+    """Return whether a node yields a value per point of any iteration domain, by an index map."""
     return node.op.family in ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 

@@ -10,7 +10,7 @@ from heapq import heapify, heappop, heappush
 
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.graph import Graph, Group
-from fusec.segment.piece import Chosen, Part, Piece
+from fusec.segment.piece import Chosen, Fragment, Piece
 from fusec.segment.ranks import MAX_BETWEEN, closure, make_room
 from fusec.segment.segmented import extract
 
@@ -246,20 +246,21 @@ class Groups:
             self._holder[node] = target
         return list(dict.fromkeys((target, source, *readers)))
 
-    def part(self, piece: Piece, parts: Iterable[Part]) -> list[Piece]:
-        """Put parts in the place of a piece; return the pieces to look at again, these first."""
+    def split(self, piece: Piece, fragments: Iterable[Fragment]) -> list[Piece]:
+        """Replace a piece by fragments; return the pieces to look at again, these first."""
         later = list(piece.after)
         self._leave(piece)
         found: list[Piece] = []
-        for part in parts:
-            new = Piece(set(part.owned), set(part.owned), {})
-            new.again, new.first, new.host = part.again, self.graph.first(part.owned), piece.host
+        for fragment in fragments:
+            new = Piece(set(fragment.owned), set(fragment.owned), {})
+            first = self.graph.first(fragment.owned)
+            new.again, new.first, new.host = fragment.again, first, piece.host
             self._hold(new)
             found.append(new)
         return [*found, *later]
 
-    def unite(self, parts: Iterable[Piece], piece: Piece) -> list[Piece]:
-        """Put back a piece that was parted; return the pieces to look at again, this one first."""
+    def rejoin(self, parts: Iterable[Piece], piece: Piece) -> list[Piece]:
+        """Put back a piece that was split; return the pieces to look at again, this one first."""
         later = dict[Piece, None]()
         for part in parts:
             later.update(part.after)

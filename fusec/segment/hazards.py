@@ -31,9 +31,9 @@ def copy_last(fusion: Fusion, outputs: Iterable[Output]) -> tuple[Fusion, tuple[
     """
     decisions: list[Decision] = []
     for output in outputs:
-        fusion, apart = _copied(fusion, output)
+        fusion, temporary = _copied(fusion, output)
         because = f"`{output.alias}` is read after, or elsewhere than, the writer would write"
-        decisions.append(Decision("copy", (apart, output.value.name), because))
+        decisions.append(Decision("copy", (temporary, output.value.name), because))
     return fusion, tuple(decisions)
 
 
@@ -43,15 +43,15 @@ def _copied(fusion: Fusion, output: Output) -> tuple[Fusion, str]:
     name = f"{old.name}_new"
     while name in names:
         name += "_"
-    apart, written = Value(name, old.type), Value(old.name, old.type)
+    temporary, written = Value(name, old.type), Value(old.name, old.type)
     nodes: list[Node] = []
     for node in fusion.nodes:
         if old in node.inputs or old in node.outputs:
-            operands = tuple(apart if o is old else o for o in node.operands)
-            results = tuple(apart if v is old else v for v in node.outputs)
+            operands = tuple(temporary if o is old else o for o in node.operands)
+            results = tuple(temporary if v is old else v for v in node.outputs)
             node = replace(node, operands=operands, outputs=results)
         nodes.append(node)
-    nodes.append(Node(find("set"), (apart,), {}, (written,), output.span))
+    nodes.append(Node(find("set"), (temporary,), {}, (written,), output.span))
     outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
     pin = next((p.name for p in fusion.pins if old.name in p.values), None)
     pins = fusion.pins if pin is None else edit_pins(fusion.pins, [old.name], {name: pin})

@@ -36,8 +36,8 @@ def _grown(
         chosen = None if pair in refused else groups.closure(pair)
         if chosen is None or (should_merge is not None and chosen != pair):
             continue  # what lies between comes first
-        apart = groups.crosses_boundary(chosen)
-        if not apart and (should_merge is None or _asked(groups, piece, other, should_merge)):
+        crosses = groups.crosses_boundary(chosen)
+        if not crosses and (should_merge is None or _asked(groups, piece, other, should_merge)):
             return groups.merge(chosen)
         refused.add(pair)
     return None
@@ -57,9 +57,9 @@ def _asked(groups: Groups, piece: Piece, other: Piece, should_merge: ShouldMerge
     try:
         return bool(should_merge(groups.fusion_of([first], name), groups.fusion_of([second], name)))
     except Exception as error:
-        told = error.diagnostic.message if isinstance(error, FusecError) else error
+        message = error.diagnostic.message if isinstance(error, FusecError) else error
         raise FusecError(
-            f"should_merge raised {type(error).__name__}: {told}",
+            f"should_merge raised {type(error).__name__}: {message}",
             span=next((n.span for n in groups.members([second]) if n.span is not None), None),
             notes=[f"asked of {_named(groups, first)} and {_named(groups, second)}"],
             help="it takes two fusions and returns whether they should be one segment",

@@ -40,7 +40,7 @@ class Merges:
     def offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together; in its reasons others of that structure speak.
 
-        `told` returns it with their own names.
+        `named_offer` returns it with their own names.
         """
         key = self.structures.together(chosen), _only(chosen)
         offer = self._known.get(key)
@@ -64,7 +64,7 @@ class Merges:
         self._of_piece.pop(piece, None)
         piece.structure = None
 
-    def told(self, chosen: Chosen) -> Offer:
+    def named_offer(self, chosen: Chosen) -> Offer:
         """Return the offer for some groups together, with their own names in its reasons."""
         offer, asked, own = self._ask(chosen)
         if asked[0] is own[0]:

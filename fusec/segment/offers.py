@@ -12,11 +12,11 @@ from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.structure import structure_of
 from fusec.passes.protect_inputs import reads_in_place
-from fusec.segment.apart import Aparts
 from fusec.segment.canonical import canonical
 from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
 from fusec.segment.segmented import crossing_strides
+from fusec.segment.split import Splits
 from fusec.segment.views import view_of
 from fusec.target import Target
 
@@ -96,7 +96,7 @@ class Offers:
         self.schedulers = tuple(schedulers)
         self.target = target
         self.asked = 0
-        self.aparts = Aparts(target)
+        self.splits = Splits(target)
         self._known: dict[Any, tuple[tuple[str, ...], Offer]] = {}
 
     def of(self, segment: Fusion, around: Surroundings, only: str | None = None) -> Offer:
@@ -172,8 +172,8 @@ def takes_long(proposal: Estimate) -> bool:
 
 
 def _long(proposal: Estimate) -> Refusal:
-    long, apart = proposal.build.seconds, proposal.build.apart
-    return Refusal(NVRTC, f"NVRTC would take about {long:.1f} s, for its parts {apart:.1f} s")
+    long, separate = proposal.build.seconds, proposal.build.apart
+    return Refusal(NVRTC, f"NVRTC would take about {long:.1f} s, for its parts {separate:.1f} s")
 
 
 def in_place_hazard(segment: Fusion) -> Refusal | None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Input, Node, Phase, Value, needed_nodes
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.segmented import extract, tensor_bytes
 
 
@@ -68,7 +68,7 @@ def _cut(
         for name in after.outputs:
             value = next(o.value for o in fusion.outputs if o.value.name == name)
             node = fusion.producer[value]
-            if value in needed and not is_tissue(node):
+            if value in needed and not is_injective(node):
                 raise FusecError(
                     f"output `{name}` of phase `{after.name}` is made in phase `{phase.name}`",
                     span=after.span,
@@ -141,7 +141,7 @@ def _minimum_cut(
         else:
             graph.add_edge((value, "made"), (value, "read"), capacity=cost)
         node = fusion.producer.get(value)
-        if node is None or (value in needed and not is_tissue(node)):
+        if node is None or (value in needed and not is_injective(node)):
             graph.add_edge("earlier", (value, "made"))
         if value.name in results:
             graph.add_edge((value, "read"), "later")

@@ -8,7 +8,7 @@ from fusec.ir.graph import Node, Value
 
 
 @dataclass(frozen=True)
-class Part:
+class Fragment:
     """Nodes that a piece is to hold: those that it owns, and those that it computes again."""
 
     owned: frozenset[Node]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node, Pin, Value
-from fusec.segment.cheap import find_copied, is_tissue
+from fusec.segment.cheap import find_copied, is_injective
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.segmented import Decision
@@ -88,7 +88,7 @@ def _completed(graph: Graph, groups: list[tuple[Group, Pin]]) -> Iterable[tuple[
         grown = set(group)
         # An open segment takes what pays; only what lies between its values it must hold.
         for node in () if pin.open else reversed(graph.fusion.nodes):
-            if node in taken or node not in graph.owned or not is_tissue(node):
+            if node in taken or node not in graph.owned or not is_injective(node):
                 continue
             if node.op.name == "segment_set" or any(v in final for v in node.outputs):
                 continue

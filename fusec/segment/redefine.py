@@ -120,11 +120,11 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
     """Return a segment with those beside it; None where that is next to everything."""
     if len(found.segments) <= WHOLE:
         return None
-    beside = {segment.id}
+    adjacent = {segment.id}
     for edge in found.edges:
         if segment.id in (edge.producer, edge.consumer):
-            beside |= {edge.producer, edge.consumer}
-    return tuple(s for s in found.segments if s.id in beside)
+            adjacent |= {edge.producer, edge.consumer}
+    return tuple(s for s in found.segments if s.id in adjacent)
 
 
 def _try(

@@ -1,6 +1,6 @@
-"""Moves between accepted segments: values computed again instead of crossing, segments parted.
+"""Moves between accepted segments: values computed again instead of crossing, segments split.
 
-Minimum cuts of bytes propose what to compute again, a search of its own how to part a segment;
+Minimum cuts of bytes propose what to compute again, a search of its own how to split a segment;
 schedulers decide: each move is offered to them again, and undone unless it saves time.
 """
 
@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from fusec.ir.graph import Node, Value
-from fusec.segment.apart import Parting
 from fusec.segment.groups import Groups
 from fusec.segment.merge import MANY, MARGIN, Merges
 from fusec.segment.offers import Offer
@@ -26,11 +25,12 @@ from fusec.segment.recompute import (
 )
 from fusec.segment.segmented import Decision, Rematerialised, tensor_bytes
 from fusec.segment.shift import beginnings
+from fusec.segment.split import Splitter
 
 ROUNDS = 8
 """Times that all segments are looked at; few need more than two."""
-TOLD = {"split": "one kernel takes {old:.2f} us, apart {new:.2f} us"}
-"""How the times of a move are told, where they are no plain `rather than`."""
+TIMES = {"split": "one kernel takes {old:.2f} us, apart {new:.2f} us"}
+"""How the times of a move are put, where they are no plain `rather than`."""
 MAX_TIED = 16
 """Groups up to which what was found around one is remembered for others of that structure."""
 
@@ -39,12 +39,12 @@ Change = Callable[[], Iterable[Piece]]
 """Makes a change, and returns the pieces that it touches first."""
 
 
-def refine(merges: Merges, parting: Parting, *, rematerialise: bool = True) -> None:
-    """Let segments compute again what they would read, and part them, as long as that saves time.
+def refine(merges: Merges, splitter: Splitter, *, rematerialise: bool = True) -> None:
+    """Let segments compute again what they would read, and split them, as long as that saves time.
 
     Segments that are changed by it may merge then.
     """
-    work = _Refinement(merges, parting, rematerialise)
+    work = _Refinement(merges, splitter, rematerialise)
     for _ in range(ROUNDS):
         work.moved.clear()
         work.run()
@@ -56,12 +56,12 @@ def refine(merges: Merges, parting: Parting, *, rematerialise: bool = True) -> N
 
 
 class _Refinement:
-    def __init__(self, merges: Merges, parting: Parting, rematerialise: bool) -> None:
+    def __init__(self, merges: Merges, splitter: Splitter, rematerialise: bool) -> None:
         self.merges = merges
         self.groups = merges.groups
-        self.parting = parting
+        self.splitter = splitter
         self.rematerialise = rematerialise
-        self.barren: set[object] = set()
+        self.failed: set[object] = set()
         self.known: dict[int, float] = {}
         self.moved: dict[Piece, None] = {}
 
@@ -70,63 +70,63 @@ class _Refinement:
         for piece in self.groups:
             self.merges.of_piece(piece)  # a move must find the prices of what it changes
         for _ in range(ROUNDS):
-            if not (self.rematerialise and self.spare()) and not self.part():
+            if not (self.rematerialise and self.recompute()) and not self.split():
                 return
 
-    def spare(self) -> bool:
+    def recompute(self) -> bool:
         """Try once for every segment what it had better compute again; return whether any moved."""
-        moved = [self.alone(piece) for piece in self.groups]
-        moved += [self.jointly(value) for value in self.shared()]
-        moved += [self.earlier(piece) for piece in self.groups]
+        moved = [self.recompute_alone(piece) for piece in self.groups]
+        moved += [self.recompute_jointly(value) for value in self.shared()]
+        moved += [self.shift_into_sources(piece) for piece in self.groups]
         return any(moved)
 
-    def part(self) -> bool:
-        """Try once to part every segment that may take less in parts; return whether any moved."""
+    def split(self) -> bool:
+        """Try once to split every segment that may take less so; return whether any moved."""
         offers = {p: self.merges.of_piece(p) for p in self.groups if not p.fixed}
         seconds = {p: o.seconds for p, o in offers.items() if o.estimate and o.estimate.kernels}
-        goals = self.parting.goals(seconds, {p: self.least(p) for p in seconds})
-        moved = [self.parted(piece, goal) for piece, goal in goals.items()]
+        goals = self.splitter.goals(seconds, {p: self.least(p) for p in seconds})
+        moved = [self.split_piece(piece, goal) for piece, goal in goals.items()]
         return any(moved)
 
     def least(self, piece: Piece) -> float:
         """Return seconds below which a piece cannot come in parts, the same for all like it."""
         number = self.merges.structures.together(frozenset({piece}))
         if number not in self.known:
-            self.known[number] = self.parting.least(self.groups, piece)
+            self.known[number] = self.splitter.least(self.groups, piece)
         return self.known[number]
 
-    def parted(self, piece: Piece, goal: float) -> bool:
+    def split_piece(self, piece: Piece, goal: float) -> bool:
         """Try to put parts in the place of a segment that takes longer; return whether they are."""
         if piece not in self.groups.pieces:
             return False
         offer = self.merges.of_piece(piece)
-        key = ("parted", self.merges.structures.together(frozenset({piece})), goal)
-        if key in self.barren:
+        key = ("split", self.merges.structures.together(frozenset({piece})), goal)
+        if key in self.failed:
             return False
-        parts = self.parting.parts(self.groups, piece, goal)
+        fragments = self.splitter.fragments(self.groups, piece, goal)
         names, pieces = [v.name for v in piece.made], list[Piece]()
 
-        def part() -> Iterable[Piece]:
-            touched = self.groups.part(piece, parts)
-            pieces.extend(touched[: len(parts)])
+        def split() -> Iterable[Piece]:
+            touched = self.groups.split(piece, fragments)
+            pieces.extend(touched[: len(fragments)])
             return touched
 
-        def unite() -> Iterable[Piece]:
-            return self.groups.unite(pieces, piece)
+        def rejoin() -> Iterable[Piece]:
+            return self.groups.rejoin(pieces, piece)
 
-        if parts and self.judge("split", names, part, unite, {piece: offer}):
+        if fragments and self.judge("split", names, split, rejoin, {piece: offer}):
             self.groups.rank()
             return True
-        self.barren.add(key)
+        self.failed.add(key)
         return False
 
-    def alone(self, piece: Piece) -> bool:
+    def recompute_alone(self, piece: Piece) -> bool:
         """Try what one segment had better compute again; return whether that was kept."""
         seen = self.before(piece)
         if seen is None:
             return False
         key = self.key([seen])
-        if key in self.barren:
+        if key in self.failed:
             return False
         nodes = cheapest(seen, {}, seen.leaves)
         moves = {piece: nodes}
@@ -137,7 +137,7 @@ class _Refinement:
             for part in () if moved else self.parts(seen, nodes):
                 moved |= self.attempt({piece: piece.again | part})
         if not moved and key is not None:
-            self.barren.add(key)
+            self.failed.add(key)
         return moved
 
     def parts(self, seen: Before, nodes: frozenset[Node]) -> list[frozenset[Node]]:
@@ -159,14 +159,14 @@ class _Refinement:
         ]  # fmt: skip
         return sorted(found, key=lambda v: position[producer[v]])
 
-    def jointly(self, value: Value) -> bool:
+    def recompute_jointly(self, value: Value) -> bool:
         """Try to spare a value's writing: let all who read it compute it again."""
         readers = sorted(self.groups.readers.get(value, ()))
         if len(readers) < 2:
             return False
         all_seen = [s for s in map(self.before, readers) if s is not None]
         key = self.key(all_seen, value)
-        if len(all_seen) < len(readers) or key in self.barren:
+        if len(all_seen) < len(readers) or key in self.failed:
             return False
         read = {v for s in all_seen for v in s.leaves}
         sharers: Sharers = {v: len(self.groups.readers.get(v, ())) for v in read}
@@ -178,21 +178,21 @@ class _Refinement:
         wanted = all(nodes for nodes in moves.values())
         moved = wanted and self.attempt(moves)
         if not moved and key is not None:
-            self.barren.add(key)
+            self.failed.add(key)
         return moved
 
-    def earlier(self, piece: Piece) -> bool:
+    def shift_into_sources(self, piece: Piece) -> bool:
         """Try to let the segments that this one reads from do the beginning of its work."""
         if piece.fixed or piece not in self.groups.pieces:
             return False
         moved = [
-            self.begun(source, piece)
+            self.shift(source, piece)
             for source in self.groups.sources(piece)
             if not source.fixed and source.host == piece.host and source.alive
         ]
         return any(moved)
 
-    def begun(self, source: Piece, piece: Piece) -> bool:
+    def shift(self, source: Piece, piece: Piece) -> bool:
         """Try to let a segment do the beginning of the work of one that reads from it."""
         for nodes, value in beginnings(self.groups, source, piece):
             if piece not in self.groups.pieces:
@@ -269,8 +269,8 @@ class _Refinement:
                 self.merges.decisions.append(Decision("undo", names, because))
             return False
         saved, old, new = _bytes(offers) - _bytes(now), _seconds(offers), _seconds(now)
-        told = TOLD.get(action, "{new:.2f} us rather than {old:.2f} us")
-        because = f"{told.format(old=old * 1e6, new=new * 1e6)}; {_moved(saved)}"
+        times = TIMES.get(action, "{new:.2f} us rather than {old:.2f} us")
+        because = f"{times.format(old=old * 1e6, new=new * 1e6)}; {_moved(saved)}"
         self.merges.decisions.append(Decision(action, names, because))
         self.moved |= dict.fromkeys(now)
         return True
@@ -290,7 +290,7 @@ class _Refinement:
         for piece, offer in sorted(new.items()):
             alone = frozenset({piece})
             if not offer.accepted:
-                return self.merges.told(alone).reasons()
+                return self.merges.named_offer(alone).reasons()
             if self.groups.crosses_boundary(alone):
                 return "segment_set forces a boundary"
         # What is computed again comes from before; only a reader of what is written into may not.

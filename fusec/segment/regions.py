@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Node
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Chosen, Piece
@@ -15,7 +15,7 @@ Signature = tuple[str, ...]
 FEW = 512
 """Groups up to which all reductions of one signature are a region, wherever they stand."""
 MAX_AROUND = 256
-"""Groups of tissue that a region takes on at most."""
+"""Injective groups that a region takes on at most."""
 
 
 def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
@@ -25,14 +25,14 @@ def singles(graph: Graph, fixed: Iterable[Group]) -> tuple[Group, ...]:
     return (*held, *(frozenset({n}) for n in graph.owned if n not in taken))
 
 
-def tissue_regions(groups: Groups) -> list[Chosen]:
-    """Return connected sets of elementwise and movement nodes that nothing else parts.
+def injective_regions(groups: Groups) -> list[Chosen]:
+    """Return connected sets of injective nodes that nothing else separates.
 
     Nodes of equal depth, counted in nodes of other families, cannot have such a node on a path
     between them: their connected parts are convex, and form a DAG with everything else.
     """
     pieces = list(groups)
-    breaks = {p for p in pieces if not _is_tissue(p)}
+    breaks = {p for p in pieces if not _is_injective(p)}
     depth = groups.depths(breaks)
     parent = {p: p for p in pieces if p not in breaks}
 
@@ -56,8 +56,8 @@ def tissue_regions(groups: Groups) -> list[Chosen]:
     return [frozenset(members) for members in regions.values() if len(members) > 1]
 
 
-def _is_tissue(piece: Piece) -> bool:
-    return not piece.fixed and all(is_tissue(n) for n in piece.nodes)
+def _is_injective(piece: Piece) -> bool:
+    return not piece.fixed and all(is_injective(n) for n in piece.nodes)
 
 
 def signatures(node: Node) -> tuple[Signature, Signature]:
@@ -75,8 +75,8 @@ def signatures(node: Node) -> tuple[Signature, Signature]:
 def reduction_regions(groups: Groups) -> list[Chosen]:
     """Return regions around reductions: all of one signature, then each alone.
 
-    In a large graph, all between which nothing but tissue and reductions stands. Each comes with
-    its surroundings first; a search takes the first that somebody accepts.
+    In a large graph, all between which nothing but injective nodes and reductions stands. Each
+    comes with its surroundings first; a search takes the first that somebody accepts.
     """
     position, pieces = groups.graph.position, list(groups)
     found: list[tuple[Piece, Node]] = []
@@ -87,7 +87,7 @@ def reduction_regions(groups: Groups) -> list[Chosen]:
     if not found:
         return []
     holders = {p for p, _ in found}
-    depth = groups.depths({p for p in pieces if p not in holders and not _is_tissue(p)})
+    depth = groups.depths({p for p in pieces if p not in holders and not _is_injective(p)})
     everywhere = len(pieces) <= FEW
     together: dict[tuple[Signature, int, int], list[Piece]] = {}
     for piece, node in found:
@@ -112,7 +112,7 @@ def _add(regions: dict[Chosen, None], region: Chosen | None) -> None:
 
 
 def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
-    """Return the core with the tissue that only feeds it and the tissue that only it feeds."""
+    """Return the core with the injective groups that only feed it or that only it feeds."""
     near = set(core)
     for forward in (False, True):
         front = sorted(core)
@@ -121,7 +121,7 @@ def _surrounded(groups: Groups, core: Chosen) -> Chosen | None:
             for other in sorted(piece.after if forward else piece.before):
                 back = other.before if forward else other.after
                 here = other.host == piece.host and other not in near
-                if here and _is_tissue(other) and all(p in near for p in back):
+                if here and _is_injective(other) and all(p in near for p in back):
                     near.add(other)
                     front.append(other)
     return groups.closure(near)

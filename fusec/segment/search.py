@@ -8,7 +8,6 @@ from functools import partial
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
-from fusec.segment.apart import Aparts, Parting
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
@@ -20,8 +19,9 @@ from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
-from fusec.segment.regions import reduction_regions, singles, tissue_regions
+from fusec.segment.regions import injective_regions, reduction_regions, singles
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
+from fusec.segment.split import Splits, Splitter
 from fusec.segment.views import view_nodes
 from fusec.target import Target
 
@@ -57,8 +57,8 @@ def segment(
     removed = {*gone, *(v.name for n in fusion.nodes for v in n.outputs)}
     offers = offers or Offers(schedulers, target)
     # What is known of other searches holds where those could do the same.
-    aparts = offers.aparts if may_merge is None and rematerialise else Aparts(target)
-    ways = _Ways(offers, aparts, removed, may_merge, rematerialise)
+    splits = offers.splits if may_merge is None and rematerialise else Splits(target)
+    ways = _Ways(offers, splits, removed, may_merge, rematerialise)
     return _search(fusion, ways, should_merge)
 
 
@@ -70,7 +70,7 @@ class _Ways:
     """
 
     offers: Offers
-    aparts: Aparts
+    splits: Splits
     removed: set[str]
     may_merge: MayMerge | None
     rematerialise: bool
@@ -80,9 +80,9 @@ class _Ways:
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
     offers = ways.offers
     work, decisions = copy_where_moved(canonical(sizes_of_inputs(fusion)))
-    apart: frozenset[Node] = frozenset()
+    uncopied: frozenset[Node] = frozenset()
     while True:
-        start = _prepare(canonical(work), offers, ways.removed, apart, should_merge)
+        start = _prepare(canonical(work), offers, ways.removed, uncopied, should_merge)
         if start.host is not None and not offers.schedulers:
             return replace(start.host, fusion=as_defined(start.host.fusion, fusion))
         merges = Merges(start.groups, offers, ways.may_merge)
@@ -93,16 +93,16 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
                 continue
             # Reductions take what only they need before elementwise nodes find each other.
             merges.take(reduction_regions(merges.groups))
-            merges.take(tissue_regions(merges.groups))
+            merges.take(injective_regions(merges.groups))
             merges.run()
-        blocked = _copies_in_the_way(merges)
+        blocked = _blocking_copies(merges)
         if not blocked:
-            _require_takers(merges, start, apart)
-            parting = Parting(ways.aparts, partial(_in_parts, ways=ways), ways.whole)
-            refine(merges, parting, rematerialise=ways.rematerialise)
+            _require_takers(merges, start, uncopied)
+            splitter = Splitter(ways.splits, partial(_in_parts, ways=ways), ways.whole)
+            refine(merges, splitter, rematerialise=ways.rematerialise)
             found = _finish(merges, start, (*decisions, *start.decisions))
             return replace(found, fusion=as_defined(found.fusion, fusion))
-        apart |= blocked
+        uncopied |= blocked
 
 
 def _in_parts(fusion: Fusion, seconds: float, ways: _Ways) -> SegmentedFusion | None:
@@ -134,7 +134,7 @@ class _Start:
             return None
         return self.pins.get(frozenset(piece.owned))
 
-    def cause(self, piece: Piece) -> Pin | None:
+    def responsible_pin(self, piece: Piece) -> Pin | None:
         """Return the pin because of which a piece is no smaller."""
         held = (pin for group, pin in self.open if group <= piece.owned)
         return self.pin(piece) or next(held, None)
@@ -144,12 +144,12 @@ def _prepare(
     fusion: Fusion,
     offers: Offers,
     removed: set[str],
-    apart: frozenset[Node],
+    uncopied: frozenset[Node],
     should_merge: ShouldMerge | None,
 ) -> _Start:
     """Return single nodes as groups, beside what pins fix and the outputs that are views."""
     pinned = fix(fusion, [s.name for s in offers.schedulers], removed)
-    copied = pinned.graph.copied - apart
+    copied = pinned.graph.copied - uncopied
     pins = {group: pin for group, pin in pinned.groups if not pin.open}
     opened = tuple((group, pin) for group, pin in pinned.groups if pin.open)
     held = [group for group, _ in pinned.groups]
@@ -160,7 +160,7 @@ def _prepare(
         return _with_host(start, Groups(graph, singles(graph, held)), should_merge)
     views = view_nodes(fusion, frozenset(n for g in held for n in g))
     if views.last:
-        graph = Graph(fusion, copied | (views.chain - apart))
+        graph = Graph(fusion, copied | (views.chain - uncopied))
         groups = Groups(graph, singles(graph, (*held, views.last)), {*pins, views.last})
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
@@ -208,7 +208,7 @@ def _take_whole(merges: Merges, start: _Start) -> bool:
         return False
     if merges.forbidden(free) is not None:
         return False
-    offer = merges.told(free)
+    offer = merges.named_offer(free)
     if offer.accepted:
         merges.structures.merge(free)
         return True
@@ -230,7 +230,7 @@ def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
     return copy_last(fusion, late)
 
 
-def _copies_in_the_way(merges: Merges) -> frozenset[Node]:
+def _blocking_copies(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
     blocked = set[Node]()
     for piece in merges.groups.pieces:
@@ -252,7 +252,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
     for id, piece in enumerate(order):
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
         part, pin = groups.fusion_of([piece], name), start.pin(piece)
-        offer = merges.told(frozenset({piece}))
+        offer = merges.named_offer(frozenset({piece}))
         assert offer.scheduler is not None
         segments.append(
             Segment(
@@ -277,7 +277,7 @@ def _why(offer: Offer) -> str:
     return f"{offer.scheduler} {offer.seconds * 1e6:.2f} us{others}"
 
 
-def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> None:
+def _require_takers(merges: Merges, start: _Start, uncopied: frozenset[Node]) -> None:
     """Raise Unsupported for a segment that nobody takes: rather one that was no copy at first."""
     groups = merges.groups
     refused: list[tuple[bool, Piece, Fusion, Offer]] = []
@@ -285,10 +285,12 @@ def _require_takers(merges: Merges, start: _Start, apart: frozenset[Node]) -> No
         if merges.of_piece(piece).accepted:
             continue
         part = groups.fusion_of([piece], groups.graph.fusion.name)
-        refused.append((piece.nodes <= apart, piece, part, merges.told(frozenset({piece}))))
+        refused.append(
+            (piece.nodes <= uncopied, piece, part, merges.named_offer(frozenset({piece})))
+        )
     if refused:
         _, piece, part, offer = min(refused, key=lambda r: r[0])
-        raise _nobody(piece.nodes, part, offer, start.cause(piece))
+        raise _nobody(piece.nodes, part, offer, start.responsible_pin(piece))
 
 
 def _nobody(group: Collection[Node], part: Fusion, offer: Offer, pin: Pin | None) -> Unsupported:
@@ -307,12 +309,12 @@ def _boundaries(merges: Merges, order: list[Piece]) -> Iterable[Decision]:
     for consumer in order:
         for producer in sorted(merges.groups.sources(consumer), key=number.__getitem__):
             chosen = merges.groups.closure([producer, consumer])
-            because = _apart(merges, chosen)
+            because = _why_separate(merges, chosen)
             subject = (f"s{number[producer]}", f"s{number[consumer]}")
             yield Decision("boundary", subject, because)
 
 
-def _apart(merges: Merges, chosen: Chosen | None) -> str:
+def _why_separate(merges: Merges, chosen: Chosen | None) -> str:
     if chosen is None:
         return "too many groups lie between them"
     because = merges.forbidden(chosen)
@@ -320,6 +322,6 @@ def _apart(merges: Merges, chosen: Chosen | None) -> str:
         return because
     offer = merges.offer(chosen)
     if not offer.accepted:
-        return merges.told(chosen).reasons()
-    apart = sum(merges.of_piece(p).seconds for p in sorted(chosen))
-    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {apart * 1e6:.2f} us"
+        return merges.named_offer(chosen).reasons()
+    separate = sum(merges.of_piece(p).seconds for p in sorted(chosen))
+    return f"one kernel takes {offer.seconds * 1e6:.2f} us, apart {separate * 1e6:.2f} us"

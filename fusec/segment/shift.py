@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fusec.ir.graph import Node, Value
-from fusec.segment.cheap import is_tissue
+from fusec.segment.cheap import is_injective
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Piece
 from fusec.segment.segmented import tensor_bytes
@@ -37,7 +37,7 @@ def beginnings(
     depends: dict[Value, frozenset[Node]] = {}
     roots: dict[Value, frozenset[Value]] = {}
     for node in own:
-        if node in groups.graph.copied or not is_tissue(node) or node.op.name == "segment_set":
+        if node in groups.graph.copied or not is_injective(node) or node.op.name == "segment_set":
             continue
         found = _needs(groups, source, piece, node, depends)
         if found is None:

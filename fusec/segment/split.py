@@ -11,7 +11,7 @@ from fusec.ir.structure import structure_of
 from fusec.segment.canonical import canonical
 from fusec.segment.cheap import find_copied
 from fusec.segment.groups import Groups
-from fusec.segment.piece import Part, Piece
+from fusec.segment.piece import Fragment, Piece
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import SegmentedFusion
@@ -32,51 +32,51 @@ What cannot take less than the given seconds need not be searched to its end.
 
 @dataclass(frozen=True)
 class _Places:
-    """A part by the positions of its nodes in canonical order, the same for every like segment."""
+    """A fragment by its nodes' places in canonical order, the same for every like segment."""
 
     owned: tuple[int, ...]
     again: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Apart:
-    """What the segments take that a segment was parted into, in seconds; `parts` by position."""
+class Split:
+    """What the segments take that a segment was split into, in seconds; `fragments` by position."""
 
     seconds: float
-    parts: tuple[_Places, ...]
+    fragments: tuple[_Places, ...]
 
 
-class Aparts:
+class Splits:
     """What is known of segments searched again: each structure is searched once, mostly."""
 
     def __init__(self, target: Target) -> None:
         """Start with nothing known."""
         self.target = target
-        self._known: dict[object, tuple[float, Apart | None]] = {}
+        self._known: dict[object, tuple[float, Split | None]] = {}
 
-    def of(self, segment: Fusion, seconds: float, search: Search) -> Apart | None:
-        """Return a segment in parts, if together they take less than the given seconds."""
+    def of(self, segment: Fusion, seconds: float, search: Search) -> Split | None:
+        """Return how a segment is split, if its fragments take less than the given seconds."""
         key = structure_of(segment, constants=False)
         sought, found = self._known.get(key, (0.0, None))
         if sought < seconds:
-            self._known[key] = inf, None  # where nothing can be parted, the search comes back to it
-            found = _apart(search(segment, seconds), segment, self.target)
+            self._known[key] = inf, None  # where nothing can be split, the search comes back to it
+            found = _split_of(search(segment, seconds), segment, self.target)
             self._known[key] = seconds, found
         return None if found is None or found.seconds >= seconds else found
 
 
 @dataclass(frozen=True)
-class Parting:
-    """How pieces are parted; goal: seconds that all of them are to come below, if any."""
+class Splitter:
+    """How pieces are split; goal: seconds that all of them are to come below, if any."""
 
-    aparts: Aparts
+    splits: Splits
     search: Search
     goal: float | None = None
 
     def goals(
         self, seconds: Mapping[Piece, float], least: Mapping[Piece, float]
     ) -> Mapping[Piece, float]:
-        """Return the seconds below which each piece that takes some is to come in parts.
+        """Return the seconds below which each piece that takes some is to come when split.
 
         Without the pieces of which nothing can be gained. least: what `least` says of each.
         """
@@ -89,14 +89,14 @@ class Parting:
         return {p: s for p, s in seconds.items() if least[p] < s}
 
     def least(self, groups: Groups, piece: Piece) -> float:
-        """Return seconds below which a piece cannot come in parts."""
+        """Return seconds below which a piece cannot come when split."""
         segment = groups.fusion_of([piece], groups.graph.fusion.name)
-        return least_seconds(segment, self.aparts.target)
+        return least_seconds(segment, self.splits.target)
 
-    def parts(self, groups: Groups, piece: Piece, seconds: float) -> list[Part]:
-        """Return the parts in which a piece takes fewer seconds; none if there are no such."""
+    def fragments(self, groups: Groups, piece: Piece, seconds: float) -> list[Fragment]:
+        """Return the fragments in which a piece takes fewer seconds; none if there are no such."""
         order = canonical(groups.fusion_of([piece], groups.graph.fusion.name))
-        found = self.aparts.of(order, seconds, self.search)
+        found = self.splits.of(order, seconds, self.search)
         return [] if found is None else _named(groups, piece, order, found)
 
 
@@ -122,7 +122,7 @@ def least_seconds(fusion: Fusion, target: Target) -> float:
 
 
 def _has_views(fusion: Fusion) -> bool:
-    """Return whether a part might need no kernel, since it would only be a view, or empty."""
+    """Return whether a fragment might need no kernel, since it would only be a view, or empty."""
     made = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     if any(elements(v, fusion.hints) == 0 for v in made):
         return True
@@ -137,7 +137,7 @@ def _has_views(fusion: Fusion) -> bool:
     )
 
 
-def _apart(found: SegmentedFusion | None, order: Fusion, target: Target) -> Apart | None:
+def _split_of(found: SegmentedFusion | None, order: Fusion, target: Target) -> Split | None:
     """Return a segmentation of a segment by the positions of its nodes in `order`."""
     if found is None or len(found.segments) < 2:
         return None
@@ -151,28 +151,28 @@ def _apart(found: SegmentedFusion | None, order: Fusion, target: Target) -> Apar
                     owner.setdefault(node.output.name, part.id)
     if not place.keys() >= owner.keys():
         return None  # a copy was needed that the segment has no node for
-    parts = tuple(
+    fragments = tuple(
         _Places(
             tuple(place[n.output.name] for n in part.nodes if owner[n.output.name] == part.id),
             tuple(place[n.output.name] for n in part.nodes if owner[n.output.name] != part.id),
         )
         for part in found.segments
     )
-    return Apart(found.seconds(target), parts)
+    return Split(found.seconds(target), fragments)
 
 
-def _named(groups: Groups, piece: Piece, order: Fusion, apart: Apart) -> list[Part]:
-    """Return the parts of a piece as nodes; what it computes again they do, too."""
+def _named(groups: Groups, piece: Piece, order: Fusion, split: Split) -> list[Fragment]:
+    """Return the fragments of a piece as nodes; what it computes again they do, too."""
     by_name = {n.output.name: n for n in groups.members([piece])}
     nodes = [by_name[n.output.name] for n in order.nodes]
     taken: set[Node] = set()
-    parts: list[Part] = []
-    for places in apart.parts:
+    fragments: list[Fragment] = []
+    for places in split.fragments:
         mine = {nodes[k] for k in places.owned}
         owned = frozenset(mine & piece.owned)
         taken |= owned
         again = {nodes[k] for k in places.again} | (mine - owned)
-        parts.append(Part(owned, frozenset(n for n in again if groups.is_owned(n))))
+        fragments.append(Fragment(owned, frozenset(n for n in again if groups.is_owned(n))))
     # What only others own, its reader reads from them; what nobody needs still has an owner.
-    parts.append(Part(frozenset(piece.owned - taken), frozenset()))
-    return [p for p in parts if p.owned]
+    fragments.append(Fragment(frozenset(piece.owned - taken), frozenset()))
+    return [p for p in fragments if p.owned]
