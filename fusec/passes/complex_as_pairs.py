@@ -13,7 +13,7 @@ from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Out
 from fusec.ops.complexes import MOVED
 from fusec.ops.find import find
 from fusec.passes.complex_formulas import FORMULAS, Pair
-from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, typed
+from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name, typed
 
 SUFFIXES = ("re", "im")
 
@@ -58,7 +58,7 @@ class _Pairing:
         strides = tuple(s * 2 for s in entry.strides)
         parts: list[Input] = []
         for index, suffix in enumerate(SUFFIXES):
-            name = self._fresh(f"{value.name}_{suffix}")
+            name = fresh_name(self._names, f"{value.name}_{suffix}")
             made = Value(name, Type(kind.part, value.type.shape))
             default = entry.default
             if default is not None:
@@ -80,7 +80,8 @@ class _Pairing:
         )
         definition = find(name)
         complete, types = typed(definition, given, attributes)
-        results = tuple(Value(self._fresh(f"{near.output.name}_{name}"), t) for t in types)
+        names = [fresh_name(self._names, f"{near.output.name}_{name}") for _ in types]
+        results = tuple(map(Value, names, types))
         self._append(Node(definition, given, MappingProxyType(complete), results, near.span))
         return results[0]
 
@@ -91,14 +92,6 @@ class _Pairing:
         for value in node.outputs:
             if pin is not None and value.name not in self._pin_of:
                 self._joined[value.name] = pin
-
-    def _fresh(self, base: str) -> str:
-        name, count = base, 1
-        while name in self._names:
-            count += 1
-            name = f"{base}_{count}"
-        self._names.add(name)
-        return name
 
     # -- operands
 
@@ -251,7 +244,7 @@ class _Pairing:
         self._near = self.fusion.producer[value]
         pair, outputs = self.pairs[value], list[Output]()
         for index, (part, suffix) in enumerate(zip((pair.re, pair.im), SUFFIXES, strict=True)):
-            named = Value(self._fresh(f"{value.name}_{suffix}"), part.type)
+            named = Value(fresh_name(self._names, f"{value.name}_{suffix}"), part.type)
             self._append(Node(find("set"), (part,), NO_ATTRIBUTES, (named,), self._near.span))
             alias = None
             if output.alias is not None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops.find import find
-from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins
+from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name
 
 Axes = tuple["int | None", ...]
 """For each dim of a value, the dim of the input that it runs along."""
@@ -29,7 +29,7 @@ def protect_inputs(fusion: Fusion) -> Fusion:
         readers = [n for n in fusion.users.get(target, ()) if n is not writer]
         late = _reaches(fusion, before, writer, readers)
         if late or not reads_in_place(fusion, target, output.value):
-            return protect_inputs(_copied(fusion, output))
+            return protect_inputs(copied_last(fusion, output, boundary=True)[0])
         before.setdefault(writer, []).extend(readers)
     return fusion
 
@@ -128,37 +128,29 @@ def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:
     return whole and (repeated or len(set(wide)) < len(wide))
 
 
-def _copied(fusion: Fusion, output: Output) -> Fusion:
-    """Return the fusion with an output computed under another name, and copied behind a boundary.
+def copied_last(fusion: Fusion, output: Output, *, boundary: bool) -> tuple[Fusion, Value]:
+    """Return the fusion with an output computed as another value, and copied last; and that value.
 
-    Two copies, so that wherever the boundary falls, the last one runs in a later kernel.
+    boundary: whether a kernel boundary comes before: two copies, so that wherever it falls, the
+    last one runs in a later kernel.
     """
-    old = output.value
+    old, span = output.value, fusion.producer[output.value].span
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
-    temporary = Value(_fresh(f"{old.name}_new", taken), old.type)
-    kept = Value(_fresh(f"{old.name}_kept", taken), old.type)
+    temporary = Value(fresh_name(taken, f"{old.name}_new"), old.type)
     written = Value(old.name, old.type)
     nodes: list[Node] = []
     for node in fusion.nodes:
-        operands = tuple(temporary if o is old else o for o in node.operands)
-        outputs = tuple(temporary if v is old else v for v in node.outputs)
         if old in node.inputs or old in node.outputs:
-            node = Node(node.op, operands, node.attributes, outputs, node.span)
+            operands = tuple(temporary if o is old else o for o in node.operands)
+            results = tuple(temporary if v is old else v for v in node.outputs)
+            node = replace(node, operands=operands, outputs=results)
         nodes.append(node)
-    span = fusion.producer[old].span
-    nodes.append(Node(find("segment_set"), (temporary,), NO_ATTRIBUTES, (kept,), span))
-    nodes.append(Node(find("set"), (kept,), NO_ATTRIBUTES, (written,), span))
+    source = temporary
+    if boundary:
+        source = Value(fresh_name(taken, f"{old.name}_kept"), old.type)
+        nodes.append(Node(find("segment_set"), (temporary,), NO_ATTRIBUTES, (source,), span))
+    nodes.append(Node(find("set"), (source,), NO_ATTRIBUTES, (written,), span))
     outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
     pin = next((p.name for p in fusion.pins if old.name in p.values), None)
-    joined = {} if pin is None else {temporary.name: pin}
-    pins = edit_pins(fusion.pins, [old.name] if joined else [], joined)
-    return replace(fusion, nodes=tuple(nodes), outputs=outputs, pins=pins)
-
-
-def _fresh(base: str, taken: set[str]) -> str:
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    taken.add(name)
-    return name
+    pins = fusion.pins if pin is None else edit_pins(fusion.pins, [old.name], {temporary.name: pin})
+    return replace(fusion, nodes=tuple(nodes), outputs=outputs, pins=pins), temporary

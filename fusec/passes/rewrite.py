@@ -74,7 +74,7 @@ class Rewriter:
         """Append a helper of `near`: named after it, at its place in the file, in its segment."""
         definition = find(op)
         complete, types = typed(definition, operands, attributes)
-        name = self._fresh(f"{near.output.name}_{op}")
+        name = fresh_name(self._names, f"{near.output.name}_{op}")
         pin = self.pin_of.get(near.output.name)
         if pin is not None:
             self._joined[name] = pin
@@ -141,14 +141,6 @@ class Rewriter:
         self._nodes.append(node)
         for value in node.outputs:
             self.producer[value] = node
-
-    def _fresh(self, base: str) -> str:
-        name, count = base, 1
-        while name in self._names:
-            count += 1
-            name = f"{base}_{count}"
-        self._names.add(name)
-        return name
 
     def finish(self) -> Fusion:
         """Return the rebuilt fusion; the old one itself if no rule applied."""
@@ -223,3 +215,13 @@ def edit_pins(
         if kept or more:
             edited.append(replace(pin, values=(*kept, *more)))
     return tuple(edited)
+
+
+def fresh_name(taken: set[str], base: str) -> str:
+    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    taken.add(name)
+    return name

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
-from fusec.ir.graph import Fusion, Node, Output, Value
-from fusec.ops import find
-from fusec.passes.protect_inputs import reads_in_place
-from fusec.passes.rewrite import edit_pins
+from fusec.ir.graph import Fusion, Output, Value
+from fusec.passes.protect_inputs import copied_last, reads_in_place
 from fusec.segment.segmented import Decision
 
 
@@ -31,31 +28,10 @@ def copy_last(fusion: Fusion, outputs: Iterable[Output]) -> tuple[Fusion, tuple[
     """
     decisions: list[Decision] = []
     for output in outputs:
-        fusion, temporary = _copied(fusion, output)
+        fusion, temporary = copied_last(fusion, output, boundary=False)
         because = f"`{output.alias}` is read after, or elsewhere than, the writer would write"
-        decisions.append(Decision("copy", (temporary, output.value.name), because))
+        decisions.append(Decision("copy", (temporary.name, output.value.name), because))
     return fusion, tuple(decisions)
-
-
-def _copied(fusion: Fusion, output: Output) -> tuple[Fusion, str]:
-    """Return the fusion with one output copied last, and the name of what is copied."""
-    old, names = output.value, {v.name for v in fusion.values} | {d.name for d in fusion.dims}
-    name = f"{old.name}_new"
-    while name in names:
-        name += "_"
-    temporary, written = Value(name, old.type), Value(old.name, old.type)
-    nodes: list[Node] = []
-    for node in fusion.nodes:
-        if old in node.inputs or old in node.outputs:
-            operands = tuple(temporary if o is old else o for o in node.operands)
-            results = tuple(temporary if v is old else v for v in node.outputs)
-            node = replace(node, operands=operands, outputs=results)
-        nodes.append(node)
-    nodes.append(Node(find("set"), (temporary,), {}, (written,), output.span))
-    outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
-    pin = next((p.name for p in fusion.pins if old.name in p.values), None)
-    pins = fusion.pins if pin is None else edit_pins(fusion.pins, [old.name], {name: pin})
-    return replace(fusion, nodes=tuple(nodes), outputs=outputs, pins=pins), name
 
 
 def is_copy(fusion: Fusion, value: Value) -> bool:
