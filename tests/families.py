@@ -16,7 +16,7 @@ from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
-from fusec.schedule.registry import find
+from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Estimate, Refusal
 
 GPU = target.find("sm_90a")
@@ -25,14 +25,14 @@ TARGETS = ("sm_80", "sm_90a")
 
 def estimate(scheduler: str, fusion: Fusion) -> Estimate:
     """Return the scheduler's price of a fusion that it takes."""
-    proposal = find(scheduler).propose(fusion, GPU)
+    proposal = find_scheduler(scheduler).propose(fusion, GPU)
     assert isinstance(proposal, Estimate), proposal
     return proposal
 
 
 def refused_rule(scheduler: str, fusion: Fusion) -> str:
     """Return the rule by which the scheduler refuses a fusion."""
-    proposal = find(scheduler).propose(fusion, GPU)
+    proposal = find_scheduler(scheduler).propose(fusion, GPU)
     assert isinstance(proposal, Refusal), proposal
     assert proposal.because
     return proposal.rule
@@ -41,7 +41,7 @@ def refused_rule(scheduler: str, fusion: Fusion) -> str:
 def plan_of(scheduler: str, fusion: Fusion) -> KernelPlan:
     """Return the scheduler's plan of a fusion that it takes."""
     estimate(scheduler, fusion)
-    return find(scheduler).build(fusion, GPU)
+    return find_scheduler(scheduler).build(fusion, GPU)
 
 
 def text_of(plan: KernelPlan) -> str:

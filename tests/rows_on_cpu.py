@@ -14,7 +14,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.ops.arguments import bind
 from fusec.ops.build import GraphBuilder
-from fusec.ops.find import find
+from fusec.ops.find import find_op
 from fusec.options import CompileOptions
 from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
@@ -30,7 +30,7 @@ def one_operation(
     builder = GraphBuilder(op)
     extents = [builder.declare_dim(f"D{k}", e) for k, e in enumerate(shape)]
     x = builder.input("x", dtype, extents)
-    operands, attributes = bind(find(op), [x, *arguments], keywords)
+    operands, attributes = bind(find_op(op), [x, *arguments], keywords)
     for result in builder.call(op, operands, attributes):
         builder.output(result)
     return builder.finish()

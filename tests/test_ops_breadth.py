@@ -12,7 +12,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import symbol
 from fusec.ir.graph import Fusion, Value
-from fusec.ops import REFUSED, TABLE, find
+from fusec.ops import REFUSED, TABLE, find_op
 from fusec.ops.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 
@@ -375,5 +375,5 @@ def test_argmax_does_not_become_a_squeeze() -> None:
 def test_refused_operations_are_named_with_the_reason(name: str) -> None:
     assert name not in TABLE
     with pytest.raises(Unsupported, match=f"`{name}`: ") as caught:
-        find(name)
+        find_op(name)
     assert caught.value.exit_code == 3

@@ -13,7 +13,7 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Const
 from fusec.ir.op import REQUIRED, Cost, OpDef
-from fusec.ops import TABLE, find
+from fusec.ops import TABLE, find_op
 from fusec.ops.arguments import bind, signature, written_attributes
 from fusec.ops.build import GraphBuilder
 from fusec.ops.declare import Array, pointwise
@@ -40,7 +40,7 @@ def softplus() -> Iterator[OpDef]:
 
 
 def test_a_new_op_is_one_function(softplus: OpDef) -> None:
-    assert find("softplus") is softplus is TABLE["softplus"]
+    assert find_op("softplus") is softplus is TABLE["softplus"]
     assert softplus.doc == "Return log(1 + exp(x))."
     assert [(p.name, p.kind, p.default) for p in softplus.params] == [("x", "operand", REQUIRED)]
     builder = GraphBuilder()
@@ -78,7 +78,7 @@ def test_a_name_is_declared_once() -> None:
 
 def test_unknown_ops_get_a_suggestion() -> None:
     with pytest.raises(FusecError) as caught:
-        find("sofmax")
+        find_op("sofmax")
     assert caught.value.diagnostic.help == "did you mean `softmax`?"
 
 

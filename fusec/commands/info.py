@@ -12,10 +12,10 @@ from fusec.options import ENVIRONMENT, environment
 
 def list_ops(name: str | None) -> int:
     """Print all operations by family, or all that is known of one."""
-    from fusec.ops import REFUSED, TABLE, find
+    from fusec.ops import REFUSED, TABLE, find_op
 
     if name is not None:
-        sys.stdout.write(describe(find(name)))
+        sys.stdout.write(describe(find_op(name)))
         return 0
     families: dict[str, list[OpDef]] = {}
     for op in TABLE.values():

@@ -23,7 +23,7 @@ from fusec.dev.values import (
 )
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value, needed_nodes
-from fusec.ops import find
+from fusec.ops import find_op
 from fusec.passes import PIPELINE
 from fusec.segment.cheap import is_injective
 from fusec.segment.segmented import extract
@@ -167,7 +167,7 @@ def with_boundaries(fusion: Fusion, rng: random.Random) -> Fusion:
             if value in chosen:
                 copy = Value(f"{value.name}_apart", value.type)
                 renamed[value] = copy
-                nodes.append(Node(find("segment_set"), (value,), {}, (copy,)))
+                nodes.append(Node(find_op("segment_set"), (value,), {}, (copy,)))
     return fusion.with_nodes(nodes)
 
 

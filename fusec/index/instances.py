@@ -21,7 +21,7 @@ from fusec.index.movement import (
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, I64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
-from fusec.ops import find
+from fusec.ops import find_op
 from fusec.ops.checks import CHECK_INDEX
 
 
@@ -203,7 +203,7 @@ class Lowering:
         instance = self.at(given, (), ())
         if given.dtype == value.dtype:
             return instance
-        cast = Node(find("cast"), (given,), {"dtype": value.dtype}, (value,))
+        cast = Node(find_op("cast"), (given,), {"dtype": value.dtype}, (value,))
         return Instance("op", value.dtype, value.name, (instance,), value=value, node=cast)
 
     def _input(self, value: Value, at: Coordinates, where: Conditions) -> Instance:

@@ -26,7 +26,7 @@ from fusec.ops.boundaries import Boundary, check_pin, phases_between
 from fusec.ops.complexes import check_complex
 from fusec.ops.draws import DrawBuilder
 from fusec.ops.dtypes import common_type, dtype_of
-from fusec.ops.find import find
+from fusec.ops.find import find_op
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.ops.shapes import broadcast_shape
 from fusec.ops.zero_dim import is_one_element, of_one_element
@@ -75,7 +75,7 @@ class GraphBuilder(DrawBuilder):
         `operands`. Scalar integers may come back as Const. Calls made by a call, as those of a
         composite, are placed at its span.
         """
-        definition = find(op, span)
+        definition = find_op(op, span)
         outer, span = self._call_span, span or self._call_span
         self._call_span = span
         try:
@@ -88,7 +88,7 @@ class GraphBuilder(DrawBuilder):
 
     def apply(self, op: str, *positional: Any, **keywords: Any) -> Operand:
         """Call an operation with one result as written in source, and return the result."""
-        operands, attributes = bind(find(op), positional, keywords)
+        operands, attributes = bind(find_op(op), positional, keywords)
         results = self.call(op, operands, attributes)
         if len(results) != 1:
             raise InternalError(f"`{op}` has {len(results)} results")
@@ -392,7 +392,7 @@ def make_node(
     span: Span | None = None,
 ) -> Node:
     """Return a node on values of an existing fusion; attributes must be canonical."""
-    definition = find(op)
+    definition = find_op(op)
     types = definition.infer(tuple(operands), attributes)
     outputs = tuple(Value(n, t) for n, t in zip(names, types, strict=True))
     return Node(definition, tuple(operands), MappingProxyType(dict(attributes)), outputs, span)

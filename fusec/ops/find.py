@@ -10,7 +10,7 @@ from fusec.ops.declare import TABLE
 from fusec.ops.refused import REFUSED
 
 
-def find(name: str, span: Span | None = None) -> OpDef:
+def find_op(name: str, span: Span | None = None) -> OpDef:
     """Return the operation called `name`; FusecError suggests a near one."""
     found = TABLE.get(name)
     if found is not None:

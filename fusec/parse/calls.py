@@ -44,7 +44,7 @@ class Calls:
     def _call(self, tree: CallTree, names: Sequence[str] | None) -> tuple[Operand, ...]:
         span = self._span(tree)
         try:
-            op = ops.find(tree.name.text)
+            op = ops.find_op(tree.name.text)
         except FusecError as error:
             raise self._dtype_called(tree, error).at(self._span(tree.name)) from None
         given = self._bind(op, tree)

@@ -11,7 +11,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ops.complexes import MOVED
-from fusec.ops.find import find
+from fusec.ops.find import find_op
 from fusec.passes.complex_formulas import FORMULAS, Pair
 from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name, typed
 
@@ -78,7 +78,7 @@ class _Pairing:
         given = tuple(
             o if isinstance(o, (Value, Const)) else Const(float(o), self.part) for o in operands
         )
-        definition = find(name)
+        definition = find_op(name)
         complete, types = typed(definition, given, attributes)
         names = [fresh_name(self._names, f"{near.output.name}_{name}") for _ in types]
         results = tuple(map(Value, names, types))
@@ -141,7 +141,7 @@ class _Pairing:
                 )
                 self._dropped.add(value.name)
             else:
-                self._append(Node(find("set"), (result,), NO_ATTRIBUTES, (value,), node.span))
+                self._append(Node(find_op("set"), (result,), NO_ATTRIBUTES, (value,), node.span))
 
     def _results(self, node: Node) -> Sequence[Pair | Operand]:
         name, computed = node.op.name, node.compute_dtypes
@@ -245,7 +245,7 @@ class _Pairing:
         pair, outputs = self.pairs[value], list[Output]()
         for index, (part, suffix) in enumerate(zip((pair.re, pair.im), SUFFIXES, strict=True)):
             named = Value(fresh_name(self._names, f"{value.name}_{suffix}"), part.type)
-            self._append(Node(find("set"), (part,), NO_ATTRIBUTES, (named,), self._near.span))
+            self._append(Node(find_op("set"), (part,), NO_ATTRIBUTES, (named,), self._near.span))
             alias = None
             if output.alias is not None:
                 alias = next(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from fusec.ir.graph import Fusion, Node, Output, Value
-from fusec.ops.find import find
+from fusec.ops.find import find_op
 from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name
 
 Axes = tuple["int | None", ...]
@@ -148,8 +148,8 @@ def copied_last(fusion: Fusion, output: Output, *, boundary: bool) -> tuple[Fusi
     source = temporary
     if boundary:
         source = Value(fresh_name(taken, f"{old.name}_kept"), old.type)
-        nodes.append(Node(find("segment_set"), (temporary,), NO_ATTRIBUTES, (source,), span))
-    nodes.append(Node(find("set"), (source,), NO_ATTRIBUTES, (written,), span))
+        nodes.append(Node(find_op("segment_set"), (temporary,), NO_ATTRIBUTES, (source,), span))
+    nodes.append(Node(find_op("set"), (source,), NO_ATTRIBUTES, (written,), span))
     outputs = tuple(replace(o, value=written) if o is output else o for o in fusion.outputs)
     pin = next((p.name for p in fusion.pins if old.name in p.values), None)
     pins = fusion.pins if pin is None else edit_pins(fusion.pins, [old.name], {temporary.name: pin})

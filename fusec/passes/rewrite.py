@@ -11,7 +11,7 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.graph import Const, Fusion, Node, Operand, Pin, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import attributes_of
-from fusec.ops.find import find
+from fusec.ops.find import find_op
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -72,7 +72,7 @@ class Rewriter:
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> Value:
         """Append a helper of `near`: named after it, at its place in the file, in its segment."""
-        definition = find(op)
+        definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
         name = fresh_name(self._names, f"{near.output.name}_{op}")
         pin = self.pin_of.get(near.output.name)
@@ -90,7 +90,7 @@ class Rewriter:
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> tuple[Operand, ...]:
         """Append the node that takes the place, name and type of `node`."""
-        definition = find(op)
+        definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
         self._append(Node(definition, tuple(operands), complete, _retyped(node, types), node.span))
         return self._nodes[-1].outputs
@@ -129,7 +129,7 @@ class Rewriter:
                 self._dropped.add(old.name)
         else:
             kept = Value(old.name, new.type)
-            self._append(Node(find("set"), (new,), NO_ATTRIBUTES, (kept,), node.span))
+            self._append(Node(find_op("set"), (new,), NO_ATTRIBUTES, (kept,), node.span))
             self._now[old] = kept
 
     def _keeps(self, old: Value, new: Value) -> bool:
@@ -185,7 +185,7 @@ def fits(
 ) -> bool:
     """Return whether an application is well formed and has the type of `node`'s result."""
     try:
-        types = typed(find(op), operands, attributes)[1]
+        types = typed(find_op(op), operands, attributes)[1]
     except FusecError:
         return False
     return types[0].dtype == node.output.dtype and types[0].shape == node.output.type.shape

@@ -59,7 +59,7 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
     )
 
 
-def find(name: str) -> PlanningScheduler:
+def find_scheduler(name: str) -> PlanningScheduler:
     """Return the scheduler called `name`."""
     for scheduler in schedulers():
         if scheduler.name == name:

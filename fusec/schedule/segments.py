@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from fusec.ir.dim import symbol
 from fusec.schedule.plan import Guard, KernelPlan
-from fusec.schedule.registry import find
+from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Segment
 from fusec.target import Target
@@ -18,7 +18,7 @@ FEWER_REGISTERS = (3 / 4, 1 / 2, 1 / 4)
 
 def plan_segment(part: Segment, target: Target) -> KernelPlan:
     """Return a segment's kernel plan, with the guards that keep it to the sizes put into it."""
-    plan = find(part.scheduler).build(part.fusion, target)
+    plan = find_scheduler(part.scheduler).build(part.fusion, target)
     sizes = (
         Guard(symbol(name), "==", size, "the kernel is specialised to this size")
         for name, size in plan.specialised.items()
@@ -31,7 +31,7 @@ def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
     tried = [plan_segment(part, target).parameters]
     for share in FEWER_REGISTERS:
         smaller = replace(target, registers=int(target.registers * share))
-        if isinstance(find(part.scheduler).propose(part.fusion, smaller), Refusal):
+        if isinstance(find_scheduler(part.scheduler).propose(part.fusion, smaller), Refusal):
             continue
         plan = plan_segment(part, smaller)
         if plan.parameters not in tried:

@@ -22,7 +22,7 @@ from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
 from fusec.parse.dsl.operations import Operations
 from fusec.parse.dsl.place import Place, here, placed
-from fusec.parse.dsl.refused import find_op, refuse, refuse_overrides
+from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_overrides
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps, wants_sizes
 
@@ -271,7 +271,7 @@ class FusionDefinition(Boundaries):
         """Add one operation, of `count` results; `fd.ops.name(...)` comes here."""
         handles: list[Tensor | Scalar] = []
         with placed() as place:
-            op = find_op(name)
+            op = find_nvfuser_op(name)
             given = dict(options)
             own = given.pop("name", None)
             arguments = calls.named_arguments(op, args, given)

@@ -10,7 +10,7 @@ from typing import Any
 
 from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.op import OpDef
-from fusec.ops import REFUSED, TABLE, find
+from fusec.ops import REFUSED, TABLE, find_op
 from fusec.parse.dsl.place import here
 
 _SCHEDULING = """
@@ -47,13 +47,13 @@ OPERATIONS = frozenset(_OPERATIONS.split())
 """Operations of nvFuser that fusec may lack; asked only for names outside its own table."""
 
 
-def find_op(name: str) -> OpDef:
+def find_nvfuser_op(name: str) -> OpDef:
     """Return an operation; Unsupported if only nvFuser has it, FusecError if nobody has."""
     if name not in TABLE and name not in REFUSED and name in OPERATIONS:
         raise Unsupported(
             f"the operation `{name}` of nvFuser", help="`fusec ops` lists all operations"
         )
-    return find(name)
+    return find_op(name)
 
 
 def refuse_overrides(kind: type, base: type) -> None:
