@@ -13,8 +13,8 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.outer_persistent import OuterPersistentParameters, held, prepare
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.reduction import Orientation, bind_outer

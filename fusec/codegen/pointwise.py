@@ -11,9 +11,9 @@ from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain, stored_once
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import floordiv, product
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.pointwise_choice import bind

@@ -16,8 +16,8 @@ from fusec.codegen.views import (
     store_plans,
 )
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.scan import Scan, ScanParameters, prepare, workspaces_of
 

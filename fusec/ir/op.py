@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fusec.ir.dtype import DType
+from fusec.ir.roles import Combine, LinkRule, Lookup, Product, Text
 
 if TYPE_CHECKING:
+    from fusec.ir.access import Access
     from fusec.ir.dim import Dim
     from fusec.ir.graph import Operand, Type
 
@@ -110,6 +112,15 @@ class OpDef:
         slots, attributes)`, a slot per operand parameter.
     instead: for some calls, makes the results of other operations: `instead(builder, slots,
         attributes)`, None for all other calls.
+    access: of a movement or an indexing operation, how the result finds its elements.
+    links: which axes run together, where neither `access` nor the family says it.
+    extents: the attribute that holds the extents of the result, if there is one.
+    combine: what is made of the elements that meet: in a reduction, a scan, a scatter, a product.
+    lookup: the operand of integers that says where elements lie.
+    product: of a contraction, how its factors lie.
+    text: how nvFuser's dumps print it.
+    copies: the result is the operand. ends_segment: it lies in memory, between two kernels.
+    converts: the result is the operand in another type. chooses: it is one of the operands.
     """
 
     name: str
@@ -135,6 +146,17 @@ class OpDef:
     promoted: Promoted | None = None
     prepare: Prepare | None = None
     instead: Instead | None = None
+    access: Access | None = None
+    links: LinkRule | None = None
+    extents: str = ""
+    combine: Combine | None = None
+    lookup: Lookup | None = None
+    product: Product | None = None
+    text: Text = Text()
+    copies: bool = False
+    ends_segment: bool = False
+    converts: bool = False
+    chooses: bool = False
     doc: str = ""
 
     @property

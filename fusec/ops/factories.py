@@ -41,7 +41,7 @@ def _infer_full(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(attributes["dtype"], shape),)
 
 
-@factory(infer=_infer_full, canonical=_canonical_full, cuda="{fill_value}")
+@factory(infer=_infer_full, canonical=_canonical_full, cuda="{fill_value}", extents="shape")
 def full(shape: Shape, fill_value: Array, dtype: DType | None = None) -> Array:
     """Return a tensor of one value; without `dtype`, floats become f32."""
     return np.full(tuple(shape), fill_value)

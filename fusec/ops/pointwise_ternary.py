@@ -9,7 +9,9 @@ from fusec.ops.dtypes import FLOAT, NUMBER, SELECT
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0, slopes=slopes.choice)
+@pointwise(
+    cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0, slopes=slopes.choice, chooses=True
+)
 def where(condition: Array, x: Array, y: Array) -> Array:
     """Return x where the condition holds, else y."""
     return np.where(condition, x, y)

@@ -99,7 +99,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
 @operation(
     "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM},
-    cost=Cost(40), accuracy=2.0,
+    cost=Cost(40), accuracy=2.0, extents="shape",
 )  # fmt: skip
 def uniform(
     minval: Array,
@@ -122,7 +122,7 @@ def uniform(
 @operation(
     "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
-    cost=Cost(60, 4), accuracy=4.0,
+    cost=Cost(60, 4), accuracy=4.0, extents="shape",
 )  # fmt: skip
 def normal(
     mean: Array,

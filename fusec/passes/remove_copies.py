@@ -66,7 +66,7 @@ def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
         pin = owner.get(node.output.name)
         if (
             maker is not None
-            and maker.op.name != "segment_set"
+            and not maker.op.ends_segment
             and source not in finals
             and source not in renamed
             and (pin is None or pin == owner.get(source.name))

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Atom, Quotient, Remainder
 from fusec.index.instances import Instance
 from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.roles import Combine
 from fusec.schedule.orders import PlannedOrder, is_sum, serial
 from fusec.schedule.plan import KernelPlan
 
@@ -71,7 +72,7 @@ class _Made:
 
     def _of_sum(self, node: Node) -> PlannedOrder | None:
         own = self._planned.get(node.output.name)
-        if own is None or node.op.name != "sum":
+        if own is None or node.op.family != "reduction" or node.op.combine is not Combine.SUM:
             return own
         first = self._of_new(node.operands[0])
         return own if first is None else first.then(own)
@@ -130,7 +131,7 @@ def _names(fusion: Fusion, node: Node) -> Iterator[str]:
     for value in found:
         yield value.name
         users = fusion.users.get(value, ())
-        moved = (u.output for u in users if u.op.family == "movement" or u.op.name == "cast")
+        moved = (u.output for u in users if u.op.family == "movement" or u.op.converts)
         found += [v for v in moved if v not in found]
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts
 from fusec.index.domain import find_domain
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     MEMORY_BOUND,

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.index.access import Facts, access_class
-from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
+from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import needs_wide_index, specialise, tensor_arguments
 from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace

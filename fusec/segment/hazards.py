@@ -60,5 +60,5 @@ def _copied(fusion: Fusion, output: Output) -> tuple[Fusion, str]:
 
 def is_copy(fusion: Fusion, value: Value) -> bool:
     """Return whether a value is a copy that nothing reads: its writing can come last."""
-    copy = fusion.producer[value].op.name in ("set", "segment_set")
+    copy = fusion.producer[value].op.copies
     return copy and value not in fusion.users

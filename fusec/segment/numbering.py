@@ -157,29 +157,12 @@ def _expanded(given: tuple[Axis, ...], value: Value) -> tuple[Axis, ...]:
 
 
 def _axes_of(node: Node, value: Value, names: Numbering) -> tuple[Axis, ...]:
-    attributes = node.attributes
-    given = _given(node, names)
-    match node.op.name:
-        case "broadcast":
-            rest = iter(given)
-            mask: tuple[bool, ...] = attributes["is_broadcast_dim"]
-            return tuple(Axis("b", 1) if new else next(rest) for new in mask)
-        case "broadcast_in_dim":
-            return _expanded(_placed(node, given), value)
-        case "expand":
-            missing = value.rank - len(given)
-            return _expanded((*(Axis("b", 1) for _ in range(missing)), *given), value)
-        case "permute":
-            order: tuple[int, ...] = attributes["dims"]
-            return tuple(given[axis] for axis in order)
-        case "squeeze":
-            return tuple(a for k, a in enumerate(given) if k not in attributes["dims"])
-        case "set" | "segment_set":
-            return given
-        case _:
-            pass
+    given, access = _given(node, names), node.op.access
+    if access is not None and access.along is not None and access.window is None:
+        placed = (Axis("b", 1) if k is None else given[k] for k in access.along(node))
+        return _expanded(tuple(placed), value) if access.repeats else tuple(placed)
     if node.op.family == "reduction":
-        dims: tuple[int, ...] = attributes["dims"]
+        dims: tuple[int, ...] = node.attributes["dims"]
         extents = node.operands[0].shape
         return tuple(Axis("r", extents[k]) if k in dims else a for k, a in enumerate(given))
     if node.op.family == "pointwise":

@@ -81,7 +81,7 @@ class Graph:
         return any(
             user in members
             for node in group
-            if node.op.name == "segment_set"
+            if node.op.ends_segment
             for user in self.fusion.users.get(node.output, ())
         )
 
@@ -167,7 +167,7 @@ class Partition:
             for value in self.graph.leaves(group):
                 if value in producer:
                     source = self.owner[producer[value]]
-                    ends = source in breaks or producer[value].op.name == "segment_set"
+                    ends = source in breaks or producer[value].op.ends_segment
                     deepest = max(deepest, depth[source] + ends)
             late = (depth[g] + 1 for g in self.readers_before(group))
             depth[group] = max([deepest, *late])
