@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fusec.ir.dtype import DType
-from fusec.ir.roles import Combine, LinkRule, Lookup, Product, Text
+from fusec.ir.roles import BY_NAME, Combine, LinkRule, Lookup, Product, Text
 
 if TYPE_CHECKING:
     from fusec.ir.access import Access
@@ -152,7 +152,7 @@ class OpDef:
     combine: Combine | None = None
     lookup: Lookup | None = None
     product: Product | None = None
-    text: Text = Text()
+    text: Text = BY_NAME
     copies: bool = False
     ends_segment: bool = False
     converts: bool = False

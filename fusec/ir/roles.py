@@ -64,10 +64,25 @@ class Combine(Enum):
 class Line(Protocol):
     """A node while nvFuser's dump of it is printed, in one of its dialects (`style`)."""
 
-    node: Node
-    result: str
-    operands: Sequence[str]
-    style: str
+    @property
+    def node(self) -> Node:
+        """Return the node."""
+        ...
+
+    @property
+    def result(self) -> str:
+        """Return the result as it is printed."""
+        ...
+
+    @property
+    def operands(self) -> Sequence[str]:
+        """Return the operands as they are printed."""
+        ...
+
+    @property
+    def style(self) -> str:
+        """Return the dialect."""
+        ...
 
     def size(self, extent: Dim | int) -> str:
         """Return a size."""
@@ -98,6 +113,10 @@ class Text:
     reduction: tuple[str, float] | None = None
     layout: str | Callable[[Line], str] = ""
     steps: Callable[[Node], Sequence[Callable[[Line], str]]] | None = None
+
+
+BY_NAME = Text()
+"""The text of an operation that is printed by its name."""
 
 
 @dataclass(frozen=True)

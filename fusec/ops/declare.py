@@ -31,7 +31,7 @@ from fusec.ir.op import (
     Slopes,
     Terms,
 )
-from fusec.ir.roles import Combine
+from fusec.ir.roles import Combine, Text
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
@@ -197,6 +197,7 @@ def reduction(
     domain: tuple[float, float] = (-2.0, 2.0),
     accuracy: float = 1.0,
     canonical: Canonical | None = None,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
     """Declare a reduction over `dims`; `cuda` names its combiner in device/."""
 
@@ -204,7 +205,7 @@ def reduction(
         return declare(
             body, "reduction", infer=infer, compute=compute, cuda={"default": cuda},
             combine=combine, results=results, cost=cost or Cost(), domain=domain,
-            accuracy=accuracy, canonical=canonical,
+            accuracy=accuracy, canonical=canonical, **roles,
         )  # fmt: skip
 
     return wrap
@@ -250,13 +251,14 @@ def factory(
     canonical: Canonical | None = None,
     compute: Compute = computes_in_result,
     extents: str = "",
+    text: Text,
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that makes a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "factory", infer=infer, compute=compute, cuda=_expressions(cuda),
-            canonical=canonical, extents=extents,
+            canonical=canonical, extents=extents, text=text,
         )  # fmt: skip
 
     return wrap
@@ -274,11 +276,11 @@ def operation(
     return wrap
 
 
-def scalar(*, infer: Infer) -> Callable[[Body], OpDef]:
+def scalar(*, infer: Infer, text: Text) -> Callable[[Body], OpDef]:
     """Declare an operation that reads sizes."""
 
     def wrap(body: Body) -> OpDef:
-        return declare(body, "scalar", infer=infer, compute=_as_they_are, cost=Cost(0))
+        return declare(body, "scalar", infer=infer, compute=_as_they_are, cost=Cost(0), text=text)
 
     return wrap
 

@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Const, Node, Operand, Type
 from fusec.ir.roles import Lookup
-from fusec.ops import access, links
+from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Axis, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -102,6 +102,7 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
 @operation(
     "indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0,
     access=access.INDEX_SELECT, links=links.index_select, lookup=SLICES,
+    text=texts.INDEX_SELECT,
 )  # fmt: skip
 def index_select(arg: Array, index: Array, dim: Axis) -> Array:
     """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index.
@@ -149,6 +150,7 @@ def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 @operation(
     "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select,
     accuracy=0.0, access=access.SELECT, links=links.select, lookup=SLICES,
+    text=texts.SELECT,
 )  # fmt: skip
 def select(arg: Array, index: Array, dim: Axis) -> Array:
     """Return one slice of `arg` along `dim`, without that dim; a literal may be negative.
@@ -170,6 +172,7 @@ def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 @operation(
     "indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0,
     access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    text=texts.GATHER,
 )  # fmt: skip
 def gather(arg: Array, index: Array, dim: Axis) -> Array:
     """Return, in the shape of the index, arg[i, index[i, j], ...] with the index in place of `dim`.
@@ -212,6 +215,7 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 @operation(
     "indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0,
     access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    text=texts.TAKE_ALONG_AXIS,
 )  # fmt: skip
 def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
     """Return arg[i, index[i, j], ...] with the index in place of `dim`.

@@ -8,7 +8,8 @@ from fusec.diagnostics import FusecError
 from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
 from fusec.ir.op import Cost
-from fusec.ops import slopes
+from fusec.ir.roles import Text
+from fusec.ops import slopes, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE
 from fusec.ops.lazy import np
@@ -43,6 +44,7 @@ def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     sizes=operator.add,
     accuracy=0.5,
     slopes=slopes.sums,
+    text=Text(infix="+"),
 )
 def add(a: Array, b: Array) -> Array:
     """Add two operands; integers wrap; of bools, their or."""
@@ -55,6 +57,7 @@ def add(a: Array, b: Array) -> Array:
     sizes=operator.sub,
     accuracy=0.5,
     slopes=slopes.sums,
+    text=Text(infix="-"),
 )
 def sub(a: Array, b: Array) -> Array:
     """Subtract b from a; integers wrap."""
@@ -69,6 +72,7 @@ def sub(a: Array, b: Array) -> Array:
     sizes=operator.mul,
     accuracy=0.5,
     slopes=slopes.product,
+    text=Text(infix="*"),
 )
 def mul(a: Array, b: Array) -> Array:
     """Multiply two operands; integers wrap; of bools, their and."""
@@ -87,6 +91,7 @@ def mul(a: Array, b: Array) -> Array:
     accuracy=2.0,
     sizes=_truncated,
     slopes=slopes.quotient,
+    text=Text(infix="/"),
 )
 def div(a: Array, b: Array) -> Array:
     """Divide a by b; integers are cut towards zero, and give 0 where b is 0.
@@ -108,6 +113,7 @@ def div(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     accuracy=2.0,
     slopes=slopes.quotient,
+    text=Text(infix="/"),
 )
 def truediv(a: Array, b: Array) -> Array:
     """Divide a by b as floats, also integers."""
@@ -122,6 +128,7 @@ def truediv(a: Array, b: Array) -> Array:
     discontinuous=True,
     sizes=_remaining,
     accuracy=0,
+    text=texts.function("fmod"),
 )
 def fmod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a; of integers 0 where b is 0."""
@@ -136,6 +143,7 @@ def fmod(a: Array, b: Array) -> Array:
     discontinuous=True,
     sizes=_remaining,
     accuracy=0,
+    text=Text(infix="%"),
 )
 def mod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a, as C's %; of integers 0 where b is 0."""
@@ -187,13 +195,20 @@ def pow(a: Array, b: Array) -> Array:
     cost=Cost(24, 1),
     accuracy=3,
     discontinuous=True,
+    text=texts.function("atan2"),
 )
 def atan2(a: Array, b: Array) -> Array:
     """Return the angle of the point (b, a)."""
     return np.arctan2(a, b)
 
 
-@pointwise(cuda="fusec::nextafter({a}, {b})", dtype=FULL_WIDTH, cost=Cost(10), accuracy=2)
+@pointwise(
+    cuda="fusec::nextafter({a}, {b})",
+    dtype=FULL_WIDTH,
+    cost=Cost(10),
+    accuracy=2,
+    text=texts.function("nextafter"),
+)
 def nextafter(a: Array, b: Array) -> Array:
     """Return the next float after a towards b; the reference steps in double precision."""
     return np.nextafter(a, b)
@@ -205,6 +220,7 @@ def nextafter(a: Array, b: Array) -> Array:
     commutative=True,
     sizes=sizes.minimum,
     accuracy=0,
+    text=Text(function="{real}min"),
 )
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller operand; NaN wins."""
@@ -217,6 +233,7 @@ def minimum(a: Array, b: Array) -> Array:
     commutative=True,
     sizes=sizes.maximum,
     accuracy=0,
+    text=Text(function="{real}max"),
 )
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger operand; NaN wins."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from fusec.ir.dim import Dim
 from fusec.ir.op import Cost
-from fusec.ops import slopes
+from fusec.ir.roles import Text
+from fusec.ops import slopes, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, LOGICAL, MAGNITUDE, NUMBER, PROMOTE, WHOLE
 from fusec.ops.lazy import np
@@ -35,6 +36,7 @@ def abs(x: Array) -> Array:
     sizes=Dim.__neg__,
     accuracy=0,
     slopes=slopes.sums,
+    text=Text(prefix="-"),
 )
 def neg(x: Array) -> Array:
     """Return the negative; unsigned integers wrap, and the lowest signed one stays."""
@@ -71,25 +73,49 @@ def relu(x: Array) -> Array:
     return np.maximum(x, np.asarray(0, np.asarray(x).dtype))
 
 
-@pointwise(cuda=rounding("ceil"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("ceil"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("ceil"),
+)
 def ceil(x: Array) -> Array:
     """Return the smallest whole number that is not below x."""
     return np.ceil(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("floor"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("floor"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("floor"),
+)
 def floor(x: Array) -> Array:
     """Return the largest whole number that is not above x."""
     return np.floor(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("rint"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("rint"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("round"),
+)
 def round(x: Array) -> Array:
     """Return the nearest whole number, halves to even."""
     return np.round(x)
 
 
-@pointwise(cuda=rounding("trunc"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("trunc"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("trunc"),
+)
 def trunc(x: Array) -> Array:
     """Return x without its fraction."""
     return np.trunc(x) if np.asarray(x).dtype.kind == "f" else x
@@ -101,13 +127,19 @@ def frac(x: Array) -> Array:
     return x - np.trunc(x)
 
 
-@pointwise(cuda="!{x}", dtype=LOGICAL, accuracy=0)
+@pointwise(cuda="!{x}", dtype=LOGICAL, accuracy=0, text=Text(prefix="!"))
 def logical_not(x: Array) -> Array:
     """Return whether x is zero or false."""
     return np.logical_not(x)
 
 
-@pointwise(cuda={"bool": "!{x}", "default": "~{x}"}, dtype=WHOLE, accuracy=0, discontinuous=True)
+@pointwise(
+    cuda={"bool": "!{x}", "default": "~{x}"},
+    dtype=WHOLE,
+    accuracy=0,
+    discontinuous=True,
+    text=Text(prefix="~"),
+)
 def bitwise_not(x: Array) -> Array:
     """Return every bit inverted; of a bool, its negation."""
     return np.invert(x)

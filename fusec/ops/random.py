@@ -15,7 +15,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, U64, DType
 from fusec.ir.graph import Const, Operand, Type
 from fusec.ir.op import Cost, Infer, Part
-from fusec.ops import philox
+from fusec.ops import philox, texts
 from fusec.ops.declare import Array, Shape, composite, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.inputs import check_dtype
@@ -100,6 +100,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
     "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM},
     cost=Cost(40), accuracy=2.0, extents="shape",
+    text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
 def uniform(
     minval: Array,
@@ -123,6 +124,7 @@ def uniform(
     "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
     cost=Cost(60, 4), accuracy=4.0, extents="shape",
+    text=texts.drawn("rng_normal_general"),
 )  # fmt: skip
 def normal(
     mean: Array,

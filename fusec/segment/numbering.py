@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.roles import Line
 
 INPUT_LETTERS = {"bool": "b", "int": "i", "uint": "i", "complex": "c"}
 DIGITS = {"f64": 17, "f32": 9, "f16": 5, "bf16": 4}
@@ -23,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the dump; a broadcast_in_dim has an intermediate one."""
+    """A tensor of the dump; where an operation is printed as two steps, one lies between."""
 
     number: int
     axes: tuple[Axis, ...]
@@ -82,7 +83,7 @@ class Numbering:
             for extent in value.shape:
                 self._name_symbols(extent)
         first = self._expression_count()
-        if node.op.name == "broadcast_in_dim" and len(steps_of(node)) == 2:
+        if len(steps_of(node)) == 2:
             self.between[node.output] = self._tensor(_placed(node, self.axes(node.inputs[0])))
             self.expressions[node.output] = (first, first + 1)
         else:
@@ -133,14 +134,10 @@ def plain(extent: Dim) -> Axis:
     return Axis("b" if extent == 1 else "i", extent)
 
 
-def steps_of(node: Node) -> tuple[str, ...]:
-    """Return what nvFuser would make of a broadcast_in_dim: a broadcast, an expand, or both."""
-    source, target = node.operands[0].shape, node.output.shape
-    places: tuple[int, ...] = node.attributes["broadcast_dims"]
-    inserts = len(places) < len(target)
-    kept = dict(zip(places, source, strict=True))
-    expands = any(kept.get(k, 1) != e for k, e in enumerate(target))
-    return (("broadcast",) if inserts else ()) + (("expand",) if expands else ()) or ("set",)
+def steps_of(node: Node) -> Sequence[Callable[[Line], str]]:
+    """Return the expressions that nvFuser makes of a node, if it is not one of its own."""
+    steps = node.op.text.steps
+    return () if steps is None else steps(node)
 
 
 def _placed(node: Node, given: tuple[Axis, ...]) -> tuple[Axis, ...]:
