@@ -145,7 +145,7 @@ class Emitter(Nest):
         assert node is not None
         if node.op.converts:
             return self.convert(instance.operands[0], instance.dtype, phase)
-        if node.op.name == "iota":
+        if node.op.family == "factory":
             return self._sequence(instance, phase)
         names = [p.name for p in node.op.operands]
         arguments = {

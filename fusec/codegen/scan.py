@@ -35,6 +35,8 @@ class ScanView(KernelView):
 
     index_type: str
     combiner: str
+    combine: str
+    identity: str
     type: str
     threads_x: int
     threads_y: int
@@ -69,7 +71,9 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
         index_type="fusec::i64" if p.wide_index else "int",
-        combiner=f"fusec::{scan.node.op.cuda['default']}<{compute_type(dtype)}>",
+        combiner=f"fusec::{scan.node.op.cuda.get('default', '')}<{compute_type(dtype)}>",
+        combine=scan.node.op.cuda.get("combine", ""),
+        identity=scan.node.op.cuda.get("identity", ""),
         type=compute_type(dtype),
         threads_x=p.threads_x,
         threads_y=p.threads_y,

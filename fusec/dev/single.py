@@ -127,7 +127,7 @@ class _Work:
             operands = _without_part(node, operands, attributes)
         if node.op.combine is Combine.MOMENTS and rounded:
             return self._spread(node, operands[0], attributes)
-        if node.op.name == "sum" and rounded:
+        if node.op.family == "reduction" and node.op.combine is Combine.SUM and rounded:
             return [self._sum(operands[0], attributes["dims"])]
         if node.op.family == "contraction" and rounded and operands[1].ndim:
             return [self._product(node, operands, attributes)]
@@ -161,7 +161,7 @@ class _Work:
         if len(operands) > 2 and operands[2].dtype.kind in "iu":
             return apply_reference(node.op, operands, attributes)[0]
         a, b = operands[0], operands[1]
-        if node.op.name == "linear":
+        if node.op.product is not None and node.op.product.transposed:
             b = np.swapaxes(b, -1, -2) if b.ndim > 1 else b
         left = a[None, :] if a.ndim == 1 else a
         right = b[:, None] if b.ndim == 1 else b

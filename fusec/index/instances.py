@@ -181,10 +181,9 @@ class Lowering:
             return self._moved(node, value, at, where)
         if node.op.family == "reduction":
             return self._reduced(node, value, at)
-        if node.op.name == "full":
-            return self._filled(node, value)
-        if node.op.name == "iota":
-            return self._iota(node, value, at, where)
+        if node.op.family == "factory":
+            filled = bool(node.op.extents)
+            return self._filled(node, value) if filled else self._iota(node, value, at, where)
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
 
     def _filled(self, node: Node, value: Value) -> Instance:

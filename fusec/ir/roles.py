@@ -33,7 +33,7 @@ class Combine(Enum):
     FIRST_MINIMUM = "first minimum"
     """The position of the smallest element."""
     MONOTONE = "monotone"
-    """Rises with every element; each step errs by the operation's accuracy."""
+    """Rises with every element, by no more than it; each step errs by the operation's accuracy."""
 
     @property
     def is_position(self) -> bool:
@@ -117,6 +117,18 @@ class Text:
 
 BY_NAME = Text()
 """The text of an operation that is printed by its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComplexError:
+    """The error of an operation on complex numbers: so many units in the last place of a part.
+
+    terms: what they are relative to, if not to the result's modulus: `terms(result, *operands,
+    least normal number)`.
+    """
+
+    ulps: float
+    terms: Callable[..., Any] | None = None
 
 
 @dataclass(frozen=True)

@@ -250,15 +250,14 @@ def factory(
     cuda: str | Mapping[str, str],
     canonical: Canonical | None = None,
     compute: Compute = computes_in_result,
-    extents: str = "",
-    text: Text,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that makes a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "factory", infer=infer, compute=compute, cuda=_expressions(cuda),
-            canonical=canonical, extents=extents, text=text,
+            canonical=canonical, **roles,
         )  # fmt: skip
 
     return wrap

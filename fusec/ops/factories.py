@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, I64, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.roles import Text
-from fusec.ops import texts
+from fusec.ops import exact, texts
 from fusec.ops.declare import Array, Axis, Shape, Size, composite, factory, scalar
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.inputs import check_dtype
@@ -49,6 +49,7 @@ def _infer_full(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     cuda="{fill_value}",
     extents="shape",
     text=texts.FULL,
+    exact=exact.either,
 )
 def full(shape: Shape, fill_value: Array, dtype: DType | None = None) -> Array:
     """Return a tensor of one value; without `dtype`, floats become f32."""

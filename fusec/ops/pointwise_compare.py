@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.roles import Text
+from fusec.ops import complex_formulas, exact
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import COMPARE, LOGICAL
 from fusec.ops.lazy import np
@@ -15,6 +16,8 @@ from fusec.ops.lazy import np
     compares=True,
     commutative=True,
     text=Text(infix="=="),
+    exact=exact.truth,
+    parts=complex_formulas.EQ,
 )
 def eq(a: Array, b: Array) -> Array:
     """Return whether a equals b."""
@@ -28,31 +31,61 @@ def eq(a: Array, b: Array) -> Array:
     compares=True,
     commutative=True,
     text=Text(infix="!="),
+    exact=exact.truth,
+    parts=complex_formulas.NE,
 )
 def ne(a: Array, b: Array) -> Array:
     """Return whether a differs from b."""
     return np.not_equal(a, b)
 
 
-@pointwise(cuda="{a} < {b}", dtype=COMPARE, accuracy=0, compares=True, text=Text(infix="<"))
+@pointwise(
+    cuda="{a} < {b}",
+    dtype=COMPARE,
+    accuracy=0,
+    compares=True,
+    text=Text(infix="<"),
+    exact=exact.truth,
+)
 def lt(a: Array, b: Array) -> Array:
     """Return whether a is below b."""
     return np.less(a, b)
 
 
-@pointwise(cuda="{a} <= {b}", dtype=COMPARE, accuracy=0, compares=True, text=Text(infix="<="))
+@pointwise(
+    cuda="{a} <= {b}",
+    dtype=COMPARE,
+    accuracy=0,
+    compares=True,
+    text=Text(infix="<="),
+    exact=exact.truth,
+)
 def le(a: Array, b: Array) -> Array:
     """Return whether a is at most b."""
     return np.less_equal(a, b)
 
 
-@pointwise(cuda="{a} > {b}", dtype=COMPARE, accuracy=0, compares=True, text=Text(infix=">"))
+@pointwise(
+    cuda="{a} > {b}",
+    dtype=COMPARE,
+    accuracy=0,
+    compares=True,
+    text=Text(infix=">"),
+    exact=exact.truth,
+)
 def gt(a: Array, b: Array) -> Array:
     """Return whether a is above b."""
     return np.greater(a, b)
 
 
-@pointwise(cuda="{a} >= {b}", dtype=COMPARE, accuracy=0, compares=True, text=Text(infix=">="))
+@pointwise(
+    cuda="{a} >= {b}",
+    dtype=COMPARE,
+    accuracy=0,
+    compares=True,
+    text=Text(infix=">="),
+    exact=exact.truth,
+)
 def ge(a: Array, b: Array) -> Array:
     """Return whether a is at least b."""
     return np.greater_equal(a, b)
@@ -65,6 +98,7 @@ def ge(a: Array, b: Array) -> Array:
     discontinuous=True,
     commutative=True,
     text=Text(infix="&&"),
+    exact=exact.truth,
 )
 def logical_and(a: Array, b: Array) -> Array:
     """Return whether both operands are nonzero or true."""
@@ -78,6 +112,7 @@ def logical_and(a: Array, b: Array) -> Array:
     discontinuous=True,
     commutative=True,
     text=Text(infix="||"),
+    exact=exact.truth,
 )
 def logical_or(a: Array, b: Array) -> Array:
     """Return whether an operand is nonzero or true."""

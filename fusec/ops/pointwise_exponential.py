@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from fusec.ir.op import Cost
-from fusec.ops import texts
+from fusec.ir.roles import ComplexError
+from fusec.ops import complex_formulas, complex_terms, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
@@ -23,6 +26,8 @@ def builtin(name: str) -> dict[str, str]:
     cost=Cost(6, 1),
     accuracy=2,
     text=texts.function("exp"),
+    complex_error=ComplexError(5),
+    parts=complex_formulas.EXP,
 )
 def exp(x: Array) -> Array:
     """Return e to the power x."""
@@ -53,6 +58,8 @@ def expm1(x: Array) -> Array:
     cost=Cost(12, 1),
     domain=(0.01, 100.0),
     text=texts.function("log"),
+    complex_error=ComplexError(4, complex_terms.logarithm),
+    parts=complex_formulas.LOG,
 )
 def log(x: Array) -> Array:
     """Return the natural logarithm."""
@@ -66,6 +73,8 @@ def log(x: Array) -> Array:
     domain=(0.01, 100.0),
     accuracy=2,
     text=texts.function("log10"),
+    complex_error=ComplexError(7, complex_terms.logarithm),
+    parts=complex_formulas.LOG10,
 )
 def log10(x: Array) -> Array:
     """Return the logarithm to base 10."""
@@ -90,6 +99,8 @@ def log1p(x: Array) -> Array:
     cost=Cost(4, 1),
     domain=(0.01, 100.0),
     text=texts.function("log2"),
+    complex_error=ComplexError(7, complex_terms.logarithm),
+    parts=complex_formulas.LOG2,
 )
 def log2(x: Array) -> Array:
     """Return the logarithm to base 2."""
@@ -103,6 +114,9 @@ def log2(x: Array) -> Array:
     domain=(1e-3, 1e3),
     accuracy=0.5,
     text=texts.function("sqrt"),
+    complex_error=ComplexError(5),
+    quick=math.sqrt,
+    parts=complex_formulas.SQRT,
 )
 def sqrt(x: Array) -> Array:
     """Return the square root."""
@@ -116,6 +130,8 @@ def sqrt(x: Array) -> Array:
     domain=(1e-3, 1e3),
     accuracy=2,
     text=texts.function("rsqrt"),
+    complex_error=ComplexError(16),
+    parts=complex_formulas.RSQRT,
 )
 def rsqrt(x: Array) -> Array:
     """Return the reciprocal square root, 1 / sqrt(x)."""

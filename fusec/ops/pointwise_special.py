@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
-from fusec.ops import special, texts
+from fusec.ops import between, special, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
@@ -77,6 +77,7 @@ def _lgamma_terms(x: Array, result: Array) -> Array:
     cuda=builtin("lgamma"), dtype=FLOAT, cost=Cost(40, 2), domain=(2.5, 10.0),
     accuracy=6, accuracy_f64=128, terms=_lgamma_terms,
     text=texts.function("lgamma"),
+    between=between.poles_below_zero,
 )  # fmt: skip
 def lgamma(x: Array) -> Array:
     """Return the logarithm of |gamma(x)|."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
-from fusec.ops import texts
+from fusec.ir.roles import ComplexError
+from fusec.ops import between, complex_formulas, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
@@ -86,7 +87,16 @@ def atanh(x: Array) -> Array:
     return np.arctanh(x)
 
 
-@pointwise(cuda=builtin("cos"), dtype=FLOAT, cost=Cost(20), accuracy=2, text=texts.function("cos"))
+@pointwise(
+    cuda=builtin("cos"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    accuracy=2,
+    text=texts.function("cos"),
+    between=between.waves,
+    complex_error=ComplexError(6),
+    parts=complex_formulas.COS,
+)
 def cos(x: Array) -> Array:
     """Return the cosine."""
     return np.cos(x)
@@ -98,13 +108,24 @@ def cos(x: Array) -> Array:
     cost=Cost(10, 2),
     accuracy=2,
     text=texts.function("cosh"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.COSH,
 )
 def cosh(x: Array) -> Array:
     """Return the hyperbolic cosine."""
     return np.cosh(x)
 
 
-@pointwise(cuda=builtin("sin"), dtype=FLOAT, cost=Cost(20), accuracy=2, text=texts.function("sin"))
+@pointwise(
+    cuda=builtin("sin"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    accuracy=2,
+    text=texts.function("sin"),
+    between=between.waves,
+    complex_error=ComplexError(6),
+    parts=complex_formulas.SIN,
+)
 def sin(x: Array) -> Array:
     """Return the sine."""
     return np.sin(x)
@@ -116,6 +137,8 @@ def sin(x: Array) -> Array:
     cost=Cost(14, 1),
     accuracy=3,
     text=texts.function("sinh"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.SINH,
 )
 def sinh(x: Array) -> Array:
     """Return the hyperbolic sine."""
@@ -129,6 +152,9 @@ def sinh(x: Array) -> Array:
     domain=(-1.2, 1.2),
     accuracy=4,
     text=texts.function("tan"),
+    between=between.tangent,
+    complex_error=ComplexError(17),
+    parts=complex_formulas.TAN,
 )
 def tan(x: Array) -> Array:
     """Return the tangent."""
@@ -141,6 +167,8 @@ def tan(x: Array) -> Array:
     cost=Cost(10, 2),
     accuracy=2,
     text=texts.function("tanh"),
+    complex_error=ComplexError(17),
+    parts=complex_formulas.TANH,
 )
 def tanh(x: Array) -> Array:
     """Return the hyperbolic tangent."""

@@ -18,9 +18,13 @@ def remove_copies(fusion: Fusion) -> Fusion:
     return _give_names(rewrite(fusion, _rule))
 
 
+def _is_copy(node: Node) -> bool:
+    return node.op.copies and not node.op.ends_segment
+
+
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
     pinned = node.output.name in work.pin_of
-    if node.op.name != "set" or node.output in work.finals or pinned:
+    if not _is_copy(node) or node.output in work.finals or pinned:
         return None
     return node.operands
 
@@ -59,7 +63,7 @@ def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
     renamed: dict[Value, Value] = {}
     copies: set[Node] = set()
     for node in fusion.nodes:
-        if node.op.name != "set" or node.output not in finals:
+        if not _is_copy(node) or node.output not in finals:
             continue
         (source,) = node.inputs
         maker = fusion.producer.get(source)

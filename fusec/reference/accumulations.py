@@ -93,6 +93,9 @@ def scan(
         found = _running_product(x, initial, raw, dim, dtype, rules)
     else:
         found = Estimate(raw, _moved(node, x, initial, raw, attributes))
+        if node.op.combine is Combine.MONOTONE and rules.errors and raw.size:
+            steps = _steps(node, raw, dim, len(initial))
+            found = Estimate(raw, None, add(found.independent, steps))
     return (result(raw, dtype, found.independent, found.common, x.ancestors, found.part),)
 
 
@@ -109,6 +112,14 @@ def _moved(
     ]
     change = np.maximum(*(distance(end, raw) for end in ends)) / LIMIT
     return known(np.square(change))
+
+
+def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
+    """Return the variance of as many roundings as results before each one, of the largest."""
+    size = np.maximum.accumulate(np.abs(raw), axis=dim)
+    terms = size if node.op.terms is None else node.op.terms(size)
+    off = node.op.accuracy * unit(node.output.dtype) * terms
+    return np.nan_to_num(squared(off), posinf=inf) * (_counts(raw, dim, more) * SPREAD)
 
 
 def _counts(raw: Array, dim: int, more: int) -> Array:

@@ -12,7 +12,6 @@ from fusec.ir.roles import Combine
 from fusec.schedule.orders import PlannedOrder, is_sum, serial
 from fusec.schedule.plan import KernelPlan
 
-PASSING = frozenset({"cast", "neg", "mul", "div"})
 """Operations besides movement after which a sum is still one, where others are of scalars."""
 MOST_PARTS = 64
 """Parts of a sum that are looked for where they are added one by one."""
@@ -114,7 +113,7 @@ class _Made:
 def _passes(node: Node) -> bool:
     """Return whether a node's result is one tensor moved, converted or scaled."""
     tensors = [o for o in node.operands if not _is_factor(o)]
-    moves = node.op.family == "movement" or node.op.name in PASSING
+    moves = node.op.family == "movement" or node.op.converts or node.op.scales
     return len(tensors) == 1 and moves
 
 

@@ -62,7 +62,7 @@ class Space:
             maker = self.fusion.producer.get(value)
             if not value.is_scalar:
                 yield value
-            elif maker is not None and maker.op.name != "size":
+            elif maker is not None and maker.op.family != "scalar":
                 yield from self._tensors(maker)
 
     @cached_property
