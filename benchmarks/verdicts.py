@@ -7,7 +7,7 @@ wrong: examples at their default sizes and recorded graphs (--graphs DIR), of wh
     as many as can be must differ.
 
 Everything runs on the host. FUSEC_TREE, the hash of `git rev-parse HEAD:fusec`,
-goes into the file, so that a figure can be traced to the code that was run.
+goes into each part, so that a figure can be traced to the code that was run.
 """
 
 from __future__ import annotations
@@ -179,6 +179,7 @@ def wrong_record(rows: Sequence[Row]) -> Row:
     return {
         "fusions": len(known),
         "right_outputs": dict(right),
+        "right_not_decided": [r["name"] for r in known if r["right"].get("not decided")],
         "pairs": pairs,
         "found_out": round(1 - len(missed) / max(pairs, 1), 4),
         "missed": missed,
@@ -240,13 +241,14 @@ def main() -> None:
         tasks["wrong"] = (wrong_of, [(path,) for path in paths])
     path = Path(given.out)
     record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    record |= {"fusec_tree": os.environ.get("FUSEC_TREE", ""), "seed": given.seed}
+    record["seed"] = given.seed
     for part in given.parts:
         began = time.monotonic()
         function, chosen = tasks[part]
         rows = list(run_all(function, chosen, given.jobs, began + given.seconds))
         record[part] = RECORDS[part](rows)
         record[part]["seconds"] = round(time.monotonic() - began)
+        record[part]["fusec_tree"] = os.environ.get("FUSEC_TREE", "")
         shown = {k: v for k, v in record[part].items() if not isinstance(v, list)}
         print(part, json.dumps(shown), flush=True)
         path.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -68,7 +68,6 @@ def plan_of(
     kernel = Kernel(
         f"k{segment.id}",
         "pointwise",
-        None,
         (ceildiv(N, 256), dim(1), dim(1)),
         (256, 1, 1),
         (*inputs, *outputs, *extra, *scalars, SizeArgument("N", N)),

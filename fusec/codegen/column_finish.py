@@ -20,14 +20,14 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.schedule.inner_outer_persistent import partials_of
+from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
     FinishShape,
     InnerOuterParameters,
 )
 from fusec.schedule.inner_outer_persistent_split import ColumnSet, Split
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.plan import StepKernel
 
 
 @dataclass(frozen=True)
@@ -75,11 +75,9 @@ class FinishView(KernelView):
     sets: tuple[SetView, ...]
 
 
-def finish_view(plan: KernelPlan, kernel: Kernel, split: Split) -> FinishView:
+def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishView:
     """Return the view of the finish of all column sets."""
-    main, chosen = plan.parameters, kernel.parameters
-    assert isinstance(main, InnerOuterParameters)
-    assert isinstance(chosen, FinishParameters)
+    split, main, chosen = plan.problem, plan.parameters, kernel.step
     names = parameter_names(kernel)
     sets = tuple(_set_view(split, main, shape, names) for shape in chosen.shapes)
     return FinishView(
@@ -105,7 +103,7 @@ def _shown(split: Split, chosen: FinishParameters) -> Fusion:
         each = split.sets[shape.column_set]
         results = {n.output for n in each.nodes}
         nodes += [*each.nodes, *(n for n in each.finish.nodes if n.output not in results)]
-    return split.whole.with_nodes(dict.fromkeys(nodes))
+    return split.fusion.with_nodes(dict.fromkeys(nodes))
 
 
 def _set_view(
@@ -121,7 +119,7 @@ def _set_view(
             Scope("column", frozenset({chunk})),
         ),
         names,
-        Facts(split.whole.hints),
+        Facts(split.fusion.hints),
         aliases={chunk: Alias("column")},
         written=frozenset(o.alias for s in split.sets for o in s.finish.outputs if o.alias),
         wide=main.wide_index,

@@ -28,7 +28,7 @@ VIEWS = {
     "scatter_lines": "fusec.codegen.scatter",
     "scatter_elements": "fusec.codegen.scatter",
     "scatter_sorted": "fusec.codegen.scatter",
-    "column_finish": "fusec.codegen.inner_outer_persistent",
+    "column_finish": "fusec.codegen.column_finish",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",
     "matmul_wgmma": "fusec.codegen.matmul",

@@ -11,7 +11,6 @@ from fusec.codegen.accumulators import (
     combiner,
     update,
 )
-from fusec.codegen.column_finish import FinishView, finish_view
 from fusec.codegen.ctext import Text, compute_type, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (
@@ -30,14 +29,11 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import emit_outputs
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance
 from fusec.ir.graph import Node
-from fusec.schedule.inner_outer_persistent import partials_of
+from fusec.schedule.inner_outer_persistent import InnerOuterPlan, partials_of
 from fusec.schedule.inner_outer_persistent_choice import InnerOuterParameters
-from fusec.schedule.inner_outer_persistent_split import Split, split_of
-from fusec.schedule.inner_outer_persistent_work import Work, work_of
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.rows import Phases, phases_of
+from fusec.schedule.plan import Kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,31 +75,25 @@ class InnerOuterView(KernelView):
     sweeps: tuple[Sweep, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> InnerOuterView | FinishView:
-    """Return the view of a row kernel, or of the finish of a column set."""
-    split = split_of(plan.fusion)
-    assert isinstance(split, Split)
-    if kernel.template == "column_finish":
-        return finish_view(plan, kernel, split)
-    return _Making(plan, kernel, split).view()
+def view(plan: InnerOuterPlan, kernel: Kernel) -> InnerOuterView:
+    """Return the view of a row kernel."""
+    return _Making(plan, kernel).view()
 
 
 class _Making:
     """The view of a row kernel under construction."""
 
-    def __init__(self, plan: KernelPlan, kernel: Kernel, split: Split) -> None:
+    def __init__(self, plan: InnerOuterPlan, kernel: Kernel) -> None:
+        split, parameters = plan.problem, plan.parameters
         self.plan, self.kernel, self.split = plan, kernel, split
-        parameters = kernel.parameters
-        assert isinstance(parameters, InnerOuterParameters)
         self.parameters = parameters
         self.width = parameters.vector_width
-        self.row, self.chunk, self.lane = split.bands.variables(self.width)
+        self.row, self.chunk, self.lane = plan.loops
         self.columns = frozenset({self.chunk, self.lane})
-        self.lowering = Lowering(split.main, split.domain, split.bands.bind(self.width))
+        self.lowering = plan.lowering
         self.names = parameter_names(kernel)
         self.emitter = self._emitter(self.names, Alias("row"))
-        self.work: Work = work_of(split, self.lowering, self.width)
-        self.phases: Phases = phases_of(split.main, self.lowering, self.columns)
+        self.work, self.phases = plan.work, plan.phases
         self.element = "v" if self.width > 1 else "0"
         workspaces = partials_of(split, parameters.ranges)
         self.parts = {n: self._column_part(n, w.name) for n, w in workspaces.items()}
@@ -174,7 +164,6 @@ class _Making:
             threads_y=p.threads_y,
             chunks=p.chunks,
             tiles=p.tiles,
-            least_blocks=p.blocks,
             stages=p.stages,
             columns=bands.columns.value,
             height=bands.height.value,
@@ -232,14 +221,11 @@ class _Making:
         """Name the rows in the ring and in registers, and tell the emitter where they are."""
         ring: list[Ring] = []
         stays: list[Stay] = []
-        staged = self.work.ring if self.parameters.stages else ()
-        offset = 0
         p = self.parameters
-        for instance in staged:
-            name = self.names.fresh(f"{instance.name}_ring", "ring")
-            ring.append(Ring(name, storage_type(instance.dtype), offset, instance))
-            slot = self.width * instance.dtype.size * p.threads_x * p.threads_y * p.chunks
-            offset += slot * p.stages
+        for each in self.plan.staged:
+            name = self.names.fresh(f"{each.instance.name}_ring", "ring")
+            ring.append(Ring(name, storage_type(each.instance.dtype), each.offset, each.instance))
+        staged = {each.instance for each in self.plan.staged}
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")
             again = p.row == "ring" and instance in staged

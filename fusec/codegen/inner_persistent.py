@@ -11,11 +11,10 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
-from fusec.index.instances import Instance, Lowering
-from fusec.schedule.inner_persistent import InnerPersistentParameters
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.rows import Phases, Rows, phases_of, rows_of
+from fusec.index.instances import Instance
+from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
+from fusec.schedule.plan import Kernel
+from fusec.schedule.rows import Phases
 
 
 @dataclass(frozen=True)
@@ -51,15 +50,10 @@ class InnerPersistentView(KernelView):
     phases: tuple[Phase, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> InnerPersistentView:
+def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
-    fusion, parameters = plan.fusion, kernel.parameters
-    assert isinstance(parameters, InnerPersistentParameters)
-    domain = find_domain(fusion)
-    assert isinstance(domain, Domain)
-    rows = rows_of(domain)
-    assert isinstance(rows, Rows)
-    stays, kept, phases = _phases(plan, kernel, domain, rows)
+    parameters, rows = plan.parameters, plan.problem.rows
+    stays, kept, phases = _phases(plan, kernel)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -93,13 +87,11 @@ def _sentence(p: InnerPersistentParameters) -> str:
 
 
 def _phases(
-    plan: KernelPlan, kernel: Kernel, domain: Domain, rows: Rows
+    plan: InnerPersistentPlan, kernel: Kernel
 ) -> tuple[tuple[Stay, ...], tuple[Stay, ...], tuple[Phase, ...]]:
-    fusion, parameters = plan.fusion, kernel.parameters
-    width: int = parameters.vector_width
-    row, chunk, lane = rows.variables(width)
-    lowering = Lowering(fusion, domain, rows.bind(width))
-    phases = phases_of(fusion, lowering, (chunk, lane), keep=parameters.keep_values)
+    fusion, parameters = plan.fusion, plan.parameters
+    width = parameters.vector_width
+    lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -119,7 +111,7 @@ def _phases(
     plans = store_plans(lowering, fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
-    stays = _stays(emitter, phases.cached, parameters, rows.columns.value)
+    stays = _stays(emitter, plan)
     loads: list[tuple[str, ...]] = []
     kept: list[Stay] = []
     accumulators: list[tuple[Accumulator, ...]] = []
@@ -144,25 +136,15 @@ FILL = 1000
 """Number of the sweep that fills what stays on chip for phase 0: a loop and a phase of its own."""
 
 
-def _stays(
-    emitter: Emitter,
-    cached: tuple[Instance, ...],
-    parameters: InnerPersistentParameters,
-    columns: int,
-) -> list[Kept]:
+def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
     """Return the rows that stay on chip and tell the emitter where their elements are."""
-    if parameters.storage == "none":
-        return []
     stays: list[Kept] = []
-    offset = 0
-    for instance in cached:
-        if not emitter.is_whole(instance):
-            continue
+    for staged in plan.staged:
+        instance = staged.instance
         name = emitter.names.fresh(f"{instance.name}_row", "row")
-        stays.append((Stay(name, storage_type(instance.dtype), offset), instance))
-        offset += -(-columns // 16) * 16 * instance.dtype.size
-        element = "[v]" if parameters.vector_width > 1 else "[0]"
-        at = "c" if parameters.storage == "registers" else "column / kVec"
+        stays.append((Stay(name, storage_type(instance.dtype), staged.offset), instance))
+        element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
+        at = "c" if plan.parameters.storage == "registers" else "column / kVec"
         emitter.cached[instance] = f"{name}[{at}]{element}"
     return stays
 

@@ -27,11 +27,12 @@ from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
+from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import MatmulParameters, is_chunked
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_maps import map_names
-from fusec.schedule.matmul_problem import BATCH, Operand, Problem, bind, find_problem
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind, find_product
+from fusec.schedule.plan import Kernel
 
 
 @dataclass(frozen=True)
@@ -39,22 +40,18 @@ class _Context:
     """A plan's problem in C names."""
 
     fusion: Fusion
-    problem: Problem
+    problem: Product
     parameters: MatmulParameters
     names: Mapping[str, str]
     facts: Facts
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
+def view(plan: MatmulPlan, kernel: Kernel) -> MatmulView:
     """Return the view of a matrix product kernel."""
-    parameters = kernel.parameters
-    assert isinstance(parameters, MatmulParameters)
-    names = c_names(kernel)
-    original = find_problem(plan.fusion)
+    parameters, names = plan.parameters, c_names(kernel)
     fusion = renamed(plan.fusion, names)
-    problem = find_problem(fusion)
-    assert isinstance(problem, Problem)
-    assert isinstance(original, Problem)
+    problem = find_product(fusion)
+    assert isinstance(problem, Product)
     context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
     index_type = "fusec::i64" if parameters.wide_index else "int"
     fields = {
@@ -68,7 +65,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
         "groups": _groups(problem),
     }
     if parameters.kernel in ("wgmma", "split_k"):
-        maps = [names[m] for m in map_names(original)]
+        maps = [names[m] for m in map_names(plan.problem.product)]
         fields |= {
             "constants": _constants(context, index_type, hopper=True),
             "a": _mapped(problem, problem.a, maps[0]),
@@ -106,12 +103,12 @@ def view(plan: KernelPlan, kernel: Kernel) -> MatmulView:
     )
 
 
-def _element(problem: Problem) -> str:
+def _element(problem: Product) -> str:
     assert problem.dtype is not None
     return storage_type(problem.dtype)
 
 
-def _sentence(problem: Problem, p: MatmulParameters) -> str:
+def _sentence(problem: Product, p: MatmulParameters) -> str:
     how = {
         "wgmma": "one CTA per SM over all tiles, bulk copies into wgmma",
         "split_k": f"bulk copies into wgmma, K split over {p.splits} turns of {p.cluster} CTAs",
@@ -125,7 +122,7 @@ def _sentence(problem: Problem, p: MatmulParameters) -> str:
     return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
 
 
-def _groups(problem: Problem) -> GroupsView | None:
+def _groups(problem: Product) -> GroupsView | None:
     """Return the view of the groups, the ends as a pointer to the first."""
     groups = problem.groups
     if groups is None:
@@ -136,7 +133,7 @@ def _groups(problem: Problem) -> GroupsView | None:
     return GroupsView(groups.cuts, ends, str(dim_text(groups.stride, wide=True)))
 
 
-def _mapped(problem: Problem, operand: Operand, name: str) -> OperandView:
+def _mapped(problem: Product, operand: Operand, name: str) -> OperandView:
     terms = operand.batch.terms
     number = "group.index" if problem.cuts == "rows" else "tile.batch"
     batch = _coordinate(terms[0][0], number) if terms else "0"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
@@ -15,11 +16,9 @@ from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, st
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
-from fusec.schedule.outer_persistent import OuterPersistentParameters, held, prepare
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, bind_outer
-from fusec.schedule.registers import least_blocks
-from fusec.schedule.rows import Phases, phases_of
+from fusec.schedule.outer_persistent import OuterPersistentPlan
+from fusec.schedule.plan import Kernel, Staged
+from fusec.schedule.rows import Phases
 
 
 @dataclass(frozen=True)
@@ -63,16 +62,12 @@ RESULTS = 3000
 """Number of the loop that stores the column results of phase 0; each phase has its own."""
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
+def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
     """Return the view of a column-persistent kernel."""
-    p = kernel.parameters
-    assert isinstance(p, OuterPersistentParameters)
-    oriented = prepare(plan.fusion)
-    assert isinstance(oriented, Orientation)
-    stays, phases = _phases(plan, kernel, oriented)
+    p, problem = plan.parameters, plan.problem
+    stays, phases = _phases(plan, kernel)
     registers = p.storage == "registers"
     where = "stay in registers" if registers else "are read again in each phase"
-    words = held(oriented, p.vector_width)
     return OuterPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -84,26 +79,21 @@ def view(plan: KernelPlan, kernel: Kernel) -> OuterPersistentView:
         threads_y=p.threads_y,
         vector_width=p.vector_width,
         rows_per_thread=p.rows_per_thread,
-        rows=oriented.rows.columns.value,
-        columns=dim_text(oriented.rows.rows).text,
+        rows=problem.rows.columns.value,
+        columns=dim_text(problem.rows.rows).text,
         registers=registers,
         stays=stays,
         phases=phases,
-        least_blocks=least_blocks(
-            p.threads_x * p.threads_y, words.of_rows(p), words.doubles, words.columns
-        ),
     )
 
 
 def _phases(
-    plan: KernelPlan, kernel: Kernel, oriented: Orientation
+    plan: OuterPersistentPlan, kernel: Kernel
 ) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...]]:
     """Return what stays in registers, and the phases."""
-    fusion, p = plan.fusion, kernel.parameters
-    width: int = p.vector_width
-    binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
-    lowering = Lowering(fusion, oriented.domain, binding)
-    phases = phases_of(fusion, lowering, (row, chunk, lane))
+    fusion, p = plan.fusion, plan.parameters
+    width = p.vector_width
+    lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -125,7 +115,7 @@ def _phases(
     roots = [*(s.instance for s in plans), *reduction_roots(lowering, nodes)]
     emitter.count(roots)
     values = column_values(roots, row)
-    stays = _stays(emitter, phases, row) if p.storage == "registers" else []
+    stays = _stays(emitter, plan.staged)
     emitted = [
         _emit_phase(emitter, lowering, phases, plans, values, stays, number, (row, lane))
         for number in range(phases.count)
@@ -144,14 +134,13 @@ def _phases(
 Kept = tuple[Stay, Instance]
 
 
-def _stays(emitter: Emitter, phases: Phases, row: Var) -> list[Kept]:
+def _stays(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
     stays: list[Kept] = []
     lane = "v" if emitter.lane is not None else "0"
-    for instance in phases.cached:
-        if row in instance.variables and emitter.is_whole(instance):
-            name = emitter.names.fresh(f"{instance.name}_rows", "rows")
-            stays.append((Stay(name, storage_type(instance.dtype)), instance))
-            emitter.cached[instance] = f"{name}[r][{lane}]"
+    for instance in (each.instance for each in staged):
+        name = emitter.names.fresh(f"{instance.name}_rows", "rows")
+        stays.append((Stay(name, storage_type(instance.dtype)), instance))
+        emitter.cached[instance] = f"{name}[r][{lane}]"
     return stays
 
 

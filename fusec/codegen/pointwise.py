@@ -10,14 +10,12 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain, stored_once
-from fusec.index.instances import Lowering
+from fusec.index.domain import stored_once
 from fusec.ir.dim import floordiv, product
 from fusec.ir.expression import Var
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.pointwise import PointwiseParameters
-from fusec.schedule.pointwise_choice import bind
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.plan import Kernel
+from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
+from fusec.schedule.pointwise_choice import bind, lowered_flat
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,19 +38,16 @@ class PointwiseView(KernelView):
     tail: Body | None
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
+def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
-    fusion, parameters = plan.fusion, kernel.parameters
-    assert isinstance(parameters, PointwiseParameters)
-    domain = find_domain(fusion)
-    assert isinstance(domain, Domain)
+    parameters, domain = plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
     columns = product(a.extent for a in domain.axes[parameters.break_point :])
     width = parameters.vector_width
     # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
     whole = bool(outer) or Facts.proven(columns, width)
-    body = _body(plan, kernel, domain, width)
-    tail = None if whole else _body(plan, kernel, domain, 1)
+    body = _body(plan, kernel, width)
+    tail = None if whole else _body(plan, kernel, 1)
     if tail is not None and tail.kernel == body.kernel:
         tail = replace(tail, kernel=())  # what the loop has, by the same names
     chunks = floordiv(columns, width)
@@ -69,9 +64,6 @@ def view(plan: KernelPlan, kernel: Kernel) -> PointwiseView:
         columns=dim_text(columns).text,
         body=body,
         tail=tail,
-        least_blocks=blocks_beside_doubles(
-            fusion, domain, domain.axes, width, parameters.threads_x * parameters.threads_y
-        ),
     )
 
 
@@ -89,11 +81,10 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
     return f"Schedule: one flat loop, {parameters.threads_x} threads, {each}, {access}."
 
 
-def _body(plan: KernelPlan, kernel: Kernel, domain: Domain, width: int) -> Body:
-    parameters: PointwiseParameters = kernel.parameters
-    fusion = plan.fusion
+def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
+    fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
     binding, (row, chunk, lane) = bind(domain, parameters.break_point, width)
-    lowering = Lowering(fusion, domain, binding)
+    lowering = lowered_flat(fusion, domain, parameters.break_point, width)
     flat = frozenset({chunk})
     scopes = (
         Scope("kernel", frozenset(), per_phase=False),

@@ -13,9 +13,9 @@ from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, ReductionParameters, bind_outer, orient
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.ir.expression import Var
+from fusec.schedule.plan import Kernel
+from fusec.schedule.reduction import ReductionParameters, ReductionPlan
 
 
 @dataclass(frozen=True)
@@ -49,19 +49,12 @@ class ReductionView(KernelView):
     arrived: str
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
+def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
-    parameters = kernel.parameters
-    assert isinstance(parameters, ReductionParameters)
-    oriented = orient(plan.fusion)
-    assert isinstance(oriented, Orientation)
-    rows = oriented.rows
-    if parameters.inner:
-        sweep, results, accumulators, names = _inner(plan, kernel, oriented)
-        extents = rows.rows, rows.columns
-    else:
-        sweep, results, accumulators, names = _outer(plan, kernel, oriented)
-        extents = rows.columns, rows.rows
+    problem, parameters = plan.problem, plan.parameters
+    rows = problem.rows
+    sweep, results, accumulators, names = _parts(plan, kernel)
+    extents = (rows.rows, rows.columns) if parameters.inner else (rows.columns, rows.rows)
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -79,13 +72,6 @@ def view(plan: KernelPlan, kernel: Kernel) -> ReductionView:
         sweep=sweep,
         results=results,
         partials=partials,
-        least_blocks=blocks_beside_doubles(
-            oriented.fusion,
-            oriented.domain,
-            rows.reduced,
-            parameters.vector_width,
-            parameters.threads_x * parameters.threads_y,
-        ),
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
 
@@ -106,66 +92,48 @@ def _sentence(p: ReductionParameters) -> str:
 Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names]
 
 
-def _emitter(plan: KernelPlan, kernel: Kernel, scopes: tuple[Scope, ...]) -> Emitter:
-    return Emitter(
-        scopes,
+def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
+    """Return the phases: results belong to rows, or to the lanes of kept columns."""
+    p = plan.parameters
+    lowering, (row, chunk, lane) = plan.lowering, plan.loops
+    outer, inner = ("row", row), ("vector", chunk)
+    if not p.inner:
+        outer, inner = ("column", chunk), ("row", row)
+    emitter = Emitter(
+        (
+            Scope("kernel", frozenset(), per_phase=False),
+            Scope(outer[0], frozenset({outer[1]}), per_phase=False),
+            Scope(inner[0], frozenset({inner[1]})),
+            Scope("lane", frozenset({lane})),
+        ),
         parameter_names(kernel),
         Facts(plan.fusion.hints),
+        lane=lane if p.vector_width > 1 else None,
+        width=p.vector_width,
+        aliases={chunk: Alias("column", p.vector_width)},
         written=frozenset(o.alias for o in plan.fusion.outputs if o.alias is not None),
-        wide=kernel.parameters.wide_index,
-        guard="is_row" if kernel.parameters.inner else "is_column",
+        wide=p.wide_index,
+        guard="is_row" if p.inner else "is_column",
     )
-
-
-def _inner(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
-    """Return the phases of an inner reduction: results belong to rows."""
-    width: int = kernel.parameters.vector_width
-    row, chunk, lane = oriented.rows.variables(width)
-    lowering = Lowering(plan.fusion, oriented.domain, oriented.rows.bind(width))
-    scopes = (
-        Scope("kernel", frozenset(), per_phase=False),
-        Scope("row", frozenset({row}), per_phase=False),
-        Scope("vector", frozenset({chunk})),
-        Scope("lane", frozenset({lane})),
-    )
-    emitter = _emitter(plan, kernel, scopes)
-    emitter.lane, emitter.width = (lane if width > 1 else None), width
-    emitter.aliases = {chunk: Alias("column", width)}
-    return _emit(emitter, lowering, plan, frozenset({chunk, lane}), array=False)
-
-
-def _outer(plan: KernelPlan, kernel: Kernel, oriented: Orientation) -> Parts:
-    """Return the phases of an outer reduction: results belong to the lanes of kept columns."""
-    width: int = kernel.parameters.vector_width
-    binding, (row, chunk, lane) = bind_outer(oriented.rows, width)
-    lowering = Lowering(plan.fusion, oriented.domain, binding)
-    scopes = (
-        Scope("kernel", frozenset(), per_phase=False),
-        Scope("column", frozenset({chunk}), per_phase=False),
-        Scope("row", frozenset({row})),
-        Scope("lane", frozenset({lane})),
-    )
-    emitter = _emitter(plan, kernel, scopes)
-    emitter.lane, emitter.width = (lane if width > 1 else None), width
-    emitter.aliases = {chunk: Alias("column", width)}
-    return _emit(emitter, lowering, plan, frozenset({row, chunk, lane}), array=True)
+    elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
+    return _emit(emitter, lowering, plan, elements)
 
 
 def _emit(
     emitter: Emitter,
     lowering: Lowering,
-    plan: KernelPlan,
-    elements: frozenset[object],
-    *,
-    array: bool,
+    plan: ReductionPlan,
+    elements: frozenset[Var],
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
-    accumulators = tuple(accumulate(emitter, lowering, n, 0, array=array) for n in nodes)
+    accumulators = tuple(
+        accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
+    )
     for number in (0, 1):
         due = tuple(p for p in plans if p.instance.depth == number)
-        emit_outputs(emitter, due, number, elements)  # pyright: ignore[reportArgumentType]
+        emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, (), ())
     return sweep, results, accumulators, emitter.names

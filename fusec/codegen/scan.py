@@ -18,8 +18,8 @@ from fusec.codegen.views import (
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.scan import Scan, ScanParameters, prepare, workspaces_of
+from fusec.schedule.plan import Kernel
+from fusec.schedule.scan import ScanParameters, ScanPlan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,17 +56,14 @@ class ScanView(KernelView):
     after: Body
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> ScanView:
+def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
     """Return the view of a scan kernel."""
-    p = kernel.parameters
-    assert isinstance(p, ScanParameters)
-    scan = prepare(plan.fusion)
-    assert isinstance(scan, Scan)
-    initial, row, before, after = _bodies(scan, kernel)
+    p, scan = plan.parameters, plan.problem
+    initial, row, before, after = _bodies(plan, kernel)
     dtype = scan.node.output.dtype.compute
     tile = p.chunks * (p.threads_x * p.vector_width if p.inner else p.threads_y)
     rows, columns = scan.rows.rows, scan.rows.columns
-    spaces = [w.name for w in workspaces_of(scan, p)] or ["", "", ""]
+    spaces = [w.name for w in plan.workspaces] or ["", "", ""]
     return ScanView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
@@ -112,9 +109,9 @@ def _sentence(p: ScanParameters) -> str:
     )
 
 
-def _bodies(scan: Scan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Body]:
+def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Body]:
     """Return the first carry, the statements of a row, those that fill a tile, those after it."""
-    p: ScanParameters = kernel.parameters
+    p, scan = plan.parameters, plan.problem
     binding, (row, chunk, lane) = scan.bind(p.vector_width)
     lowering = Lowering(scan.fusion, scan.domain, binding)
     emitter = Emitter(

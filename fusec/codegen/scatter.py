@@ -13,8 +13,8 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var, contiguous_strides, linearize, of_var
 from fusec.schedule.layout import output_strides
-from fusec.schedule.plan import Kernel, KernelPlan, WorkspaceArgument
-from fusec.schedule.scatter import THREADS, Scatter, StepParameters, prepare, source_of
+from fusec.schedule.plan import StepKernel, WorkspaceArgument
+from fusec.schedule.scatter import THREADS, ScatterPlan, source_of
 
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that write it."""
@@ -45,13 +45,10 @@ class ScatterView(KernelView):
     write: tuple[str, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
+def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     """Return the view of a kernel that writes at places that are data."""
-    scatter = prepare(plan.fusion)
-    assert isinstance(scatter, Scatter)
-    p = kernel.parameters
-    assert isinstance(p, StepParameters)
-    making = _Making(scatter, kernel, p)
+    scatter, way, step = plan.problem, plan.parameters.way, kernel.step
+    making = _Making(plan, kernel)
     target_text = making.target()
     source_text = making.source()
     in_order = kernel.template == "scatter_sorted"
@@ -62,7 +59,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
     written = take(WRITE + 1, "element")
     return ScatterView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(p),
+        schedule=_sentence(way, step),
         threads=THREADS,
         lines=scatter.lines,
         length=scatter.length,
@@ -75,11 +72,11 @@ def view(plan: KernelPlan, kernel: Kernel) -> ScatterView:
         source_lines=source_lines,
         source_text=source_text,
         order=order,
-        write=written if in_order or p.step == "claim" else (*source_lines, *written),
+        write=written if in_order or step == "claim" else (*source_lines, *written),
     )
 
 
-def _sentence(p: StepParameters) -> str:
+def _sentence(way: str, step: str) -> str:
     what = {
         "lines": "a thread for each line of the source, element by element",
         "elements": "a thread for each element; they are added in the order of arrival",
@@ -87,16 +84,18 @@ def _sentence(p: StepParameters) -> str:
         "winners": {
             "claim": "a thread for each element claims its place; the last one wins",
             "win": "a thread for each element; the one that won its place writes",
-        }.get(p.step, ""),
-    }[p.scatter.way]
+        }.get(step, ""),
+    }[way]
     return f"Schedule: {what}."
 
 
 class _Making:
     """The statements of a kernel under construction."""
 
-    def __init__(self, scatter: Scatter, kernel: Kernel, p: StepParameters) -> None:
-        self.scatter, self.kernel, self.p = scatter, kernel, p
+    def __init__(self, plan: ScatterPlan, kernel: StepKernel[str]) -> None:
+        scatter = plan.problem
+        self.scatter, self.kernel, self.step = scatter, kernel, kernel.step
+        self.way = plan.parameters.way
         self.element = Var("element", dim(scatter.length))
         self.position = Var("position", dim(scatter.length))
         self.place = Var("target", scatter.node.output.shape[scatter.axis])
@@ -108,7 +107,7 @@ class _Making:
             ),
             parameter_names(kernel),
             Facts(scatter.fusion.hints),
-            wide=p.scatter.wide_index,
+            wide=plan.parameters.wide_index,
         )
         self.lowering = scatter.lowering
         self.type = compute_type(scatter.node.output.dtype)
@@ -147,16 +146,16 @@ class _Making:
         kind = storage_type(output.value.dtype)
         name = identifier(output.value.name)
         place = f"{name}[{address}]"
-        if self.p.step in ("claim", "win"):
+        if self.step in ("claim", "win"):
             winners = self._workspace()
-            if self.p.step == "claim":
+            if self.step == "claim":
                 line = f"fusec::atomic_max({winners} + {address.at_least(12)}, element + 1u);"
             else:
                 test = f"{winners}[{address}] == element + 1u"
                 line = f"if ({test}) {place} = fusec::convert<{kind}>({value});"
-        elif self.p.step == "write":
+        elif self.step == "write":
             line = f"{place} = fusec::convert<{kind}>({value});"
-        elif self.p.scatter.way == "elements":
+        elif self.way == "elements":
             line = f"fusec::atomic_add({name} + {address.at_least(12)}, {value});"
         else:
             now = f"fusec::convert<{self.type}>({place})"

@@ -11,9 +11,9 @@ from fusec.codegen.views import KernelView, emit_store, head, parameter_names, s
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.sort import PassParameters, SortParameters, shared_bytes, workspaces_of
-from fusec.schedule.sort_parts import Parts, read_results, split
+from fusec.schedule.plan import Kernel, StepKernel
+from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
+from fusec.schedule.sort_parts import Parts, read_results
 
 READ, WRITE = 0, 1
 """Numbers of the loops that make keys, and that store what is in order."""
@@ -58,28 +58,18 @@ class SortView(KernelView):
     write: tuple[str, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> SortView:
+def view(plan: SortPlan, kernel: StepKernel[PassParameters]) -> SortView:
     """Return the view of a kernel of a sort."""
-    parts = split(plan.fusion, "sort")
-    assert isinstance(parts, Parts)
-    chosen = kernel.parameters
-    if isinstance(chosen, SortParameters):
-        sort, digit, source, target = chosen, 0, Buffers(), Buffers()
-        counts = totals = ""
-        reads = writes = True
-    else:
-        assert isinstance(chosen, PassParameters)
-        sort, digit = chosen.sort, chosen.digit
-        names = [w.name for w in workspaces_of(parts, sort)]
-        source, target = _buffers(names, chosen.source), _buffers(names, chosen.target)
-        counts, totals = names[-2:]
-        reads = chosen.source is None and kernel.template != "sort_offsets"
-        writes = chosen.target is None and kernel.template == "sort_scatter"
+    parts, sort, step = plan.problem, plan.parameters, kernel.step
+    names = [w.name for w in plan.workspaces]
+    counts, totals = names[-2:] or ("", "")
+    reads = step.source is None and kernel.template != "sort_offsets"
+    writes = step.target is None and kernel.template in ("sort_rows", "sort_scatter")
     row, read, value, write = _bodies(parts, kernel, sort, reads=reads, writes=writes)
     attributes = parts.node.attributes
     return SortView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
-        schedule=_sentence(kernel, sort, digit),
+        schedule=_sentence(kernel, sort, step.digit),
         index_type="fusec::i64" if sort.wide_index else "int",
         type=storage_type(parts.node.inputs[0].dtype),
         key=f"fusec::u{sort.key_bits}",
@@ -89,10 +79,10 @@ def view(plan: KernelPlan, kernel: Kernel) -> SortView:
         columns=parts.length,
         keep=parts.keep,
         descending=bool(attributes.get("descending", attributes.get("largest"))),
-        shift=8 * digit,
+        shift=8 * step.digit,
         shared_bytes=shared_bytes(sort),
-        pass_source=source,
-        pass_target=target,
+        pass_source=_buffers(names, step.source),
+        pass_target=_buffers(names, step.target),
         counts=counts,
         totals=totals,
         row=row,

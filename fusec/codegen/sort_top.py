@@ -12,9 +12,9 @@ from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var
-from fusec.schedule.plan import Kernel, KernelPlan
-from fusec.schedule.sort_parts import Parts, key_bits, split
-from fusec.schedule.sort_top import TopParameters, bind, top_workspaces
+from fusec.schedule.plan import Kernel, Plan
+from fusec.schedule.sort_parts import Parts, key_bits
+from fusec.schedule.sort_top import TopParameters, bind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,12 +45,9 @@ class TopView(KernelView):
     write: tuple[str, ...]
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> TopView:
+def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
     """Return the view of a top-k kernel."""
-    parts = split(plan.fusion, "sort")
-    assert isinstance(parts, Parts)
-    p = kernel.parameters
-    assert isinstance(p, TopParameters)
+    parts, p = plan.problem, plan.parameters
     names = parameter_names(kernel)
     tensor = parts.node.inputs[0]
     row = Scope("row", frozenset({parts.row}), per_phase=False)
@@ -75,7 +72,7 @@ def view(plan: KernelPlan, kernel: Kernel) -> TopView:
     writing = Writing(parts, storing, found, position)
     storing.count(writing.roots)
     write = writing.emit()
-    spaces = [w.name for w in top_workspaces(parts, p)] or ["", ""]
+    spaces = [w.name for w in plan.workspaces] or ["", ""]
     outside = ("kernel", "row")
     attributes = parts.node.attributes
     return TopView(

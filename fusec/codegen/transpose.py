@@ -12,12 +12,11 @@ from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_na
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import (
     THREADS,
     Crossing,
-    TransposeParameters,
-    cross,
+    TransposePlan,
     read_lowering,
     tiled_loads,
     write_lowering,
@@ -56,15 +55,12 @@ class TransposeView(KernelView):
     body: Body
 
 
-def view(plan: KernelPlan, kernel: Kernel) -> TransposeView:
+def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
     """Return the view of a transpose kernel."""
-    p = kernel.parameters
-    assert isinstance(p, TransposeParameters)
-    crossing = cross(plan.fusion)
-    assert isinstance(crossing, Crossing)
+    p, crossing = plan.parameters, plan.problem
     names = parameter_names(kernel)
-    reader, tiles, read = _reader(plan, crossing, p, names)
-    body, setup = _writer(plan, crossing, p, names, tiles)
+    reader, tiles, read = _reader(plan, names)
+    body, setup = _writer(plan, names, tiles)
     return TransposeView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -97,10 +93,9 @@ def _scopes(crossing: Crossing, outer: Var, chunk: Var, lane: Var) -> tuple[Scop
     )
 
 
-def _reader(
-    plan: KernelPlan, crossing: Crossing, p: TransposeParameters, names: Names
-) -> tuple[Emitter, tuple[Tile, ...], tuple[str, ...]]:
+def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[Tile, ...], tuple[str, ...]]:
     """Return the tiles and how they are loaded, lane by lane along the lines."""
+    p, crossing = plan.parameters, plan.problem
     lowering, (column, chunk, lane) = read_lowering(crossing, p.read_width)
     for output in plan.fusion.outputs:
         lowering.at_home(output.value)
@@ -118,13 +113,12 @@ def _reader(
 
 
 def _writer(
-    plan: KernelPlan,
-    crossing: Crossing,
-    p: TransposeParameters,
+    plan: TransposePlan,
     names: Names,
     tiles: tuple[Tile, ...],
 ) -> tuple[Body, tuple[str, ...]]:
     """Return the statements of one vector of columns."""
+    p, crossing = plan.parameters, plan.problem
     lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)
     plans = store_plans(lowering, plan.fusion.outputs)
     emitter = Emitter(

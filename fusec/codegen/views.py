@@ -52,6 +52,7 @@ def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
         "source": c_comment(fusion.source),
         "equations": equations(fusion),
         "parameters": parameters(kernel),
+        "least_blocks": kernel.least_blocks,
     }
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
@@ -17,47 +17,91 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
 from fusec.schedule.inner_outer_persistent_choice import (
+    FinishParameters,
     InnerOuterParameters,
     choose,
     choose_finish,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
-from fusec.schedule.inner_outer_persistent_work import work_of
+from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
-from fusec.schedule.plan import Kernel, KernelPlan, Workspace
-from fusec.schedule.rows import lowered
+from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
+from fusec.schedule.rows import PhasedPlan, lowered
 from fusec.schedule.two_pass import name_of_sum, two_pass
-from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.price import traffic
+from fusec.segment.price import work as operations
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 
-class InnerOuterPersistent:
+@dataclass(frozen=True)
+class InnerOuterPlan(PhasedPlan[Split, InnerOuterParameters]):
+    """A plan of a row kernel and a finish; work: what the row kernel does with each vector."""
+
+    work: Work = field(kw_only=True, compare=False, repr=False)
+
+
+class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
     """Accepts reductions over rows, with or without reductions along them."""
 
     name = "inner_outer_persistent"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: one reading of the inputs, and the partial sums written and read."""
+    def problem(self, segment: Fusion) -> Split | Refusal:
+        """Return a segment split; sizes are put in, variances and unit reductions written out."""
         refusal = unsupported_nodes(segment, MEMORY_BOUND)
         if refusal is not None:
             return refusal
         if is_empty(segment):
             return Refusal("empty", "a tensor has no elements")
-        split = _prepare(segment)
-        if isinstance(split, Refusal):
-            return split
-        parameters = choose(split, target)
-        if isinstance(parameters, Refusal):
-            return parameters
-        _, phases = lowered(split.main, split.domain, split.bands, 1)
-        flops, sfu = work(split.main)
-        partials = sum(
-            w.size.value * w.dtype.size for w in partials_of(split, parameters.ranges).values()
+        fusion, _ = specialise(segment)
+        return split_of(segment, squeeze_unit_reductions(two_pass(fusion)))
+
+    def space(self, problem: Split, target: Target) -> Sequence[InnerOuterParameters] | Refusal:
+        """Return the parameters."""
+        found = choose(problem, target)
+        return found if isinstance(found, Refusal) else (found,)
+
+    def plan(
+        self, problem: Split, parameters: InnerOuterParameters, target: Target
+    ) -> InnerOuterPlan:
+        """Return a plan of the row kernel and the finish of its column sets."""
+        width = parameters.vector_width
+        lowering, phases = lowered(problem.main, problem.domain, problem.bands, width)
+        work = work_of(problem, lowering, width)
+        ring = _ring(work, parameters)
+        partials = partials_of(problem, parameters.ranges)
+        shared = sum(s.bytes for s in ring)
+        kernels = (
+            _main(problem, parameters, partials, shared),
+            _finish(problem, parameters, partials),
         )
+        return InnerOuterPlan(
+            self.name,
+            problem.fusion,
+            kernels,
+            parameters,
+            tuple(partials.values()),
+            (),
+            problem.specialised,
+            orders=_orders(problem, parameters),
+            problem=problem,
+            loops=problem.bands.variables(width),
+            lowering=lowering,
+            phases=phases,
+            staged=ring,
+            work=work,
+        )
+
+    def price(self, plan: InnerOuterPlan, target: Target) -> Estimate:
+        """Return a price: one reading of the inputs, and the partial sums written and read."""
+        split, parameters = plan.problem, plan.parameters
+        _, phases = lowered(split.main, split.domain, split.bands, 1)
+        flops, sfu = operations(split.main)
+        partials = sum(w.size.value * w.dtype.size for w in plan.workspaces)
         return Estimate(
-            bytes=traffic(segment),
+            bytes=traffic(split.segment),
             workspace_bytes=2 * partials,
             flops=flops,
             sfu=sfu,
@@ -67,33 +111,8 @@ class InnerOuterPersistent:
             build=build_time(phases, parameters.vector_width * parameters.chunks),
         )
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of the row kernel and the finish of its column sets."""
-        split = _prepare(segment)
-        assert not isinstance(split, Refusal)
-        parameters = choose(split, target)
-        assert isinstance(parameters, InnerOuterParameters)
-        partials = partials_of(split, parameters.ranges)
-        kernels = (_main(split, parameters, partials), _finish(split, parameters, partials))
-        return KernelPlan(
-            self.name,
-            split.whole,
-            kernels,
-            parameters,
-            tuple(partials.values()),
-            (),
-            {d.name: d.default for d in segment.dims},
-            orders=_orders(segment, split, parameters),
-        )
 
-
-def _prepare(segment: Fusion) -> Split | Refusal:
-    """Return a segment split; sizes are put in, variances and unit reductions written out."""
-    fusion, _ = specialise(segment)
-    return split_of(squeeze_unit_reductions(two_pass(fusion)))
-
-
-def _orders(segment: Fusion, split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
+def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
     """Return the orders of a segment's sums, of its rows and of each column set."""
     along = along_rows_in_turns(split.bands.columns, p.vector_width, p.threads_x)
     known = {n.output.name: along for n in split.row_sums}
@@ -101,7 +120,7 @@ def _orders(segment: Fusion, split: Split, p: InnerOuterParameters) -> dict[str,
         cut = split.bands.height.value if shape.ranges > p.ranges else 0
         down = in_ranges(p.range_rows, p.threads_y, shape.ranges, shape.threads_y, cut)
         known |= {n.output.name: down for n in split.sets[shape.column_set].nodes}
-    names = [n.output.name for n in segment.nodes if is_sum(n)]
+    names = [n.output.name for n in split.segment.nodes if is_sum(n)]
     found = {name: known.get(name, known.get(name_of_sum(name))) for name in names}
     return {name: order for name, order in found.items() if order is not None}
 
@@ -120,33 +139,29 @@ def partials_of(split: Split, ranges: int) -> dict[Node, Workspace]:
     return found
 
 
-def _threads(parameters: InnerOuterParameters) -> int:
-    return parameters.threads_x * parameters.threads_y
+def _ring(work: Work, p: InnerOuterParameters) -> tuple[Staged, ...]:
+    """Return the rows that copies bring, of each as many slots as stages."""
+    slots = p.stages * p.threads_x * p.threads_y * p.chunks * p.vector_width
+    return staged_in_turn((i, slots * i.dtype.size) for i in work.ring) if p.stages else ()
 
 
 def _main(
-    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
+    split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace], shared: int
 ) -> Kernel:
-    width = parameters.vector_width
-    shared = 0
-    if parameters.stages:
-        found = work_of(split, Lowering(split.main, split.domain, split.bands.bind(width)), width)
-        slot = sum(width * i.dtype.size for i in found.ring) * parameters.chunks
-        shared = slot * _threads(parameters) * parameters.stages
     return Kernel(
         name=f"{split.main.name}_inner_outer_persistent",
         template="inner_outer_persistent",
-        parameters=parameters,
         grid=(split.bands.groups * parameters.ranges, dim(parameters.tiles), dim(1)),
         block=(parameters.threads_x, parameters.threads_y, 1),
         arguments=tensor_arguments(split.main, partials.values()),
         shared_bytes=shared,
+        least_blocks=parameters.blocks,
     )
 
 
 def _finish(
     split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
-) -> Kernel:
+) -> StepKernel[FinishParameters]:
     chosen = choose_finish(split, parameters.ranges)
     inputs: dict[Input, None] = {}
     outputs: list[Output] = []
@@ -159,11 +174,11 @@ def _finish(
         outputs += each.finish.outputs
         workspaces += [partials[n] for n in each.nodes]
         blocks = blocks + each.bands.groups * ceildiv(each.bands.columns, shape.threads_x)
-    fusion = replace(split.whole, inputs=tuple(inputs), outputs=tuple(outputs))
-    return Kernel(
+    fusion = replace(split.fusion, inputs=tuple(inputs), outputs=tuple(outputs))
+    return StepKernel(
         name=f"{fusion.name}_column_finish",
         template="column_finish",
-        parameters=chosen,
+        step=chosen,
         grid=(blocks, dim(1), dim(1)),
         block=(chosen.threads, 1, 1),
         arguments=tensor_arguments(fusion, workspaces),

@@ -17,6 +17,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
+from fusec.schedule.problem import Problem
 from fusec.schedule.rows import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
 
@@ -94,14 +95,13 @@ class ColumnSet:
         return Lowering(self.finish, domain, self.bands.bind(1))
 
 
-@dataclass(frozen=True)
-class Split:
-    """A segment (`whole`) as its rows (`main`) and its column sets, the smallest set first.
+@dataclass(frozen=True, eq=False)
+class Split(Problem):
+    """A segment (`fusion`) as its rows (`main`) and its column sets, the smallest set first.
 
     row_sums: the reductions along rows.
     """
 
-    whole: Fusion
     domain: Domain
     bands: Bands
     main: Fusion
@@ -109,7 +109,7 @@ class Split:
     sets: tuple[ColumnSet, ...]
 
 
-def split_of(fusion: Fusion) -> Split | Refusal:
+def split_of(segment: Fusion, fusion: Fusion) -> Split | Refusal:
     """Return the rows and column sets of a segment, or why it has none."""
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):
@@ -130,7 +130,7 @@ def split_of(fusion: Fusion) -> Split | Refusal:
             return made
         sets.append(made)
     inner = tuple(n for n in main.nodes if domain.reduced.get(n) == frozenset(columns))
-    split = Split(fusion, domain, every[0], main, inner, tuple(sets))
+    split = Split(segment, fusion, domain, every[0], main, inner, tuple(sets))
     return _trouble(split, columns) or split
 
 

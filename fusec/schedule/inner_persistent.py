@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusec.index.access import Facts
-from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import Atom, Quotient, Remainder
@@ -13,28 +12,19 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
-    dynamic_symbols,
     is_empty,
-    needs_wide_index,
-    specialise,
     tensor_arguments,
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import along_rows, of_all
-from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.redefinitions import variances_in_two_passes
+from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.rows import (
-    Phases,
-    Rows,
-    in_place_hazard,
-    lowered,
-    phases_of,
-    rows_of,
-    vector_width,
-)
+from fusec.schedule.rows import PhasedPlan, Phases, in_place_hazard, lowered, phases_of
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -80,24 +70,71 @@ class InnerPersistentParameters:
     keep_values: bool = False
 
 
-class InnerPersistent:
+InnerPersistentPlan = PhasedPlan[RowsProblem, InnerPersistentParameters]
+
+
+class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersistentPlan]):
     """Accepts reductions over the innermost axes whose input is read again after them."""
 
     name = "inner_persistent"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: one reading of the inputs where a row fits on chip."""
+    def problem(self, segment: Fusion) -> RowsProblem | Refusal:
+        """Return the segment with row lengths put in and variances in two passes, by rows."""
         refusal = unsupported_nodes(segment, MEMORY_BOUND)
         if refusal is not None:
             return refusal
-        prepared = _prepare(segment)
-        if isinstance(prepared, Refusal):
-            return prepared
-        fusion, domain, rows = prepared
-        if is_empty(fusion):
+        fusion = with_columns(segment)
+        if isinstance(fusion, Refusal):
+            return fusion
+        problem = as_rows(segment, two_pass(fusion), stores=True)
+        if isinstance(problem, RowsProblem) and is_empty(problem.fusion):
             return Refusal("empty", "a tensor has no elements")
+        return problem
+
+    def space(self, problem: RowsProblem, target: Target) -> Sequence[InnerPersistentParameters]:
+        """Return the parameters."""
+        return (choose(problem, target),)
+
+    def plan(
+        self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
+    ) -> InnerPersistentPlan:
+        """Return a plan of one kernel."""
+        fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
+        lowering, phases, loops = problem.loops(width)
+        if parameters.keep_values:
+            phases = phases_of(fusion, lowering, loops[1:], keep=True)
+        staged = () if parameters.storage == "none" else _staged(problem, width)
+        shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
+        kernel = Kernel(
+            name=f"{fusion.name}_inner_persistent",
+            template="inner_persistent",
+            grid=(ceildiv(rows.rows, parameters.threads_y), dim(1), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+            shared_bytes=shared,
+        )
+        order = along_rows(rows.columns, width, parameters.threads_x)
+        return PhasedPlan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            (),
+            (*problem.index[1], *problem.vectors[1]),
+            problem.specialised,
+            orders=of_all(problem.segment, order),
+            problem=problem,
+            loops=loops,
+            lowering=lowering,
+            phases=phases,
+            staged=staged,
+        )
+
+    def price(self, plan: InnerPersistentPlan, target: Target) -> Proposal:
+        """Return a price: one reading of the inputs where a row fits on chip."""
+        problem, parameters = plan.problem, plan.parameters
+        fusion, domain, rows = problem.fusion, problem.domain, problem.rows
         lowering, phases = lowered(fusion, domain, rows, 1)
-        parameters = choose(fusion, domain, rows, target)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
@@ -106,7 +143,7 @@ class InnerPersistent:
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
             return Refusal("conditions", "a reduction reads only a part of the domain")
-        again = 0 if parameters.storage != "none" else sum(len(p) > 0 for p in phases.loads[1:])
+        again = 0 if kept else sum(len(p) > 0 for p in phases.loads[1:])
         keeping = phases
         if parameters.keep_values:
             keeping = phases_of(fusion, lowering, rows.variables(1)[1:], keep=True)
@@ -116,23 +153,26 @@ class InnerPersistent:
             elements = product(a.extent for a in domain.axes).evaluate(fusion.hints)
             flops += elements * keeping.repeated[0]
             sfu += elements * keeping.repeated[1]
-        how = access(parameters.vector_width)
-        efficiency = target.reach(self.name, how)
-        if _strided(fusion, domain, rows):
-            efficiency = target.reach(self.name, "strided")
-        elif how == "vector":
-            alone = target.reach(self.name, "alone")
-            shared = _row_bytes(fusion, domain, rows, parameters.vector_width)
-            waits = _waits(parameters, phases.count, shared, target)
-            efficiency = alone / (waits + (1 - waits) * alone / efficiency)
         return Estimate(
-            bytes=traffic(segment) + again * bytes_read(segment),
+            bytes=traffic(problem.segment) + again * bytes_read(problem.segment),
             flops=flops,
             sfu=sfu,
-            efficiency=efficiency,
-            ctas=ceildiv(rows.rows, parameters.threads_y).evaluate(fusion.hints),
+            efficiency=self._efficiency(plan, phases.count, target),
+            ctas=plan.kernels[0].grid[0].evaluate(fusion.hints),
             build=build_time(keeping, _unrolled(parameters)),
         )
+
+    def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
+        """Return the part of the bandwidth that is reached."""
+        problem, width = plan.problem, plan.parameters.vector_width
+        efficiency = target.reach(self.name, access(width))
+        if _strided(problem):
+            return target.reach(self.name, "strided")
+        if access(width) != "vector":
+            return efficiency
+        alone = target.reach(self.name, "alone")
+        waits = _waits(plan.parameters, phases, _row_bytes(problem, width), target)
+        return alone / (waits + (1 - waits) * alone / efficiency)
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -140,70 +180,22 @@ class InnerPersistent:
         """Return variances as two passes over rows that stay on chip."""
         return variances_in_two_passes(segment)
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of one kernel."""
-        prepared = _prepare(segment)
-        assert not isinstance(prepared, Refusal)
-        fusion, domain, rows = prepared
-        parameters = choose(fusion, domain, rows, target)
-        facts = Facts(fusion.hints)
-        vector_width(fusion, domain, rows, facts)
-        _, guards = needs_wide_index(fusion)
-        shared = 0
-        if parameters.storage == "shared":
-            shared = _row_bytes(fusion, domain, rows, parameters.vector_width)
-        kernel = Kernel(
-            name=f"{fusion.name}_inner_persistent",
-            template="inner_persistent",
-            parameters=parameters,
-            grid=(ceildiv(rows.rows, parameters.threads_y), dim(1), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion),
-            shared_bytes=shared,
-        )
-        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
-        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-        order = along_rows(rows.columns, parameters.vector_width, parameters.threads_x)
-        return KernelPlan(
-            self.name,
-            fusion,
-            (kernel,),
-            parameters,
-            (),
-            (*guards, *facts_guards),
-            known,
-            orders=of_all(segment, order),
-        )
+
+def _staged(problem: RowsProblem, width: int) -> tuple[Staged, ...]:
+    """Return the loads of one row that more than one phase reads, of which whole vectors stay."""
+    phases = lowered(problem.fusion, problem.domain, problem.rows, width)[1]
+    columns = -(-problem.rows.columns.value // 16) * 16
+    whole = (i for i in phases.cached if problem.is_whole(i, width))
+    return staged_in_turn((i, columns * i.dtype.size) for i in whole)
 
 
-def _prepare(segment: Fusion) -> tuple[Fusion, Domain, Rows] | Refusal:
-    """Return the segment with row lengths put in and variances in two passes, its domain and its
-    rows.
-    """
-    first = find_domain(segment)
-    if isinstance(first, Refusal):
-        return first
-    inner = frozenset[str]().union(*(a.extent.symbols for a in first.reduced_axes))
-    fusion, _ = specialise(segment, dynamic_symbols(segment) - inner)
-    fusion = two_pass(fusion)
-    domain = find_domain(fusion)
-    if isinstance(domain, Refusal):
-        return domain
-    rows = rows_of(domain)
-    if isinstance(rows, Refusal):
-        return rows
-    return fusion, domain, rows
-
-
-def _row_bytes(
-    fusion: Fusion, domain: Domain, rows: Rows, width: int, *, registers: bool = False
-) -> int:
+def _row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:
     """Return the bytes of the loads of one row that more than one phase reads.
 
     `registers`: as vectors in registers, of which each takes at least one.
     """
-    cached = lowered(fusion, domain, rows, width)[1].cached
-    columns = -(-rows.columns.value // 16) * 16
+    cached = lowered(problem.fusion, problem.domain, problem.rows, width)[1].cached
+    columns = -(-problem.rows.columns.value // 16) * 16
     least = 4 if registers else 0
     return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
 
@@ -237,12 +229,13 @@ class _Held:
         return most and fits(threads, kept + self.passing + self.doubles, registers)
 
 
-def _held(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> _Held:
+def _held(problem: RowsProblem, width: int) -> _Held:
     """Return what a thread holds with vectors of a width.
 
     What stays are loads, and quotients and remainders of places and conditions that several phases
     need: the compiler keeps them rather than divide again.
     """
+    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
     lowering, phases = lowered(fusion, domain, rows, width)
     _, chunk, lane = rows.variables(width)
     keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
@@ -313,8 +306,9 @@ def _registers(parameters: InnerPersistentParameters) -> int:
     return 32 + parameters.chunks * parameters.vector_width
 
 
-def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
+def _strided(problem: RowsProblem) -> bool:
     """Return whether the largest load of the element loop does not run along memory."""
+    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
     _, chunk, _ = rows.variables(1)
     loads = {i for p in lowered(fusion, domain, rows, 1)[1].loads for i in p}
     strides: list[tuple[int, bool]] = []
@@ -332,19 +326,20 @@ def _strided(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
     return max(strides, default=(0, False))[1]
 
 
-def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerPersistentParameters:
+def choose(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target.
 
     Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
     it. Where a thread has too few registers for that it gets narrower vectors, or the row goes
     elsewhere.
     """
+    fusion, rows = problem.fusion, problem.rows
     columns = rows.columns.value
-    width = widest = vector_width(fusion, domain, rows, Facts(fusion.hints))
+    width = widest = problem.vectors[0]
     largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
     while True:
-        held = _held(fusion, domain, rows, width)
-        threads = _threads(fusion, domain, rows, width, target.registers)
+        held = _held(problem, width)
+        threads = _threads(problem, width, target.registers)
         fit = held.fits(threads, columns, target.registers)
         if fit or width == 1 or width * largest <= LEAST_ACCESS:
             break
@@ -352,7 +347,7 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     storage, keep = "registers", fit and held.again > 0
     if not fit:
         width, threads = widest, MAX_THREADS // 2
-        small = _row_bytes(fusion, domain, rows, width) <= target.shared
+        small = _row_bytes(problem, width) <= target.shared
         storage = "shared" if small else "none"
     if keep:
         least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
@@ -362,17 +357,18 @@ def choose(fusion: Fusion, domain: Domain, rows: Rows, target: Target) -> InnerP
     chunks = -(-columns // (width * threads))
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
     rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
-    wide, _ = needs_wide_index(fusion)
-    return InnerPersistentParameters(storage, width, threads, rows_at_once, chunks, wide, keep)
+    return InnerPersistentParameters(
+        storage, width, threads, rows_at_once, chunks, problem.wide, keep
+    )
 
 
-def _threads(fusion: Fusion, domain: Domain, rows: Rows, width: int, registers: int) -> int:
+def _threads(problem: RowsProblem, width: int, registers: int) -> int:
     """Return the threads per row that keep it in registers in vectors of a width.
 
     registers: those of an SM.
     """
-    columns = rows.columns.value
-    per_row = _row_bytes(fusion, domain, rows, width, registers=True)
+    columns = problem.rows.columns.value
+    per_row = _row_bytes(problem, width, registers=True)
     vectors = -(-columns // width)
     wanted = max(
         -(-per_row // part(REGISTER_BYTES, registers)),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
@@ -15,59 +15,98 @@ from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,
     MatmulParameters,
     choose,
+    relied_on,
+    seconds,
     shared_bytes,
+    sizes_of,
 )
 from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_problem import Problem, bind, find_problem
+from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
-from fusec.schedule.plan import Argument, Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
+from fusec.schedule.problem import Problem
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
 
 
-class Matmul:
+@dataclass(frozen=True, eq=False)
+class MatmulProblem(Problem):
+    """A segment around its product."""
+
+    product: Product
+
+
+MatmulPlan = Plan[MatmulProblem, MatmulParameters]
+
+
+class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     """Accepts segments of one matrix product and what can be computed from each of its results."""
 
     name = "matmul"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: the cheapest kernel's predicted time, as work of the tensor cores."""
+    def problem(self, segment: Fusion) -> MatmulProblem | Refusal:
+        """Return the segment around its product."""
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
-        problem = find_problem(segment)
-        if isinstance(problem, Refusal):
-            return problem
-        refusal = _unreadable(segment, problem)
-        if refusal is not None:
-            return refusal
-        bytes_ = traffic(segment)
-        parameters, seconds, _ = choose(problem, target, segment.hints, bytes_)
-        flops, sfu = work(problem.epilogue.fusion)
+        product = find_product(segment)
+        if isinstance(product, Refusal):
+            return product
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        product = find_product(fusion)
+        if isinstance(product, Refusal):
+            return product
+        return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
+
+    def space(self, problem: MatmulProblem, target: Target) -> Sequence[MatmulParameters]:
+        """Return the parameters."""
+        return (self._choose(problem, target),)
+
+    def build(
+        self, segment: Fusion, target: Target, overrides: Mapping[str, object] | None = None
+    ) -> MatmulPlan:
+        """Return a plan of one kernel; `overrides` replace fields of its parameters."""
+        problem = self.problem(segment)
+        assert not isinstance(problem, Refusal), problem
+        return self.plan(problem, self._choose(problem, target, overrides), target)
+
+    def _choose(
+        self,
+        problem: MatmulProblem,
+        target: Target,
+        overrides: Mapping[str, object] | None = None,
+    ) -> MatmulParameters:
+        bytes_ = traffic(problem.fusion)
+        chosen = choose(problem.product, target, problem.hints, bytes_, overrides)
+        return chosen if chosen.wide_index else replace(chosen, wide_index=problem.wide)
+
+    def price(self, plan: MatmulPlan, target: Target) -> Estimate:
+        """Return a price: the kernel's predicted time, as work of the tensor cores."""
+        problem, parameters = plan.problem, plan.parameters
+        bytes_, sizes = traffic(problem.segment), sizes_of(problem.product, problem.hints)
+        taken = seconds(parameters, sizes, bytes_, target)
+        flops, sfu = work(problem.product.epilogue.fusion)
         matrix = 0.0
         if parameters.kernel == "simt":
-            flops += seconds * target.flops / 2
+            flops += taken * target.flops / 2
         else:
-            matrix = seconds * target.half_flops * 0.8
-        scratch = sum(
-            w.size.evaluate(segment.hints) * w.dtype.size
-            for w in _workspaces(segment, problem, parameters)
-        )
+            matrix = taken * target.half_flops * 0.8
+        scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
         return Estimate(
             bytes=bytes_,
             workspace_bytes=scratch * max(0, parameters.splits - 1),
@@ -98,58 +137,55 @@ class Matmul:
             return first
         return (*first, *splits_of_depth(own, tiles, target.sms, fusion.hints))
 
-    def build(
-        self, segment: Fusion, target: Target, overrides: Mapping[str, object] | None = None
-    ) -> KernelPlan:
-        """Return a plan of one kernel; `overrides` replace fields of its parameters."""
-        fusion, sizes = specialise(segment, dynamic_symbols(segment))
-        problem = find_problem(fusion)
-        assert isinstance(problem, Problem)
-        chosen, _, facts = choose(problem, target, fusion.hints, traffic(fusion), overrides)
-        _assume_vectors(problem, chosen.vector_width, facts)
-        wide, guards = needs_wide_index(fusion)
-        parameters = chosen if chosen.wide_index else replace(chosen, wide_index=wide)
+    def plan(
+        self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
+    ) -> MatmulPlan:
+        """Return a plan of one kernel."""
+        fusion, product = problem.fusion, problem.product
+        facts = relied_on(product, parameters, target, problem.hints)
+        _assume_vectors(product, parameters.vector_width, facts)
+        guards = problem.index[1]
         assumed = tuple(
             Guard(value, "%", by, "vector accesses need aligned rows")
             for value, by in facts.assumed
         )
-        if wide and parameters.kernel in ("wgmma", "split_k"):
+        if problem.wide and parameters.kernel in ("wgmma", "split_k"):
             guards = tuple(
                 Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
-                for extent in (problem.m, problem.n, problem.k)
+                for extent in (product.m, product.n, product.k)
                 if not extent.is_const
             )
-        workspaces = _workspaces(fusion, problem, parameters)
+        workspaces = _workspaces(fusion, product, parameters)
         kernel = Kernel(
             name=f"{fusion.name}_matmul",
             template=f"matmul_{parameters.kernel}",
-            parameters=parameters,
-            grid=(_grid(problem, parameters, target), dim(1), dim(1)),
+            grid=(_grid(product, parameters, target), dim(1), dim(1)),
             block=(parameters.threads, 1, 1),
-            arguments=_arguments(fusion, problem, parameters, workspaces),
-            shared_bytes=shared_bytes(parameters, problem),
+            arguments=_arguments(fusion, product, parameters, workspaces),
+            shared_bytes=shared_bytes(parameters, product),
             cluster=(parameters.cluster, 1, 1),
         )
-        return KernelPlan(
+        return Plan(
             self.name,
             fusion,
             (kernel,),
             parameters,
             workspaces,
             (*guards, *assumed),
-            sizes,
-            orders=of_all(segment, order_of(problem, parameters)),
+            problem.specialised,
+            orders=of_all(problem.segment, order_of(product, parameters)),
+            problem=problem,
         )
 
 
-def order_of(problem: Problem, p: MatmulParameters) -> PlannedOrder:
+def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:
     """Return the order of a kernel's sums; of groups of summed elements that of the longest."""
     if p.kernel == "simt":
         return of_products(problem.k)
     return of_tensor_cores(problem.k, p.tile_k, p.cluster, p.splits)
 
 
-def _assume_vectors(problem: Problem, width: int, facts: Facts) -> None:
+def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:
     """Add the divisibility that the epilogue's vector accesses rely on."""
     binding, _, lane = bind(problem, width)
     fusion = problem.epilogue.fusion
@@ -157,21 +193,21 @@ def _assume_vectors(problem: Problem, width: int, facts: Facts) -> None:
         access_class(address, conditions, lane, width, facts)
 
 
-def _tiles(problem: Problem, p: MatmulParameters) -> Dim:
+def _tiles(problem: Product, p: MatmulParameters) -> Dim:
     rows = ceildiv(problem.m, p.tile_m)
     if problem.groups is not None and problem.cuts == "rows":
         rows = rows + problem.groups.count  # each group may end with a part of a tile
     return problem.batches * rows * ceildiv(problem.n, p.tile_n)
 
 
-def _grid(problem: Problem, p: MatmulParameters, target: Target) -> Dim:
+def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
         return minimum(tiles, target.sms)
     return tiles * (p.cluster * p.splits)
 
 
-def _workspaces(fusion: Fusion, problem: Problem, p: MatmulParameters) -> tuple[Workspace, ...]:
+def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
     """Return the sums handed on, whose turn it is, and the ticket counter."""
     if p.kernel != "split_k":
         return ()
@@ -189,7 +225,7 @@ def _workspaces(fusion: Fusion, problem: Problem, p: MatmulParameters) -> tuple[
 
 
 def _arguments(
-    fusion: Fusion, problem: Problem, p: MatmulParameters, workspaces: tuple[Workspace, ...]
+    fusion: Fusion, problem: Product, p: MatmulParameters, workspaces: tuple[Workspace, ...]
 ) -> tuple[Argument, ...]:
     """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
     read = {i.value for i in problem.epilogue.fusion.inputs}
@@ -207,7 +243,7 @@ def _arguments(
     return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
 
 
-def _unreadable(segment: Fusion, problem: Problem) -> Refusal | None:
+def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     """Return why the epilogue cannot run where a thread holds its sums."""
     epilogue = problem.epilogue
     operands = {problem.a.buffer.name, problem.b.buffer.name}

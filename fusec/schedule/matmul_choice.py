@@ -9,7 +9,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
-from fusec.schedule.matmul_problem import Operand, Problem
+from fusec.schedule.matmul_problem import Operand, Product
 from fusec.target import Target
 
 CHUNK_BYTES = 16
@@ -87,7 +87,7 @@ class Sizes:
         return self.batches * rows * columns
 
 
-def sizes_of(problem: Problem, hints: Mapping[str, int]) -> Sizes:
+def sizes_of(problem: Product, hints: Mapping[str, int]) -> Sizes:
     """Return the extents at hint sizes."""
     dims = (problem.batches, problem.m, problem.n, problem.k)
     sizes = Sizes(*(d.evaluate(hints) for d in dims))
@@ -109,7 +109,7 @@ def is_vector(operand: Operand, facts: Facts) -> bool:
     )
 
 
-def is_chunked(problem: Problem, operand: Operand, facts: Facts) -> bool:
+def is_chunked(problem: Product, operand: Operand, facts: Facts) -> bool:
     """Return whether contiguous runs are whole chunks, as cp.async copies them.
 
     It may be told to read less than a chunk, but checkers of memory count it whole all the same.
@@ -141,7 +141,7 @@ def _is_coordinate(atom: Atom) -> bool:
     )
 
 
-def kernels(problem: Problem, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
+def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dict[str, str]:
     """Return each kernel with the reason why it cannot run the product, empty where it can."""
     found = " and ".join(dict.fromkeys(str(o.buffer.dtype) for o in (problem.a, problem.b)))
     halves = f"{found} operands have no tensor-core kernel" if problem.dtype is None else ""
@@ -201,16 +201,15 @@ def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> f
 
 
 def choose(
-    problem: Problem,
+    problem: Product,
     target: Target,
     hints: Mapping[str, int],
     bytes_: int,
     overrides: Mapping[str, object] | None = None,
-) -> tuple[MatmulParameters, float, Facts]:
-    """Return the cheapest parameters, their predicted seconds, and the divisibility relied on."""
-    facts = Facts(hints)
+) -> MatmulParameters:
+    """Return the cheapest parameters; `overrides` replace fields of all that are compared."""
     sizes = sizes_of(problem, hints)
-    reasons = kernels(problem, target, sizes, facts)
+    reasons = kernels(problem, target, sizes, Facts(hints))
     wanted = dict(overrides or {})
     kernel = wanted.get("kernel")
     if kernel is not None:
@@ -230,22 +229,30 @@ def choose(
     if not found and kernel == "split_k":
         width = _width(problem, "split_k")
         found = [_overridden(MatmulParameters("split_k", 128, 128, 64, 4, 2, 1, width), wanted)]
-    cost, _, best = min(
+    *_, best = min(
         (
             (seconds(p, sizes, bytes_, target), i, p)
             for i, p in enumerate(_possible(found, problem, target))
         ),
         key=lambda t: t[:2],
     )
-    if best.kernel not in ("wgmma", "split_k"):
-        facts = Facts(hints)
-        if best.kernel == "mma":
-            for operand in (problem.a, problem.b):
-                is_chunked(problem, operand, facts)
-    return best, cost, facts
+    return best
 
 
-def _width(problem: Problem, kernel: str) -> int:
+def relied_on(
+    problem: Product, parameters: MatmulParameters, target: Target, hints: Mapping[str, int]
+) -> Facts:
+    """Return the divisibility that a kernel's copies rely on."""
+    facts = Facts(hints)
+    if parameters.kernel in ("wgmma", "split_k"):
+        kernels(problem, target, sizes_of(problem, hints), facts)
+    elif parameters.kernel == "mma":
+        for operand in (problem.a, problem.b):
+            is_chunked(problem, operand, facts)
+    return facts
+
+
+def _width(problem: Product, kernel: str) -> int:
     """Return the widest access of the epilogue whose columns divide N."""
     columns = problem.n
     if columns.is_const and columns.value == 0:
@@ -268,7 +275,7 @@ def _overridden(p: MatmulParameters, wanted: Mapping[str, object]) -> MatmulPara
 
 
 def _possible(
-    found: Iterable[MatmulParameters], problem: Problem, target: Target
+    found: Iterable[MatmulParameters], problem: Product, target: Target
 ) -> list[MatmulParameters]:
     """Return those that a kernel has; where there is none, raise what is wrong with the first."""
     possible: list[MatmulParameters] = []
@@ -285,7 +292,7 @@ def _possible(
     return possible
 
 
-def _check(p: MatmulParameters, problem: Problem, target: Target) -> None:
+def _check(p: MatmulParameters, problem: Product, target: Target) -> None:
     """Raise Unsupported for parameters that no kernel has."""
     tiles = {
         "wgmma": ({128}, {64, 128, 256}, {64}),
@@ -317,7 +324,7 @@ def _check(p: MatmulParameters, problem: Problem, target: Target) -> None:
         )
 
 
-def shared_bytes(p: MatmulParameters, problem: Problem) -> int:
+def shared_bytes(p: MatmulParameters, problem: Product) -> int:
     """Return the dynamic shared memory of a CTA."""
     if p.kernel == "simt":
         return 0

@@ -5,21 +5,21 @@ from __future__ import annotations
 from fusec.ir.dim import Dim, ceildiv, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.schedule.matmul_choice import CHUNK_BYTES, MatmulParameters
-from fusec.schedule.matmul_problem import Operand, Problem
+from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.plan import TensorMapArgument
 
 _SWIZZLED = 64
 """Elements of 16 bits in the 128 bytes that the swizzle spans."""
 
 
-def map_names(problem: Problem) -> tuple[str, str]:
+def map_names(problem: Product) -> tuple[str, str]:
     """Return the names of both maps: their buffers', with the side where the two are the same."""
     a, b = problem.a.buffer.name, problem.b.buffer.name
     return (f"{a}_rows_map", f"{b}_columns_map") if a == b else (f"{a}_map", f"{b}_map")
 
 
 def tensor_maps(
-    problem: Problem, parameters: MatmulParameters
+    problem: Product, parameters: MatmulParameters
 ) -> tuple[TensorMapArgument, TensorMapArgument]:
     """Return the maps of A and B."""
     names = map_names(problem)

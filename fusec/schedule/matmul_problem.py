@@ -73,7 +73,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class Problem:
+class Product:
     """A batched matrix product D[batch, m, n] = A[batch, m, k] B[batch, k, n] and its epilogue.
 
     batch_axes, row_axes, column_axes: the axes of the product's result that make up each index, as
@@ -142,7 +142,7 @@ class Problem:
         return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
 
 
-def find_problem(fusion: Fusion) -> Problem | Refusal:
+def find_product(fusion: Fusion) -> Product | Refusal:
     """Return the matrix product of a segment, or why it is none."""
     products = [n for n in fusion.nodes if n.op.family == "contraction"]
     if len(products) != 1:
@@ -175,7 +175,7 @@ def _problem(
     operands: tuple[Located, Located],
     batch: tuple[Var, ...],
     groups: Groups | None = None,
-) -> Problem | Refusal:
+) -> Product | Refusal:
     """Return the problem of a result's batch, row and column axes; operands are read by `batch`."""
     epilogue = find_epilogue(fusion, node)
     if isinstance(epilogue, Refusal):
@@ -192,10 +192,10 @@ def _problem(
         a = replace(a, cut=a.k_major == (groups.cuts == "depth"))
         b = replace(b, cut=b.k_major and groups.cuts == "depth")
     first, rows, columns = result
-    return Problem(node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups)
+    return Product(node, first, rows, columns, depth.extent, a, b, epilogue, domain, groups)
 
 
-def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Problem | Refusal:
+def _grouped(fusion: Fusion, node: Node, axes: tuple[Var, ...], depth: Var) -> Product | Refusal:
     """Return the problem of a grouped product; groups of columns are groups of rows, transposed."""
     first, second, offsets = node.inputs
     group = Var("g", offsets.shape[0])
@@ -336,7 +336,7 @@ def _merged(value: Index) -> Index:
     return total
 
 
-def bind(problem: Problem, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
+def bind(problem: Product, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
     """Return the axes in loop variables (batch, m, and column n = chunk * width + lane)."""
     chunks = problem.n if width == 1 else problem.n.divide(width)
     assert chunks is not None

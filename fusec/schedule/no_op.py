@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.schedule.common import specialise
+from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides
-from fusec.schedule.plan import Guard, KernelPlan, View
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.schedule.plan import Guard, Plan, View
+from fusec.schedule.problem import Problem
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.views import Layout, view_of
 from fusec.target import Target
 
@@ -19,37 +22,52 @@ class NoOpParameters:
     """There is nothing to choose."""
 
 
-class NoOp:
+NoOpPlan = Plan[Problem, NoOpParameters]
+
+
+class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
     """Accepts segments whose outputs are views of inputs, or have no element at hint sizes."""
 
     name = "no_op"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price of nothing, or which output has to be computed."""
+    def problem(self, segment: Fusion) -> Problem | Refusal:
+        """Return the segment, or which output has to be computed."""
         for output in segment.outputs:
             layout = _layout(segment, output)
             if isinstance(layout, Refusal):
                 return layout
-        return Estimate(bytes=0, ctas=0, kernels=0)
+        return Problem(segment, specialise(segment, (d.name for d in segment.dims))[0])
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+    def space(self, problem: Problem, target: Target) -> Sequence[NoOpParameters]:
+        """Return the only choice."""
+        return (NoOpParameters(),)
+
+    def plan(self, problem: Problem, parameters: NoOpParameters, target: Target) -> NoOpPlan:
         """Return a plan without kernels; each output that is a view says of what."""
         views: list[View] = []
         guards: list[Guard] = []
-        for output in segment.outputs:
-            value, layout = output.value, _layout(segment, output)
-            assert not isinstance(layout, Refusal)
+        for output in problem.segment.outputs:
+            value, layout = output.value, _layout(problem.segment, output)
             if layout is None:
                 elements = product(value.shape)
                 if not elements.is_const:
                     guards.append(Guard(elements, "==", 0, f"`{value.name}` is empty"))
-            else:
+            elif isinstance(layout, Layout):
                 base = layout.base.name
                 views.append(View(value.name, base, layout.offset, value.shape, layout.strides))
-        fusion, _ = specialise(segment, (d.name for d in segment.dims))
-        return KernelPlan(
-            self.name, fusion, (), NoOpParameters(), guards=tuple(guards), views=tuple(views)
+        return Plan(
+            self.name,
+            problem.fusion,
+            (),
+            parameters,
+            guards=tuple(guards),
+            views=tuple(views),
+            problem=problem,
         )
+
+    def price(self, plan: NoOpPlan, target: Target) -> Estimate:
+        """Return a price of nothing."""
+        return Estimate(bytes=0, ctas=0, kernels=0)
 
 
 def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusec.index.access import Facts
-from fusec.index.domain import find_domain
-from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
-    dynamic_symbols,
     is_empty,
-    needs_wide_index,
-    specialise,
     tensor_arguments,
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
 from fusec.schedule.orders import down_columns, of_all
-from fusec.schedule.plan import Guard, Kernel, KernelPlan
-from fusec.schedule.reduction import Orientation, bind_outer, is_inner, partial_words, width_of
-from fusec.schedule.registers import double_words, fits, words
-from fusec.schedule.rows import in_place_hazard, phases_of, rows_of
+from fusec.schedule.plan import Kernel, staged_in_turn
+from fusec.schedule.reduction import (
+    RowsProblem,
+    as_rows,
+    partial_words,
+    with_columns,
+)
+from fusec.schedule.registers import double_words, fits, least_blocks, words
+from fusec.schedule.rows import PhasedPlan, in_place_hazard
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -60,26 +60,77 @@ class OuterPersistentParameters:
         return rows * self.vector_width
 
 
-class OuterPersistent:
+OuterPersistentPlan = PhasedPlan[RowsProblem, OuterPersistentParameters]
+
+
+class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersistentPlan]):
     """Accepts reductions over outer axes whose input is read again after them."""
 
     name = "outer_persistent"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: one reading where the columns fit into registers."""
+    def problem(self, segment: Fusion) -> RowsProblem | Refusal:
+        """Return the segment with column lengths put in and variances in two passes, by columns."""
         refusal = unsupported_nodes(segment, MEMORY_BOUND)
         if refusal is not None:
             return refusal
         if is_empty(segment):
             return Refusal("empty", "a tensor has no elements")
-        oriented = prepare(segment)
-        if isinstance(oriented, Refusal):
-            return oriented
-        fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
-        binding, (row, chunk, lane) = bind_outer(rows, 1)
-        lowering = Lowering(fusion, domain, binding)
-        phases = phases_of(fusion, lowering, (row, chunk, lane))
-        parameters = choose(oriented, target)
+        fusion = with_columns(segment)
+        if isinstance(fusion, Refusal):
+            return fusion
+        problem = as_rows(segment, two_pass(fusion), stores=True)
+        if isinstance(problem, RowsProblem) and problem.inner:
+            return Refusal("reduction_axes", "the reduced axes run along memory")
+        return problem
+
+    def space(self, problem: RowsProblem, target: Target) -> Sequence[OuterPersistentParameters]:
+        """Return the parameters."""
+        return (choose(problem, target),)
+
+    def plan(
+        self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
+    ) -> OuterPersistentPlan:
+        """Return a plan of one kernel."""
+        fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
+        lowering, phases, loops = problem.loops(width)
+        kept = phases.cached if parameters.storage == "registers" else ()
+        staged = (i for i in kept if loops[0] in i.variables and problem.is_whole(i, width))
+        each = held(problem, width)
+        columns = ceildiv(rows.rows, width)
+        kernel = Kernel(
+            name=f"{fusion.name}_outer_persistent",
+            template="outer_persistent",
+            grid=(ceildiv(columns, parameters.threads_x), dim(1), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+            least_blocks=least_blocks(
+                parameters.threads_x * parameters.threads_y,
+                each.of_rows(parameters),
+                each.doubles,
+                each.columns,
+            ),
+        )
+        return PhasedPlan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            (),
+            (*problem.index[1], *problem.vectors[1]),
+            problem.specialised,
+            orders=of_all(problem.segment, down_columns(rows.columns, parameters.threads_y)),
+            problem=problem,
+            loops=loops,
+            lowering=lowering,
+            phases=phases,
+            staged=staged_in_turn((i, 0) for i in staged),
+        )
+
+    def price(self, plan: OuterPersistentPlan, target: Target) -> Proposal:
+        """Return a price: one reading where the columns fit into registers."""
+        problem, parameters = plan.problem, plan.parameters
+        fusion, rows = problem.fusion, problem.rows
+        lowering, phases, (row, _, _) = problem.loops(1)
         kept = parameters.storage != "none"
         hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
         if hazard is not None:
@@ -93,69 +144,18 @@ class OuterPersistent:
             again = sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
         if not kept:
-            elements = product(a.extent for a in domain.axes).evaluate(fusion.hints)
+            elements = product(a.extent for a in problem.domain.axes).evaluate(fusion.hints)
             flops += elements * phases.repeated[0]
             sfu += elements * phases.repeated[1]
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
-            bytes=traffic(segment) + again * bytes_read(segment),
+            bytes=traffic(problem.segment) + again * bytes_read(problem.segment),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=columns.evaluate(fusion.hints),
             build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
-
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of one kernel."""
-        oriented = prepare(segment)
-        assert isinstance(oriented, Orientation)
-        fusion, rows, parameters = oriented.fusion, oriented.rows, choose(oriented, target)
-        facts = Facts(fusion.hints)
-        width_of(oriented, facts)
-        _, guards = needs_wide_index(fusion)
-        columns = ceildiv(rows.rows, parameters.vector_width)
-        kernel = Kernel(
-            name=f"{fusion.name}_outer_persistent",
-            template="outer_persistent",
-            parameters=parameters,
-            grid=(ceildiv(columns, parameters.threads_x), dim(1), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion),
-        )
-        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
-        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-        return KernelPlan(
-            self.name,
-            fusion,
-            (kernel,),
-            parameters,
-            (),
-            (*guards, *facts_guards),
-            known,
-            orders=of_all(segment, down_columns(rows.columns, parameters.threads_y)),
-        )
-
-
-def prepare(segment: Fusion) -> Orientation | Refusal:
-    """Return the segment with column lengths put in and variances in two passes, seen by
-    columns.
-    """
-    first = find_domain(segment)
-    if isinstance(first, Refusal):
-        return first
-    reduced = frozenset[str]().union(*(a.extent.symbols for a in first.reduced_axes))
-    fusion, _ = specialise(segment, dynamic_symbols(segment) - reduced)
-    fusion = two_pass(fusion)
-    domain = find_domain(fusion)
-    if isinstance(domain, Refusal):
-        return domain
-    rows = rows_of(domain)
-    if isinstance(rows, Refusal):
-        return rows
-    if is_inner(fusion, domain, rows):
-        return Refusal("reduction_axes", "the reduced axes run along memory")
-    return Orientation(fusion, domain, rows, inner=False)
 
 
 @dataclass(frozen=True)
@@ -183,13 +183,10 @@ class Held:
         return rows + self.columns + self.doubles
 
 
-def held(oriented: Orientation, width: int) -> Held:
+def held(problem: RowsProblem, width: int) -> Held:
     """Return what a thread holds with vectors of a width."""
-    fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
-    binding, variables = bind_outer(rows, width)
-    row: Var = variables[0]
-    lowering = Lowering(fusion, domain, binding)
-    phases = phases_of(fusion, lowering, variables)
+    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
+    lowering, phases, (row, _, _) = problem.loops(width)
     loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
     of_rows = [i for i in lowering.made.values() if row in i.variables]
     of_columns = {o for i in of_rows for o in i.operands if o.variables and row not in o.variables}
@@ -208,54 +205,53 @@ def _state_words(node: Node, width: int) -> int:
     return width * partial_words(node) * words(wider)
 
 
-def choose(oriented: Orientation, target: Target) -> OuterPersistentParameters:
+def choose(problem: RowsProblem, target: Target) -> OuterPersistentParameters:
     """Return the parameters: as many rows at a time as keep a thread's columns in registers.
 
     Where a thread has too few registers for what it holds it gets narrower vectors, or a smaller
     block; the wider the part of a row that a block reads, the better.
     """
-    fusion, rows = oriented.fusion, oriented.rows
-    widest = width_of(oriented, Facts(fusion.hints))
+    fusion, rows = problem.fusion, problem.rows
+    widest = problem.vectors[0]
     results = max(1, rows.rows.evaluate(fusion.hints))
     widths = [widest >> k for k in range(widest.bit_length())]
     shapes = [(x, w) for w in widths for x in (8, 4, 2, 1) if x == 1 or x * w <= 2 * results]
     shapes.sort(key=lambda shape: -shape[0] * shape[1])
-    by_width = {width: held(oriented, width) for width in widths}
-    found = last = _first(oriented, by_width[widest], *shapes[0])
+    by_width = {width: held(problem, width) for width in widths}
+    found = last = _first(problem, by_width[widest], *shapes[0])
     for storage in ("registers", "none")[found.storage == "none" :]:
         for threads_x, width in shapes:
             each = by_width[width]
-            found = _first(oriented, each, threads_x, width, storage)
+            found = _first(problem, each, threads_x, width, storage)
             while found.storage == storage:
                 last = found
                 if fits(found.threads_x * found.threads_y, each.least(found), target.registers):
                     return found
                 if found.threads_x * found.threads_y <= 32:
                     break
-                found = _parameters(oriented, each, threads_x, width, found.threads_y // 2, storage)
+                found = _parameters(problem, each, threads_x, width, found.threads_y // 2, storage)
     return last
 
 
 def _first(
-    oriented: Orientation, each: Held, threads_x: int, width: int, storage: str = "registers"
+    problem: RowsProblem, each: Held, threads_x: int, width: int, storage: str = "registers"
 ) -> OuterPersistentParameters:
     """Return the parameters with as many rows at a time as there is work for."""
-    length = oriented.rows.columns.value
+    length = problem.rows.columns.value
     wanted = max(4, -(-length * 4 * (each.kept or each.read) // REGISTER_BYTES))
     threads_y = min(1024 // threads_x, max(32 // threads_x, 1 << max(0, wanted - 1).bit_length()))
-    return _parameters(oriented, each, threads_x, width, threads_y, storage)
+    return _parameters(problem, each, threads_x, width, threads_y, storage)
 
 
 def _parameters(
-    oriented: Orientation, each: Held, threads_x: int, width: int, threads_y: int, storage: str
+    problem: RowsProblem, each: Held, threads_x: int, width: int, threads_y: int, storage: str
 ) -> OuterPersistentParameters:
     """Return the parameters with a number of rows at a time; what is too much is not kept."""
-    wide, _ = needs_wide_index(oriented.fusion)
-    length = oriented.rows.columns.value
+    length = problem.rows.columns.value
     if not 0 < -(-length // threads_y) * 4 * each.kept <= REGISTER_BYTES:
         storage = "none"
     if storage == "none":
         threads_y = min(threads_y, 512 // threads_x)
     return OuterPersistentParameters(
-        storage, width, threads_x, threads_y, -(-length // threads_y), wide
+        storage, width, threads_x, threads_y, -(-length // threads_y), problem.wide
     )

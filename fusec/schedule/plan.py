@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Generic, TypeVar
 
+from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion
 from fusec.schedule.orders import PlannedOrder
+
+P = TypeVar("P", covariant=True)
+R = TypeVar("R", covariant=True)
+S = TypeVar("S", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -80,6 +85,28 @@ class Workspace:
 
 
 @dataclass(frozen=True)
+class Staged:
+    """A load whose vectors stay on chip: its element type, and its place in shared memory.
+
+    offset, bytes: of one copy; in registers they say nothing.
+    """
+
+    instance: Instance
+    offset: int
+    bytes: int
+
+
+def staged_in_turn(loads: Iterable[tuple[Instance, int]]) -> tuple[Staged, ...]:
+    """Return loads, of which each takes so many bytes, one after the other."""
+    staged: list[Staged] = []
+    offset = 0
+    for instance, size in loads:
+        staged.append(Staged(instance, offset, size))
+        offset += size
+    return tuple(staged)
+
+
+@dataclass(frozen=True)
 class Guard:
     """A condition on sizes for a valid build: `value relation bound`, by ==, % (is 0) or <=."""
 
@@ -113,17 +140,17 @@ class View:
 
 @dataclass(frozen=True)
 class Kernel:
-    """One launch: a template, its parameter record, geometry and arguments.
+    """One launch: a template, geometry and arguments.
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
-    shared_bytes: dynamic shared memory; cluster: blocks per cluster. of: the plan that a kernel
+    shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
+    hold, 0 to leave that to the assembler. of: the plan that a kernel
     was made for, where another plan has taken it over. roomy: whether a thread gets all registers
     that one block on an SM leaves it, since the compiler spills with what it gives by itself.
     """
 
     name: str
     template: str
-    parameters: Any
     grid: tuple[Dim, Dim, Dim]
     block: tuple[int, int, int]
     arguments: tuple[Argument, ...]
@@ -131,23 +158,39 @@ class Kernel:
     cluster: tuple[int, int, int] = (1, 1, 1)
     of: KernelPlan | None = None
     roomy: bool = False
+    least_blocks: int = 0
+
+
+@dataclass(frozen=True)
+class StepKernel(Kernel, Generic[S]):
+    """One launch of several; step: what this one does of what the plan's parameters say."""
+
+    step: S = field(kw_only=True)
 
 
 @dataclass(frozen=True)
 class KernelPlan:
     """How a segment runs: `fusion` is the segment with the specialised sizes put in.
 
-    parameters: the scheduler's choices. views: the outputs
-    that no kernel writes, as they are other tensors' memory; what is neither has no element.
+    parameters: the scheduler's choices. views: the outputs that no kernel writes, as they are other
+    tensors' memory; what is neither has no element.
     orders: in which the kernels add, of the segment's sums by the name of their first result.
     """
 
     scheduler: str
     fusion: Fusion
     kernels: tuple[Kernel, ...]
-    parameters: Any
+    parameters: object
     workspaces: tuple[Workspace, ...] = ()
     guards: tuple[Guard, ...] = ()
     specialised: Mapping[str, int] = field(default_factory=dict[str, int])
     views: tuple[View, ...] = ()
     orders: Mapping[str, PlannedOrder] = field(default_factory=dict[str, PlannedOrder])
+
+
+@dataclass(frozen=True)
+class Plan(KernelPlan, Generic[P, R]):
+    """A plan of one family; problem: what it found in the segment, from which text is printed."""
+
+    parameters: R
+    problem: P = field(kw_only=True, compare=False, repr=False)

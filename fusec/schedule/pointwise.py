@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
@@ -12,13 +12,15 @@ from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     dynamic_symbols,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import flat_build_time
-from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.family import Family
+from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.problem import Problem
+from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.strides import axis_lowering, strided_loads
 from fusec.segment.price import bytes_written, elements, traffic, work
@@ -47,24 +49,101 @@ class PointwiseParameters:
     wide_index: bool
 
 
-class Pointwise:
+@dataclass(frozen=True, eq=False)
+class FlatProblem(Problem):
+    """A segment on one domain; segment_domain: the same with the symbols that sizes replace."""
+
+    domain: Domain
+    segment_domain: Domain
+
+
+PointwisePlan = Plan[FlatProblem, PointwiseParameters]
+
+
+class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     """Accepts segments of elementwise and movement operations with one domain."""
 
     name = "pointwise"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: every input read once, every output written once."""
+    def problem(self, segment: Fusion) -> FlatProblem | Refusal:
+        """Return the segment with its domain."""
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
         if all(o.value.is_scalar for o in segment.outputs):
             return Refusal("outputs", "no output is a tensor")
-        domain = find_domain(segment)
-        if isinstance(domain, Refusal):
-            return domain
-        hazard = _in_place_trouble(segment, domain)
+        first = find_domain(segment)
+        if isinstance(first, Refusal):
+            return first
+        hazard = _in_place_trouble(segment, first)
         if hazard is not None:
             return hazard
+        fusion, _ = specialise(segment, dynamic_symbols(segment))
+        domain = find_domain(fusion)
+        if isinstance(domain, Refusal):
+            return domain
+        return FlatProblem(segment, fusion, domain, first)
+
+    def space(self, problem: FlatProblem, target: Target) -> Sequence[PointwiseParameters]:
+        """Return the parameters."""
+        from fusec.schedule.pointwise_choice import THREADS, choose
+
+        return (choose(problem.fusion, problem.domain, problem.wide, target.registers // THREADS),)
+
+    def plan(
+        self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
+    ) -> PointwisePlan:
+        """Return a plan of one kernel."""
+        from fusec.schedule.pointwise_choice import vector_facts
+
+        fusion, domain = problem.fusion, problem.domain
+        rows = product(a.extent for a in domain.axes[: parameters.break_point])
+        columns = product(a.extent for a in domain.axes[parameters.break_point :])
+        chunks = ceildiv(columns, parameters.vector_width)
+        if parameters.break_point:
+            grid = (
+                ceildiv(rows, parameters.threads_y * parameters.unroll),
+                ceildiv(chunks, parameters.threads_x),
+                dim(1),
+            )
+        else:
+            grid = (ceildiv(chunks, parameters.threads_x * parameters.unroll), dim(1), dim(1))
+        kernel = Kernel(
+            name=f"{fusion.name}_pointwise",
+            template="pointwise",
+            grid=grid,
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                domain,
+                domain.axes,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
+        )
+        facts = vector_facts(fusion, domain, parameters)
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            guards=(*problem.index[1], *_not_empty(fusion, domain), *facts),
+            specialised=problem.specialised,
+            problem=problem,
+        )
+
+    def propose(self, segment: Fusion, target: Target) -> Proposal:
+        """Return the price, which is the same whatever is chosen."""
+        problem = self.known(segment)
+        return problem if isinstance(problem, Refusal) else self._price(problem, target)
+
+    def price(self, plan: PointwisePlan, target: Target) -> Estimate:
+        """Return a price: every input read once, every output written once."""
+        return self._price(plan.problem, target)
+
+    def _price(self, problem: FlatProblem, target: Target) -> Estimate:
+        segment, domain = problem.segment, problem.segment_domain
         # One instance may stand for a value and for what it was moved from.
         made = dict.fromkeys(axis_lowering(segment, domain).made.values())
         computed = [i for i in made if i.node is not None]
@@ -80,39 +159,6 @@ class Pointwise:
             if any(product(o.value.shape).evaluate(segment.hints) for o in segment.outputs)
             else 0,
             build=flat_build_time(computed, ELEMENTS),
-        )
-
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of one kernel."""
-        from fusec.schedule.pointwise_choice import THREADS, choose
-
-        fusion, sizes = specialise(segment, dynamic_symbols(segment))
-        domain = find_domain(fusion)
-        assert isinstance(domain, Domain)
-        wide, guards = needs_wide_index(fusion)
-        guards = (*guards, *_not_empty(fusion, domain))
-        parameters, facts = choose(fusion, domain, wide, target.registers // THREADS)
-        rows = product(a.extent for a in domain.axes[: parameters.break_point])
-        columns = product(a.extent for a in domain.axes[parameters.break_point :])
-        chunks = ceildiv(columns, parameters.vector_width)
-        if parameters.break_point:
-            grid = (
-                ceildiv(rows, parameters.threads_y * parameters.unroll),
-                ceildiv(chunks, parameters.threads_x),
-                dim(1),
-            )
-        else:
-            grid = (ceildiv(chunks, parameters.threads_x * parameters.unroll), dim(1), dim(1))
-        kernel = Kernel(
-            name=f"{fusion.name}_pointwise",
-            template="pointwise",
-            parameters=parameters,
-            grid=grid,
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion),
-        )
-        return KernelPlan(
-            self.name, fusion, (kernel,), parameters, guards=(*guards, *facts), specialised=sizes
         )
 
 

@@ -19,10 +19,11 @@ from fusec.ir.expression import (
     variables_of,
 )
 from fusec.ir.graph import Fusion, Value
+from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
-from fusec.schedule.registers import most_elements
+from fusec.schedule.registers import MOST_REGISTERS, most_elements
 
 THREADS = 256
 MAX_GRID_Y = 65535
@@ -50,6 +51,16 @@ def bind(
     return dict(zip(domain.axes, at, strict=True)), (row, chunk, lane)
 
 
+_RECENT: Recent[Lowering] = Recent()
+
+
+def lowered_flat(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Lowering:
+    """Return the values in the loops of a break point, by vectors of a width."""
+    binding, _ = bind(domain, break_point, width)
+    about = id(domain), break_point, width
+    return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding))
+
+
 def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions, int]]:
     """Return address, conditions and element size of every load and store."""
     found: list[tuple[Index, Conditions, int]] = []
@@ -65,10 +76,8 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
     return found
 
 
-def choose(
-    fusion: Fusion, domain: Domain, wide: bool, registers: int
-) -> tuple[PointwiseParameters, tuple[Guard, ...]]:
-    """Return the parameters of least cost, and the divisibility facts that they rely on.
+def choose(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
+    """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
     """
@@ -76,18 +85,27 @@ def choose(
     quick = max(1, int(MOST_OPERATIONS / max(1.0, _operations(fusion))))
     most = min(16 // smallest, quick, most_elements(fusion))
     widths = [w for w in (16, 8, 4, 2, 1) if w <= most]
-    best: tuple[float, int, int, Facts] | None = None
+    best: tuple[float, int, int] | None = None
     for break_point in range(max(1, len(domain.axes))):
         for width in widths:
             facts = Facts(fusion.hints)
             cost, whole = _cost(fusion, domain, break_point, width, facts, registers)
             if best is None or cost < best[0]:
-                best = (cost, break_point, width, facts)
+                best = (cost, break_point, width)
             if whole:
                 break  # narrower vectors only cost more instructions
     assert best is not None
-    _, break_point, width, facts = best
-    return _shape(fusion, domain, break_point, width, wide), tuple(
+    _, break_point, width = best
+    return _shape(fusion, domain, break_point, width, wide)
+
+
+def vector_facts(
+    fusion: Fusion, domain: Domain, parameters: PointwiseParameters
+) -> tuple[Guard, ...]:
+    """Return the guards that keep sizes the multiples that the accesses rely on."""
+    facts = Facts(fusion.hints)
+    _cost(fusion, domain, parameters.break_point, parameters.vector_width, facts, MOST_REGISTERS)
+    return tuple(
         Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
     )
 
@@ -110,11 +128,11 @@ def _cost(
 
     Also return whether every access is whole: one vector, or the same for all lanes.
     """
-    binding, (_, chunk, lane) = bind(domain, break_point, width)
+    _, (_, chunk, lane) = bind(domain, break_point, width)
     columns = product(a.extent for a in domain.axes[break_point:])
     if width > 1 and break_point and not facts.multiple(columns, width):
         return float("inf"), False
-    lowering = Lowering(fusion, domain, binding)
+    lowering = lowered_flat(fusion, domain, break_point, width)
     cost = 0.02 * break_point
     size = columns.evaluate(fusion.hints)
     if break_point and size > MAX_GRID_Y * THREADS * width:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from fusec.index.access import Facts
+from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
-from fusec.index.instances import Lowering
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -19,17 +21,28 @@ from fusec.schedule.common import (
     dynamic_symbols,
     free_name,
     is_empty,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import build_time
+from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
-from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
-from fusec.schedule.rows import Rows, in_place_hazard, lowered, rows_of, vector_width
+from fusec.schedule.plan import Guard, Kernel, Workspace
+from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.rows import (
+    PhasedPlan,
+    Phases,
+    Rows,
+    in_place_hazard,
+    lowered,
+    phases_of,
+    rows_of,
+    vector_width,
+)
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
@@ -71,56 +84,122 @@ class ReductionParameters:
     wide_index: bool
 
 
-@dataclass(frozen=True)
-class Orientation:
-    """A segment with its sizes put in, its domain, and its view as rows of columns to reduce."""
+_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
 
-    fusion: Fusion
+
+@dataclass(frozen=True, eq=False)
+class RowsProblem(Problem):
+    """A segment as rows of columns to reduce.
+
+    inner: whether the columns run along memory; stores: whether what is stored runs along it, too.
+    """
+
     domain: Domain
     rows: Rows
     inner: bool
+    stores: bool
+
+    def loops(self, width: int) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
+        """Return the values in the loops over rows and vectors of a width, their phases, and the
+        loop variables: row, chunk and lane. Where columns do not run along memory, the rows are
+        what is reduced.
+        """
+        if self.inner:
+            return *lowered(self.fusion, self.domain, self.rows, width), self.rows.variables(width)
+        binding, variables = bind_outer(self.rows, width)
+
+        def found() -> tuple[Lowering, Phases]:
+            lowering = Lowering(self.fusion, self.domain, binding)
+            return lowering, phases_of(self.fusion, lowering, variables)
+
+        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
+
+    def is_whole(self, load: Instance, width: int) -> bool:
+        """Return whether a load's elements of a vector of columns are one access."""
+        assert load.address is not None
+        lane = self.rows.variables(width)[2]
+        facts = Facts(self.hints)
+        return width == 1 or (
+            vector_base(load.address, load.conditions, lane, width, facts) is not None
+        )
+
+    @cached_property
+    def vectors(self) -> tuple[int, tuple[Guard, ...]]:
+        """Return the widest vectors along memory, and the guards that they need."""
+        facts, rows = Facts(self.hints), self.rows
+        if not self.inner:
+            rows = Rows(kept=rows.reduced, reduced=rows.kept)
+        width = vector_width(self.fusion, self.domain, rows, facts, stores=self.stores)
+        return width, vector_guards(facts)
 
 
-class Reduction:
+ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
+
+
+class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     """Accepts reductions of one set of axes, none of which is read after another."""
 
     name = "reduction"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
+    def problem(self, segment: Fusion) -> RowsProblem | Refusal:
+        """Return the segment along the axis that runs along memory in its largest input."""
+        found = unsupported_nodes(segment, MEMORY_BOUND) or orient(segment)
+        return found if isinstance(found, Refusal) else _trouble(found) or found
+
+    def space(self, problem: RowsProblem, target: Target) -> Sequence[ReductionParameters]:
+        """Return the parameters."""
+        return (choose(problem, target),)
+
+    def plan(
+        self, problem: RowsProblem, parameters: ReductionParameters, target: Target
+    ) -> ReductionPlan:
+        """Return a plan of one kernel."""
+        fusion = problem.fusion
+        workspaces = workspaces_of(problem, parameters) if parameters.splits > 1 else ()
+        kernel = Kernel(
+            name=f"{fusion.name}_reduction",
+            template="reduction_inner" if parameters.inner else "reduction_outer",
+            grid=(_blocks(problem, parameters), dim(parameters.splits), dim(1)),
+            block=(parameters.threads_x, parameters.threads_y, 1),
+            arguments=tensor_arguments(fusion, workspaces),
+            least_blocks=blocks_beside_doubles(
+                fusion,
+                problem.domain,
+                problem.rows.reduced,
+                parameters.vector_width,
+                parameters.threads_x * parameters.threads_y,
+            ),
+        )
+        lowering, phases, loops = problem.loops(parameters.vector_width)
+        return PhasedPlan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            workspaces,
+            (*problem.index[1], *problem.vectors[1]),
+            problem.specialised,
+            orders=of_all(problem.segment, order_of(problem.rows, parameters)),
+            problem=problem,
+            loops=loops,
+            lowering=lowering,
+            phases=phases,
+            staged=(),
+        )
+
+    def price(self, plan: ReductionPlan, target: Target) -> Estimate:
         """Return a price: the inputs once, and partial results where blocks share a result."""
-        refusal = unsupported_nodes(segment, MEMORY_BOUND)
-        if refusal is not None:
-            return refusal
-        oriented = orient(segment)
-        if isinstance(oriented, Refusal):
-            return oriented
-        fusion, domain, rows = oriented.fusion, oriented.domain, oriented.rows
-        lowering, phases = lowered(fusion, domain, rows, 1)
-        _, chunk, _ = rows.variables(1)
-        if any(phases.reductions[1:]):
-            return Refusal("depth", "a reduction reads the result of another one")
-        if any(phases.loads[1:]) or any(
-            lowering.at_home(o.value).depth and chunk in _home(lowering, o.value)
-            for o in fusion.outputs
-        ):
-            return Refusal("persistence", "an element is read or written after the reduction")
-        unwritten = _without_loop(fusion, lowering, rows)
-        if unwritten is not None:
-            return Refusal("empty", f"nothing is reduced beside elements of `{unwritten.name}`")
-        if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
-            return Refusal("conditions", "a reduction reads only a part of the domain")
-        hazard = in_place_hazard(fusion, lowering, on_chip=False)
-        if hazard is not None:
-            return hazard
-        parameters = choose(oriented, target)
+        problem, parameters = plan.problem, plan.parameters
+        fusion, rows = problem.fusion, problem.rows
+        _, phases = lowered(fusion, problem.domain, rows, 1)
         results = rows.rows.evaluate(fusion.hints) * len(fusion.outputs)
-        blocks = _blocks(oriented, parameters).evaluate(fusion.hints) * parameters.splits
+        blocks = plan.kernels[0].grid[0].evaluate(fusion.hints) * parameters.splits
         flops, sfu = work(fusion)
         by_vectors = parameters.inner and parameters.vector_width > 1
         pushing = VECTOR_DIVISION if by_vectors else DIVISION
         flops += pushing * sum(_variance_elements(fusion))
         return Estimate(
-            bytes=traffic(segment),
+            bytes=traffic(problem.segment),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
@@ -135,36 +214,25 @@ class Reduction:
             kernels=0 if is_empty(fusion) and not results else 1,
         )
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of one kernel."""
-        oriented = orient(segment)
-        assert isinstance(oriented, Orientation)
-        fusion, parameters = oriented.fusion, choose(oriented, target)
-        facts = Facts(fusion.hints)
-        width_of(oriented, facts)
-        _, guards = needs_wide_index(fusion)
-        blocks = _blocks(oriented, parameters)
-        workspaces = workspaces_of(oriented, parameters) if parameters.splits > 1 else ()
-        kernel = Kernel(
-            name=f"{fusion.name}_reduction",
-            template="reduction_inner" if parameters.inner else "reduction_outer",
-            parameters=parameters,
-            grid=(blocks, dim(parameters.splits), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion, workspaces),
-        )
-        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
-        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-        return KernelPlan(
-            self.name,
-            fusion,
-            (kernel,),
-            parameters,
-            workspaces,
-            (*guards, *facts_guards),
-            known,
-            orders=of_all(segment, order_of(oriented.rows, parameters)),
-        )
+
+def _trouble(problem: RowsProblem) -> Refusal | None:
+    """Return why one sweep over the columns does not do, or None."""
+    fusion, rows = problem.fusion, problem.rows
+    lowering, phases = lowered(fusion, problem.domain, rows, 1)
+    _, chunk, _ = rows.variables(1)
+    if any(phases.reductions[1:]):
+        return Refusal("depth", "a reduction reads the result of another one")
+    if any(phases.loads[1:]) or any(
+        lowering.at_home(o.value).depth and chunk in _home(lowering, o.value)
+        for o in fusion.outputs
+    ):
+        return Refusal("persistence", "an element is read or written after the reduction")
+    unwritten = _without_loop(fusion, lowering, rows)
+    if unwritten is not None:
+        return Refusal("empty", f"nothing is reduced beside elements of `{unwritten.name}`")
+    if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
+        return Refusal("conditions", "a reduction reads only a part of the domain")
+    return in_place_hazard(fusion, lowering, on_chip=False)
 
 
 def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
@@ -197,20 +265,33 @@ def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
     return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
 
 
-def orient(segment: Fusion) -> Orientation | Refusal:
+def orient(segment: Fusion) -> RowsProblem | Refusal:
     """Return the segment seen along the axis that runs along memory in its largest input."""
-    first = find_domain(segment)
-    if isinstance(first, Refusal):
-        return first
-    reduced = frozenset[str]().union(*(a.extent.symbols for a in first.reduced_axes))
-    fusion, _ = specialise(segment, dynamic_symbols(segment) - reduced)
+    fusion = with_columns(segment)
+    if isinstance(fusion, Refusal):
+        return fusion
+    return as_rows(segment, fusion)
+
+
+def with_columns(segment: Fusion) -> Fusion | Refusal:
+    """Return the segment with the sizes of what is reduced put in, and all that are inside."""
+    domain = find_domain(segment)
+    if isinstance(domain, Refusal):
+        return domain
+    reduced = frozenset[str]().union(*(a.extent.symbols for a in domain.reduced_axes))
+    return specialise(segment, dynamic_symbols(segment) - reduced)[0]
+
+
+def as_rows(segment: Fusion, fusion: Fusion, *, stores: bool = False) -> RowsProblem | Refusal:
+    """Return a segment, written as a fusion, as rows; stores: whether elements are stored."""
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):
         return domain
     rows = rows_of(domain)
     if isinstance(rows, Refusal):
         return rows
-    return Orientation(fusion, domain, rows, is_inner(fusion, domain, rows))
+    inner = is_inner(fusion, domain, rows)
+    return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
 
 
 def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
@@ -249,22 +330,13 @@ def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var
     return binding, (row, chunk, lane)
 
 
-def width_of(oriented: Orientation, facts: Facts) -> int:
-    """Return the vector width, along the reduced or the kept axes."""
-    rows = oriented.rows
-    if not oriented.inner:
-        rows = Rows(kept=rows.reduced, reduced=rows.kept)
-    return vector_width(oriented.fusion, oriented.domain, rows, facts, stores=not oriented.inner)
-
-
-def choose(oriented: Orientation, target: Target) -> ReductionParameters:
+def choose(problem: RowsProblem, target: Target) -> ReductionParameters:
     """Return the parameters: threads by row length, splits until every SM has two blocks."""
-    fusion, rows = oriented.fusion, oriented.rows
-    width = width_of(oriented, Facts(fusion.hints))
-    wide, _ = needs_wide_index(fusion)
+    fusion, rows = problem.fusion, problem.rows
+    width, wide = problem.vectors[0], problem.wide
     results = max(1, rows.rows.evaluate(fusion.hints))
     length = max(1, rows.columns.evaluate(fusion.hints))
-    if oriented.inner:
+    if problem.inner:
         vectors = -(-length // width)
         threads = min(512, max(8, 1 << max(0, -(-vectors // 4) - 1).bit_length()))
         at_once = max(32 // threads if threads < 32 else 1, min(256 // threads, _power(results)), 1)
@@ -285,8 +357,8 @@ def _power(value: int) -> int:
     return 1 << (max(1, value).bit_length() - 1)
 
 
-def _blocks(oriented: Orientation, parameters: ReductionParameters) -> Dim:
-    rows = oriented.rows
+def _blocks(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
+    rows = problem.rows
     if parameters.inner:
         return ceildiv(rows.rows, parameters.threads_y)
     return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)
@@ -302,13 +374,13 @@ def partial_words(node: Node) -> int:
     return 3 if node.op.combine is Combine.MOMENTS else 1
 
 
-def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tuple[Workspace, ...]:
+def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:
     """Return the buffers of partial results, one per reduction, and the arrival counters."""
-    blocks = _blocks(oriented, parameters)
-    results = oriented.rows.rows
+    blocks = _blocks(problem, parameters)
+    results = problem.rows.rows
     if not parameters.inner:
         results = blocks * parameters.threads_x * parameters.vector_width
-    fusion = oriented.fusion
+    fusion = problem.fusion
     taken = {*(v.name for v in fusion.values), *(d.name for d in fusion.dims)}
     made = [
         Workspace(
@@ -317,6 +389,6 @@ def workspaces_of(oriented: Orientation, parameters: ReductionParameters) -> tup
             results * parameters.splits * partial_words(node),
         )
         for node in fusion.nodes
-        if node in oriented.domain.reduced
+        if node in problem.domain.reduced
     ]
     return (*made, Workspace(free_name("arrived", taken), U32, blocks, "zeroed once"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Generic
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
@@ -19,6 +20,7 @@ from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in
+from fusec.schedule.plan import P, Plan, R, Staged
 from fusec.schedule.registers import most_elements
 from fusec.segment.protocol import Refusal
 
@@ -104,6 +106,22 @@ class Phases:
         seen = [i for phase in self.loads for i in phase]
         again = {i for i in seen if seen.count(i) > 1}
         return tuple(sorted(again, key=reading_order))
+
+
+@dataclass(frozen=True)
+class PhasedPlan(Plan[P, R], Generic[P, R]):
+    """A plan of a kernel in phases.
+
+    loops: the loop variables row, chunk and lane; lowering: the values in these loops; phases: what
+    each computes; staged: the loads that stay on chip from one phase to another, in the order in
+    which they lie in shared memory.
+    """
+
+    loops: tuple[Var, Var, Var] = field(kw_only=True, compare=False, repr=False)
+
+    lowering: Lowering = field(kw_only=True, compare=False, repr=False)
+    phases: Phases = field(kw_only=True, compare=False, repr=False)
+    staged: tuple[Staged, ...] = field(kw_only=True, compare=False, repr=False)
 
 
 _RECENT: Recent[tuple[Lowering, Phases]] = Recent()

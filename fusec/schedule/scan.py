@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
@@ -16,20 +17,21 @@ from fusec.schedule.common import (
     access,
     dynamic_symbols,
     is_empty,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
-from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.reduction import bind_outer
 from fusec.schedule.registers import part
 from fusec.schedule.rows import Rows, in_place_hazard, vector_width
 from fusec.schedule.sort_parts import free_name
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "scan"})
@@ -62,14 +64,13 @@ class ScanParameters:
     tiles: int = 1
 
 
-@dataclass(frozen=True)
-class Scan:
+@dataclass(frozen=True, eq=False)
+class Scan(Problem):
     """A segment around one scan; `fusion` has it as an elementwise operation.
 
     rows: the scanned axis as the columns of rows.
     """
 
-    fusion: Fusion
     domain: Domain
     node: Node
     rows: Rows
@@ -80,6 +81,17 @@ class Scan:
         if self.inner:
             return self.rows.bind(width), self.rows.variables(width)
         return bind_outer(self.rows, width)
+
+    @cached_property
+    def vectors(self) -> tuple[int, tuple[Guard, ...]]:
+        """Return the vectors along the scanned axis or the others, and the guards they need."""
+        facts, rows = Facts(self.hints), self.rows
+        if not self.inner:
+            rows = Rows(kept=rows.reduced, reduced=rows.kept)
+        width = vector_width(self.fusion, self.domain, rows, facts)
+        # A thread holds several vectors of sums at once: its span, what comes before, the carry.
+        width = min(width, MAX_SUM_BYTES // self.node.output.dtype.compute.size)
+        return width, vector_guards(facts)
 
     def scanned(self, lowering: Lowering, loops: Iterable[Var] = ()) -> Instance:
         """Return the result of the scan where it is made: in some loops, whatever it depends on.
@@ -93,62 +105,57 @@ class Scan:
         return made
 
 
-class Scans:
+ScanPlan = Plan[Scan, ScanParameters]
+
+
+class Scans(Family[Scan, ScanParameters, ScanPlan]):
     """Accepts one scan with elementwise and movement operations before and after it."""
 
     name = "scan"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: the inputs and the outputs once."""
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        scan = prepare(segment)
-        if isinstance(scan, Refusal):
-            return scan
-        fusion = scan.fusion
-        parameters = choose(scan, target)
-        workspaces = workspaces_of(scan, parameters)
-        flops, sfu = work(fusion)
-        return Estimate(
-            bytes=traffic(segment),
-            workspace_bytes=sum(w.size.evaluate(fusion.hints) * w.dtype.size for w in workspaces),
-            flops=4 * flops,
-            sfu=sfu,
-            efficiency=target.reach(self.name, access(parameters.vector_width)),
-            ctas=max(1, blocks_of(scan, parameters).evaluate(fusion.hints)),
-        )
+    def problem(self, segment: Fusion) -> Scan | Refusal:
+        """Return the segment around its scan."""
+        return unsupported_nodes(segment, FAMILIES) or prepare(segment)
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+    def space(self, problem: Scan, target: Target) -> Sequence[ScanParameters]:
+        """Return the parameters."""
+        return (choose(problem, target),)
+
+    def plan(self, problem: Scan, parameters: ScanParameters, target: Target) -> ScanPlan:
         """Return a plan of one kernel."""
-        scan = prepare(segment)
-        assert isinstance(scan, Scan)
-        parameters = choose(scan, target)
-        facts = Facts(scan.fusion.hints)
-        width_of(scan, facts)
-        _, guards = needs_wide_index(scan.fusion)
-        workspaces = workspaces_of(scan, parameters)
+        workspaces = workspaces_of(problem, parameters)
         along = "scan_rows" if parameters.tiles == 1 else "scan_tiles"
         kernel = Kernel(
-            name=f"{segment.name}_scan",
-            template=along if scan.inner else "scan_columns",
-            parameters=parameters,
-            grid=(blocks_of(scan, parameters), dim(1), dim(1)),
+            name=f"{problem.segment.name}_scan",
+            template=along if problem.inner else "scan_columns",
+            grid=(blocks_of(problem, parameters), dim(1), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(scan.fusion, workspaces),
+            arguments=tensor_arguments(problem.fusion, workspaces),
         )
-        known = {d.name: d.default for d in segment.dims if d.name not in scan.fusion.hints}
-        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-        fusion, _ = specialise(segment, (d.name for d in scan.fusion.dims))
-        return KernelPlan(
+        fusion, _ = specialise(problem.segment, (d.name for d in problem.fusion.dims))
+        return Plan(
             self.name,
             fusion,
             (kernel,),
             parameters,
             workspaces,
-            (*guards, *facts_guards),
-            known,
-            orders=of_all(segment, order_of(scan, parameters)),
+            (*problem.index[1], *problem.vectors[1]),
+            problem.specialised,
+            orders=of_all(problem.segment, order_of(problem, parameters)),
+            problem=problem,
+        )
+
+    def price(self, plan: ScanPlan, target: Target) -> Estimate:
+        """Return a price: the inputs and the outputs once."""
+        hints, parameters = plan.problem.hints, plan.parameters
+        flops, sfu = work(plan.problem.fusion)
+        return Estimate(
+            bytes=traffic(plan.problem.segment),
+            workspace_bytes=sum(w.size.evaluate(hints) * w.dtype.size for w in plan.workspaces),
+            flops=4 * flops,
+            sfu=sfu,
+            efficiency=target.reach(self.name, access(parameters.vector_width)),
+            ctas=max(1, plan.kernels[0].grid[0].evaluate(hints)),
         )
 
 
@@ -177,7 +184,7 @@ def prepare(segment: Fusion) -> Scan | Refusal:
     axes = [a for a in domain.axes if a.extent != 1]
     along = domain.axes[axis]
     rows = Rows(tuple(a for a in axes if a != along), tuple(a for a in axes if a == along))
-    scan = Scan(fusion, domain, node, rows, _is_inner(fusion, domain, along))
+    scan = Scan(segment, fusion, domain, node, rows, _is_inner(fusion, domain, along))
     binding, _ = scan.bind(1)
     lowering = Lowering(fusion, domain, binding)
     return _trouble(scan, lowering) or scan
@@ -225,21 +232,10 @@ def _directions(address: Index, domain: Domain, along: Var, size: int) -> list[t
     return [(size, axis == along) for axis in unit][:1]
 
 
-def width_of(scan: Scan, facts: Facts) -> int:
-    """Return the vector width, along the scanned axis or the others."""
-    rows = scan.rows
-    if not scan.inner:
-        rows = Rows(kept=rows.reduced, reduced=rows.kept)
-    width = vector_width(scan.fusion, scan.domain, rows, facts)
-    # A thread holds several vectors of sums at once: its span, what comes before it, the carry.
-    return min(width, MAX_SUM_BYTES // scan.node.output.dtype.compute.size)
-
-
 def choose(scan: Scan, target: Target) -> ScanParameters:
     """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
     fusion, rows = scan.fusion, scan.rows
-    width = width_of(scan, Facts(fusion.hints))
-    wide, _ = needs_wide_index(fusion)
+    width, wide = scan.vectors[0], scan.wide
     others = max(1, rows.rows.evaluate(fusion.hints))
     length = rows.columns.value
     words = max(1, part(VALUES, target.registers))

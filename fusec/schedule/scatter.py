@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain
@@ -14,24 +15,27 @@ from fusec.ops.build import make_node
 from fusec.schedule.common import (
     INT32_MAX,
     is_empty,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.family import Family
 from fusec.schedule.plan import (
     Argument,
     Kernel,
     KernelPlan,
+    Plan,
+    StepKernel,
     TensorArgument,
     Workspace,
     WorkspaceArgument,
 )
 from fusec.schedule.pointwise import Pointwise
+from fusec.schedule.problem import Problem
 from fusec.schedule.sort import Sorts
 from fusec.schedule.sort_parts import free_name, needed
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 FAMILIES = frozenset(
@@ -58,23 +62,14 @@ class ScatterParameters:
     wide_index: bool
 
 
-@dataclass(frozen=True)
-class StepParameters:
-    """One kernel of a scatter: `step` is `write`, `add`, `claim` or `win`."""
-
-    scatter: ScatterParameters
-    step: str
-
-
-@dataclass(frozen=True)
-class Scatter:
+@dataclass(frozen=True, eq=False)
+class Scatter(Problem):
     """A segment around a scatter, with all sizes put in.
 
     source: the fusion of what is read at each element: the index and the source. axis: the dim of
     the elements that meet; shape: of the elements.
     """
 
-    fusion: Fusion
     node: Node
     source: Fusion
     axis: int
@@ -123,47 +118,54 @@ def of_slices(node: Node) -> bool:
     return node.op.lookup is not None and node.op.lookup.slices
 
 
-class Scatters:
+ScatterPlan = Plan[Scatter, ScatterParameters]
+
+
+class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     """Accepts one scatter with elementwise operations before it."""
 
     name = "scatter"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
+    def problem(self, segment: Fusion) -> Scatter | Refusal:
+        """Return the segment around its scatter."""
+        return unsupported_nodes(segment, FAMILIES) or prepare(segment)
+
+    def space(self, problem: Scatter, target: Target) -> Sequence[ScatterParameters]:
+        """Return the parameters."""
+        return (choose(problem),)
+
+    def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
+        """Return a plan: the copy, and the kernels that write."""
+        kernels = list(_copy(problem, target))
+        workspaces: tuple[Workspace, ...] = ()
+        if 0 not in problem.shape:
+            made, workspaces = _writes(problem, parameters, target)
+            kernels += made
+        fusion, _ = specialise(problem.segment)
+        return Plan(
+            self.name,
+            fusion,
+            tuple(kernels),
+            parameters,
+            workspaces,
+            specialised=problem.specialised,
+            problem=problem,
+        )
+
+    def price(self, plan: ScatterPlan, target: Target) -> Estimate:
         """Return a price: the tensor copied, and the source read and written."""
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        scatter = prepare(segment)
-        if isinstance(scatter, Refusal):
-            return scatter
-        parameters = choose(scatter)
+        scatter, way = plan.problem, plan.parameters.way
         elements = scatter.lines * scatter.length
         flops, sfu = work(scatter.fusion)
-        sorting = 100 if parameters.way == "sorted" else 0
+        sorting = 100 if way == "sorted" else 0
         return Estimate(
-            bytes=traffic(segment),
+            bytes=traffic(scatter.segment),
             workspace_bytes=elements * (sorting + 2 * scatter.node.output.dtype.size),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
-            ctas=max(1, scatter.lines // THREADS if parameters.way == "lines" else elements // 256),
-            kernels=2 + (parameters.way == "winners") + 12 * (parameters.way == "sorted"),
-        )
-
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan: the copy, and the kernels that write."""
-        scatter = prepare(segment)
-        assert isinstance(scatter, Scatter)
-        parameters = choose(scatter)
-        kernels = list(_copy(scatter, target))
-        workspaces: tuple[Workspace, ...] = ()
-        if 0 not in scatter.shape:
-            made, workspaces = _writes(scatter, parameters, target)
-            kernels += made
-        known = {d.name: d.default for d in segment.dims}
-        fusion, _ = specialise(segment)
-        return KernelPlan(
-            self.name, fusion, tuple(kernels), parameters, workspaces, specialised=known
+            ctas=max(1, scatter.lines // THREADS if way == "lines" else elements // 256),
+            kernels=2 + (way == "winners") + 12 * (way == "sorted"),
         )
 
 
@@ -191,7 +193,7 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
             return Refusal("shape", "the index is larger than the source")
     read = [o for o in node.operands[1:] if isinstance(o, Value)]
     source = needed(fusion, tuple(Output(v) for v in read))
-    scatter = Scatter(fusion, node, source, axis, tuple(e.value for e in shape))
+    scatter = Scatter(segment, fusion, node, source, axis, tuple(e.value for e in shape))
     if scatter.lines * scatter.length > INT32_MAX // 2:
         return Refusal("size", "more than 2^30 elements are scattered")
     return scatter
@@ -200,7 +202,6 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
 def choose(scatter: Scatter) -> ScatterParameters:
     """Return the way: in the source's order where that fills the GPU, else one that is as exact."""
     node, dtype = scatter.node, scatter.node.output.dtype
-    wide, _ = needs_wide_index(scatter.fusion)
     orderly = scatter.lines >= MANY_LINES or scatter.length <= SHORT
     if not scatter.adds:
         way = "lines" if orderly or _elements_of(scatter) > INT32_MAX else "winners"
@@ -212,7 +213,7 @@ def choose(scatter: Scatter) -> ScatterParameters:
         way = "sorted"
     else:
         way = "lines"
-    return ScatterParameters(way, wide)
+    return ScatterParameters(way, scatter.wide)
 
 
 def _elements_of(scatter: Scatter) -> int:
@@ -265,15 +266,16 @@ def _kernel(
     step: str,
     threads: Dim,
     *workspaces: Workspace,
-) -> Kernel:
+) -> StepKernel[str]:
+    """Return a kernel of a step: `write`, `add`, `claim` or `win`."""
     fusion = replace(_with_used_inputs(scatter.source), outputs=scatter.fusion.outputs)
     if step == "claim":
         fusion = replace(fusion, outputs=())
     template = {"lines": "lines", "sorted": "sorted"}.get(parameters.way, "elements")
-    return Kernel(
+    return StepKernel(
         name=f"{scatter.fusion.name}_scatter_{step}",
         template=f"scatter_{template}",
-        parameters=StepParameters(parameters, step),
+        step=step,
         grid=(ceildiv(threads, THREADS), dim(1), dim(1)),
         block=(THREADS, 1, 1),
         arguments=tensor_arguments(fusion, workspaces),

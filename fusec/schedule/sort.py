@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusec.ir.dim import dim
@@ -9,16 +10,16 @@ from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     INT32_MAX,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
-from fusec.schedule.plan import Argument, Kernel, KernelPlan, Workspace
+from fusec.schedule.family import Family
+from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
-from fusec.schedule.sort_top import top_choice, top_estimate, top_plan
+from fusec.schedule.sort_top import TopParameters, top_choice, top_estimate, top_plan
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 FAMILIES = frozenset({"pointwise", "movement", "factory", "scalar", "indexing", "random", "sort"})
@@ -59,39 +60,69 @@ class PassParameters:
     source, target: numbers of buffers, None for the fusion's own inputs and outputs.
     """
 
-    sort: SortParameters
     digit: int
     source: int | None
     target: int | None
 
 
-class Sorts:
+SortPlan = Plan[Parts, SortParameters]
+AnySortPlan = Plan[Parts, SortParameters | TopParameters]
+
+
+class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
     """Accepts one operation that orders rows, with elementwise operations before and after it."""
 
     name = "sort"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: the inputs and outputs, and what passes move through memory."""
-        refusal = unsupported_nodes(segment, FAMILIES)
-        if refusal is not None:
-            return refusal
-        parts = split(segment, "sort")
+    def problem(self, segment: Fusion) -> Parts | Refusal:
+        """Return the segment around what orders its rows."""
+        parts = unsupported_nodes(segment, FAMILIES) or split(segment, "sort")
         if isinstance(parts, Refusal):
             return parts
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
-        if parts.rows.evaluate(parts.fusion.hints) > INT32_MAX:
+        if parts.rows.evaluate(parts.hints) > INT32_MAX:
             return Refusal("rows", "there is a block for each row, and a grid has 2^31 - 1 blocks")
-        top = top_choice(parts, target)
-        if top is not None:
-            return top_estimate(parts, segment, top, target)
-        parameters = choose(parts)
-        elements = parts.rows.evaluate(parts.fusion.hints) * parts.length
+        return parts
+
+    def space(self, problem: Parts, target: Target) -> Sequence[SortParameters | TopParameters]:
+        """Return the parameters."""
+        return (top_choice(problem, target) or choose(problem),)
+
+    def plan(
+        self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
+    ) -> AnySortPlan:
+        """Return a plan of one kernel, or of three for each digit."""
+        if isinstance(parameters, TopParameters):
+            return top_plan(problem, parameters)
+        workspaces: tuple[Workspace, ...] = ()
+        kernels: tuple[Kernel, ...] = (_rows_kernel(problem, parameters),)
+        if parameters.tiles > 1:
+            workspaces = workspaces_of(problem, parameters)
+            kernels = _passes(problem, parameters, workspaces)
+        fusion, _ = specialise(problem.segment, (d.name for d in problem.fusion.dims))
+        return Plan(
+            self.name,
+            fusion,
+            kernels,
+            parameters,
+            workspaces,
+            problem.index[1],
+            problem.specialised,
+            problem=problem,
+        )
+
+    def price(self, plan: AnySortPlan, target: Target) -> Estimate:
+        """Return a price: the inputs and outputs, and what passes move through memory."""
+        parts, parameters = plan.problem, plan.parameters
+        if isinstance(parameters, TopParameters):
+            return top_estimate(parts, parameters, target)
+        rows = parts.rows.evaluate(parts.hints)
+        elements = rows * parts.length
         flops, sfu = work(parts.before)
         moved = parameters.passes * (3 * parameters.key_bits // 8 + 8) * elements
-        rows = parts.rows.evaluate(parts.fusion.hints)
         return Estimate(
-            bytes=2 * traffic(segment),
+            bytes=2 * traffic(parts.segment),
             workspace_bytes=moved if parameters.tiles > 1 else 0,
             flops=2 * flops + 60 * parameters.passes * elements,
             sfu=2 * sfu,
@@ -100,31 +131,11 @@ class Sorts:
             kernels=1 if parameters.tiles == 1 else 3 * parameters.passes,
         )
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
-        """Return a plan of one kernel, or of three for each digit."""
-        parts = split(segment, "sort")
-        assert isinstance(parts, Parts)
-        top = top_choice(parts, target)
-        if top is not None:
-            return top_plan(parts, segment, top)
-        parameters = choose(parts)
-        _, guards = needs_wide_index(parts.fusion)
-        if parameters.tiles == 1:
-            workspaces: tuple[Workspace, ...] = ()
-            kernels = (_rows_kernel(parts, parameters),)
-        else:
-            workspaces = workspaces_of(parts, parameters)
-            kernels = _passes(parts, parameters, workspaces)
-        known = {d.name: d.default for d in segment.dims if d.name not in parts.fusion.hints}
-        fusion, _ = specialise(segment, (d.name for d in parts.fusion.dims))
-        return KernelPlan(self.name, fusion, kernels, parameters, workspaces, guards, known)
-
 
 def choose(parts: Parts) -> SortParameters:
     """Return the parameters: a row in one block where it fits."""
     bits = key_bits(parts.node.inputs[0].dtype)
-    wide, _ = needs_wide_index(parts.fusion)
-    length = parts.length
+    wide, length = parts.wide, parts.length
     if length <= MAX_ROW[bits // 8]:
         items = next(i for i, most in ITEMS if length <= most)
         threads = max(32, 1 << max(0, -(-length // items) - 1).bit_length())
@@ -140,11 +151,11 @@ def shared_bytes(p: SortParameters) -> int:
     return -(-tile // 16) * 16 + -(-counts // 16) * 16
 
 
-def _rows_kernel(parts: Parts, parameters: SortParameters) -> Kernel:
-    return Kernel(
+def _rows_kernel(parts: Parts, parameters: SortParameters) -> StepKernel[PassParameters]:
+    return StepKernel(
         name=f"{parts.fusion.name}_sort",
         template="sort_rows",
-        parameters=parameters,
+        step=PassParameters(0, None, None),
         grid=(parts.rows, dim(1), dim(1)),
         block=(parameters.threads, 1, 1),
         arguments=tensor_arguments(parts.fusion),
@@ -176,7 +187,7 @@ def _passes(
     for digit in range(parameters.passes):
         source = None if digit == 0 else (digit - 1) % 2
         target = None if digit == last else digit % 2
-        chosen = PassParameters(parameters, digit, source, target)
+        chosen = PassParameters(digit, source, target)
         inputs = parts.fusion.inputs if source is None or target is None else ()
         outputs = parts.fusion.outputs if target is None else ()
         counting = replace(parts.fusion, inputs=inputs if source is None else (), outputs=())
@@ -192,10 +203,10 @@ def _passes(
         for step, arguments, _ in steps:
             grid = parts.rows * DIGITS if step == "offsets" else blocks
             kernels.append(
-                Kernel(
+                StepKernel(
                     name=f"{parts.fusion.name}_sort_{step}{digit}",
                     template=f"sort_{step}",
-                    parameters=chosen,
+                    step=chosen,
                     grid=(grid, dim(1), dim(1)),
                     block=(parameters.threads, 1, 1),
                     arguments=arguments,

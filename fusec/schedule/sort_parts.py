@@ -12,18 +12,18 @@ from fusec.ir.dtype import DType
 from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Output, Value, needed_nodes
 from fusec.schedule.common import dynamic_symbols, is_empty, specialise
+from fusec.schedule.problem import Problem
 from fusec.segment.protocol import Refusal
 
 
-@dataclass(frozen=True)
-class Parts:
+@dataclass(frozen=True, eq=False)
+class Parts(Problem):
     """A segment in which one node orders rows: `before` makes its operand, `after` reads its
     results as inputs.
 
     axis: the dim along which rows lie; length: elements of a row; keep: those that are results.
     """
 
-    fusion: Fusion
     node: Node
     axis: int
     before: Fusion
@@ -99,7 +99,7 @@ def split(segment: Fusion, family: str) -> Parts | Refusal:
         return operand
     if isinstance(results, Refusal):
         return results
-    parts = Parts(fusion, node, axis, before, operand, after, results)
+    parts = Parts(segment, fusion, node, axis, before, operand, after, results)
     return _trouble(parts) or parts
 
 

@@ -10,9 +10,9 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
 from fusec.ir.expression import Index, Var, delinearize, of_var
-from fusec.ir.graph import Fusion
-from fusec.schedule.common import needs_wide_index, specialise, tensor_arguments
-from fusec.schedule.plan import Guard, Kernel, KernelPlan, Workspace
+from fusec.schedule.common import specialise, tensor_arguments
+from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.problem import vector_guards
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate
@@ -50,9 +50,9 @@ def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]
     return {along: column, **dict(zip(kept, at_row, strict=True))}, (chunk, lane)
 
 
-def width_of(parts: Parts, facts: Facts) -> int:
-    """Return the widest vector of which all loads are whole accesses."""
-    size = parts.node.inputs[0].dtype.size
+def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
+    """Return the widest vector of which all loads are whole accesses, and the guards it needs."""
+    size, facts = parts.node.inputs[0].dtype.size, Facts(parts.hints)
     for width in (8, 4, 2):
         if width * size > 16 or parts.length % width:
             continue
@@ -65,8 +65,8 @@ def width_of(parts: Parts, facts: Facts) -> int:
             if i.kind == "load" and i.address is not None
         ]
         if "scalar" not in kinds:
-            return width
-    return 1
+            return width, vector_guards(facts)
+    return 1, vector_guards(facts)
 
 
 def top_choice(parts: Parts, target: Target) -> TopParameters | None:
@@ -74,19 +74,18 @@ def top_choice(parts: Parts, target: Target) -> TopParameters | None:
     short = parts.length < max(MIN_ROW, 4 * parts.keep)
     if parts.keep > THREADS or short or key_bits(parts.node.inputs[0].dtype) > 32:
         return None
-    width = width_of(parts, Facts(parts.fusion.hints))
-    wide, _ = needs_wide_index(parts.fusion)
+    width, _ = width_of(parts)
     rows = max(1, parts.rows.evaluate(parts.fusion.hints))
     splits = max(1, min(2 * target.sms // rows, parts.length // MIN_PART))
-    return TopParameters(width, THREADS, max(2048, 2 * THREADS * width), splits, wide)
+    return TopParameters(width, THREADS, max(2048, 2 * THREADS * width), splits, parts.wide)
 
 
-def top_estimate(parts: Parts, segment: Fusion, p: TopParameters, target: Target) -> Estimate:
+def top_estimate(parts: Parts, p: TopParameters, target: Target) -> Estimate:
     """Return the price: the inputs from memory once, and once again from the cache."""
     flops, sfu = work(parts.before)
     rows = parts.rows.evaluate(parts.fusion.hints)
     return Estimate(
-        bytes=traffic(segment),
+        bytes=traffic(parts.segment),
         workspace_bytes=16 * rows * p.splits * parts.keep if p.splits > 1 else 0,
         flops=2 * flops + 20 * rows * parts.length,
         sfu=2 * sfu,
@@ -106,21 +105,16 @@ def top_workspaces(parts: Parts, p: TopParameters) -> tuple[Workspace, ...]:
     )
 
 
-def top_plan(parts: Parts, segment: Fusion, p: TopParameters) -> KernelPlan:
+def top_plan(parts: Parts, p: TopParameters) -> Plan[Parts, TopParameters]:
     """Return a plan of one kernel."""
-    facts = Facts(parts.fusion.hints)
-    width_of(parts, facts)
-    _, guards = needs_wide_index(parts.fusion)
     workspaces = top_workspaces(parts, p)
     kernel = Kernel(
         name=f"{parts.fusion.name}_topk",
         template="topk",
-        parameters=p,
         grid=(parts.rows * p.splits, dim(1), dim(1)),
         block=(p.threads, 1, 1),
         arguments=tensor_arguments(parts.fusion, workspaces),
     )
-    known = {d.name: d.default for d in segment.dims if d.name not in parts.fusion.hints}
-    assumed = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-    fusion, _ = specialise(segment, (d.name for d in parts.fusion.dims))
-    return KernelPlan("sort", fusion, (kernel,), p, workspaces, (*guards, *assumed), known)
+    fusion, _ = specialise(parts.segment, (d.name for d in parts.fusion.dims))
+    guards = (*parts.index[1], *width_of(parts)[1])
+    return Plan("sort", fusion, (kernel,), p, workspaces, guards, parts.specialised, problem=parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.index.access import Facts, access_class
@@ -14,18 +14,19 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
     is_empty,
-    needs_wide_index,
     specialise,
     tensor_arguments,
     unsupported_nodes,
 )
+from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
-from fusec.schedule.plan import Guard, Kernel, KernelPlan
+from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pointwise import FAMILIES
+from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
 from fusec.schedule.strides import innermost, strided_loads
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 THREADS = 256
@@ -47,11 +48,10 @@ class TransposeParameters:
     wide_index: bool
 
 
-@dataclass(frozen=True)
-class Crossing:
+@dataclass(frozen=True, eq=False)
+class Crossing(Problem):
     """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores."""
 
-    fusion: Fusion
     domain: Domain
     line: Var
     column: Var
@@ -72,13 +72,16 @@ class Crossing:
         return {**rest, **binding, self.line: line, self.column: column}
 
 
-class Transpose:
+TransposePlan = Plan[Crossing, TransposeParameters]
+
+
+class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     """Accepts pointwise segments some of whose loads run along another axis than the stores."""
 
     name = "transpose"
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return a price: the inputs and outputs once, through tiles."""
+    def problem(self, segment: Fusion) -> Crossing | Refusal:
+        """Return the segment with the axes of its tiles."""
         refusal = unsupported_nodes(segment, FAMILIES)
         if refusal is not None:
             return refusal
@@ -87,47 +90,52 @@ class Transpose:
         crossing = cross(segment)
         if isinstance(crossing, Refusal):
             return crossing
-        fusion = crossing.fusion
         sides = (crossing.line.extent, crossing.column.extent)
-        if min(s.evaluate(fusion.hints) for s in sides) < 8:
+        if min(s.evaluate(crossing.hints) for s in sides) < 8:
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
-        parameters = choose(crossing)
-        width = min(parameters.read_width, parameters.write_width)
-        flops, sfu = work(fusion)
-        tiles = _tiles(crossing, parameters.tile).evaluate(fusion.hints)
-        batch = product(a.extent for a in crossing.others).evaluate(fusion.hints)
-        return Estimate(
-            bytes=traffic(segment),
-            flops=flops,
-            sfu=sfu,
-            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
-            ctas=max(1, tiles * batch),
-        )
+        return crossing
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+    def space(self, problem: Crossing, target: Target) -> Sequence[TransposeParameters]:
+        """Return the parameters."""
+        return (choose(problem),)
+
+    def plan(
+        self, problem: Crossing, parameters: TransposeParameters, target: Target
+    ) -> TransposePlan:
         """Return a plan of one kernel."""
-        crossing = cross(segment)
-        assert isinstance(crossing, Crossing)
-        fusion, parameters = crossing.fusion, choose(crossing)
-        facts = Facts(fusion.hints)
-        choose_widths(crossing, facts)
-        _, guards = needs_wide_index(fusion)
+        fusion, facts = problem.fusion, Facts(problem.hints)
+        choose_widths(problem, facts)
+        tiles = _tiles(problem, parameters.tile)
         kernel = Kernel(
             name=f"{fusion.name}_transpose",
             template="transpose",
-            parameters=parameters,
-            grid=(
-                _tiles(crossing, parameters.tile) * product(a.extent for a in crossing.others),
-                dim(1),
-                dim(1),
-            ),
+            grid=(tiles * product(a.extent for a in problem.others), dim(1), dim(1)),
             block=(THREADS, 1, 1),
             arguments=tensor_arguments(fusion),
         )
-        known = {d.name: d.default for d in segment.dims if d.name not in fusion.hints}
-        facts_guards = tuple(Guard(v, "%", by, "vectors") for v, by in facts.assumed)
-        return KernelPlan(
-            self.name, fusion, (kernel,), parameters, (), (*guards, *facts_guards), known
+        guards = (*problem.index[1], *vector_guards(facts))
+        return Plan(
+            self.name,
+            fusion,
+            (kernel,),
+            parameters,
+            (),
+            guards,
+            problem.specialised,
+            problem=problem,
+        )
+
+    def price(self, plan: TransposePlan, target: Target) -> Estimate:
+        """Return a price: the inputs and outputs once, through tiles."""
+        problem, parameters = plan.problem, plan.parameters
+        width = min(parameters.read_width, parameters.write_width)
+        flops, sfu = work(problem.fusion)
+        return Estimate(
+            bytes=traffic(problem.segment),
+            flops=flops,
+            sfu=sfu,
+            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
+            ctas=max(1, plan.kernels[0].grid[0].evaluate(problem.hints)),
         )
 
 
@@ -151,7 +159,7 @@ def cross(segment: Fusion) -> Crossing | Refusal:
     line = lines.pop()
     if any(s.load.conditions for s in strided if s.axis is line):
         return Refusal("conditions", "a transposed load reads only a part of the tile")
-    crossing = Crossing(fusion, domain, line, column)
+    crossing = Crossing(segment, fusion, domain, line, column)
     for output in fusion.outputs:
         home = domain.homes[output.value]
         if home.conditions or {line, column} - home.variables:
@@ -213,9 +221,8 @@ def read_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, 
 
 def choose(crossing: Crossing) -> TransposeParameters:
     """Return the parameters of a crossing."""
-    wide, _ = needs_wide_index(crossing.fusion)
     read, write = choose_widths(crossing, Facts(crossing.fusion.hints))
-    return TransposeParameters(tile_side(crossing.fusion), read, write, wide)
+    return TransposeParameters(tile_side(crossing.fusion), read, write, crossing.wide)
 
 
 def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:

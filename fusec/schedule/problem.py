@@ -1,0 +1,46 @@
+"""A segment as a family sees it: what is found once, whatever is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusec.index.access import Facts
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import needs_wide_index
+from fusec.schedule.plan import Guard
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A segment, and the fusion of its kernels: with sizes put in, and maybe written otherwise."""
+
+    segment: Fusion
+    fusion: Fusion
+
+    @cached_property
+    def specialised(self) -> Mapping[str, int]:
+        """Return the sizes that were put in."""
+        kept = self.fusion.hints
+        return {d.name: d.default for d in self.segment.dims if d.name not in kept}
+
+    @cached_property
+    def index(self) -> tuple[bool, tuple[Guard, ...]]:
+        """Return whether addresses take 64 bits; if not, the guards that keep it so."""
+        return needs_wide_index(self.fusion)
+
+    @property
+    def wide(self) -> bool:
+        """Return whether addresses take 64 bits."""
+        return self.index[0]
+
+    @property
+    def hints(self) -> Mapping[str, int]:
+        """Return the default sizes that are left."""
+        return self.fusion.hints
+
+
+def vector_guards(facts: Facts) -> tuple[Guard, ...]:
+    """Return the guards that keep sizes the multiples that accesses by vectors rely on."""
+    return tuple(Guard(value, "%", by, "vectors") for value, by in facts.assumed)
