@@ -21,13 +21,15 @@ from strategies import (
 )
 
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Loaded, Quotient, Var, contiguous_strides, of_var
 from fusec.index.instances import Instance, Lowering
-from fusec.index.movement import PULL, Conditions, pull, push
+from fusec.index.movement import pull, push
+from fusec.ir.access import Conditions
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BOOL, F32, F64, I64
 from fusec.ir.evaluate import constant
+from fusec.ir.expression import Index, Loaded, Quotient, Var, contiguous_strides, of_var
 from fusec.ir.graph import Const, Fusion, Node, Value
+from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 from fusec.reference.evaluate import evaluate
 from fusec.segment.protocol import Refusal
@@ -288,7 +290,9 @@ def test_indexing_reads_where_the_integers_say(op: str, axis: int) -> None:
 
 def test_every_movement_operation_is_tested_here() -> None:
     indexing = {"index_select", "select", "gather", "take_along_axis", "embedding_fwd"}
-    assert {c[0] for c in CASES} | indexing | {"cat", "segment_set"} == set(PULL)
+    assert {c[0] for c in CASES} | indexing | {"cat", "segment_set"} == {
+        o.name for o in TABLE.values() if o.access is not None
+    }
 
 
 def norm(keepdim: bool) -> Fusion:

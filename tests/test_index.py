@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusec.index.access import Facts, access_class
-from fusec.index.expression import (
+from fusec.ir.dim import Dim, dim, symbol
+from fusec.ir.expression import (
     Index,
     Loaded,
     Quotient,
@@ -24,7 +25,6 @@ from fusec.index.expression import (
     linearize,
     of_var,
 )
-from fusec.ir.dim import Dim, dim, symbol
 
 QUICK = settings(max_examples=120, deadline=None, derandomize=True)
 SIZES = {"S": 3, "T": 5}

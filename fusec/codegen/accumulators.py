@@ -7,20 +7,14 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, literal, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.index.expression import Index, contiguous_strides, linearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
+from fusec.ir.expression import Index, contiguous_strides, linearize, of_var
 from fusec.ir.graph import Node
-from fusec.schedule.reduction import VARIANCES
-
-COMBINERS = {
-    "sum": "Sum", "prod": "Prod", "max": "Max", "min": "Min", "any": "Any", "all": "All",
-    "argmax": "ArgMax", "argmin": "ArgMin",
-}  # fmt: skip
-"""Reductions that a combiner of device/combine.cuh computes."""
-POSITIONS = ("argmax", "argmin")
-"""Reductions whose state is a value and where it was found."""
+from fusec.ir.op import OpDef
+from fusec.ir.roles import Combine
+from fusec.reference.spreads import results_of
 
 
 @dataclass(frozen=True)
@@ -56,20 +50,20 @@ def accumulate(
     array: one part per lane, for reductions over an outer loop; the lane variable is `v`.
     """
     tensor = lowering.at_home(node.inputs[0])
-    dtype = accumulator_type(node)
+    dtype, moments = accumulator_type(node), node.op.combine is Combine.MOMENTS
     name = emitter.names.fresh(node.output.name)
     part = emitter.names.fresh(f"{node.output.name}_part", "part")
     value = emitter.convert(tensor, dtype, phase)
     lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
-    if node.op.name in POSITIONS:
+    if _is_position(node.op):
         at = emitter.index(_position(lowering, node), phase)
-        kind = combiner(node.op.name, dtype)
+        kind = combiner(node.op, dtype)
         line = f"{kind}::take({part}{lane}, {value}, {at});"
         if not _in_order(lowering, node):
             line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
         emitter.add(phase, scope, line)
         emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
-    elif node.op.name in VARIANCES and scope == "lane" and not array and emitter.lane is not None:
+    elif moments and scope == "lane" and not array and emitter.lane is not None:
         # The lanes of a vector are taken together: one division instead of one for each.
         values = emitter.names.fresh(f"{node.output.name}_values", "values")
         kind = compute_type(dtype)
@@ -77,14 +71,14 @@ def accumulate(
         emitter.add(phase, scope, f"{values}[{emitter.lane.name}] = {value};")
         emitter.add(phase, "after", f"{part}.push({values});")
     else:
-        emitter.add(phase, scope, update(node.op.name, part + lane, value, dtype))
-    if node.op.name in VARIANCES:
+        emitter.add(phase, scope, update(node.op, part + lane, value, dtype))
+    if moments:
         for number, text in enumerate(_variances(node, name + lane, dtype)):
             emitter.reduced[(node, number)] = Text(text)
-    elif node.op.name not in POSITIONS:
+    elif not _is_position(node.op):
         emitter.reduced[(node, 0)] = Text(name + lane)
-    kind = combiner(node.op.name, dtype)
-    state = _state(node.op.name, compute_type(dtype))
+    kind = combiner(node.op, dtype)
+    state = _state(node.op, compute_type(dtype))
     return Accumulator(name, part, state, kind, f"{kind}::identity()", _finish(node), array)
 
 
@@ -110,60 +104,66 @@ def _in_order(lowering: Lowering, node: Node) -> bool:
     return met == sorted(met)
 
 
-def _state(op: str, kind: str) -> str:
+def _is_position(op: OpDef) -> bool:
+    """Return whether the state is a value and where it was found."""
+    return op.combine is not None and op.combine.is_position
+
+
+def _state(op: OpDef, kind: str) -> str:
     """Return the C type of one part."""
-    if op in VARIANCES:
+    if op.combine is Combine.MOMENTS:
         return f"fusec::Welford<{kind}>"
-    return f"fusec::Indexed<{kind}>" if op in POSITIONS else kind
+    return f"fusec::Indexed<{kind}>" if _is_position(op) else kind
 
 
 def accumulator_type(node: Node) -> DType:
     """Return the type that a reduction accumulates in: f32 for half types, f64 for f64."""
-    if node.op.name in VARIANCES:
+    if node.op.combine is Combine.MOMENTS:
         return F64 if node.inputs[0].dtype == F64 else F32
-    if node.op.name in POSITIONS:
+    if _is_position(node.op):
         return node.inputs[0].dtype.compute
     return node.output.dtype.compute
 
 
-def combiner(op: str, dtype: DType) -> str:
+def combiner(op: OpDef, dtype: DType) -> str:
     """Return the C type that combines two parts of a reduction."""
-    if op in VARIANCES:
-        return f"fusec::WelfordMerge<{compute_type(dtype)}>"
-    return f"fusec::{COMBINERS[op]}<{compute_type(dtype)}>"
+    return f"fusec::{op.cuda['default']}<{compute_type(dtype)}>"
 
 
 def _finish(node: Node) -> str:
     dtype = node.output.dtype
-    if node.op.name in VARIANCES or not dtype.is_half:
+    if node.op.combine is Combine.MOMENTS or not dtype.is_half:
         return "{}"
     return f"fusec::round_to<{storage_type(dtype)}>({{}})"
 
 
-def update(op: str, part: str, value: Text, dtype: DType) -> str:
+def update(op: OpDef, part: str, value: Text, dtype: DType) -> str:
     """Return the statement that takes one value into a part."""
-    if op in VARIANCES:
+    if op.combine is Combine.MOMENTS:
         return f"{part}.push({value});"
-    if op == "sum":
+    if op.combine is Combine.SUM:
         return f"{part} += {value};"
-    if op == "prod":
+    if op.combine is Combine.PRODUCT:
         return f"{part} *= {value};"
     return f"{part} = {combiner(op, dtype)}::combine({part}, {value});"
 
 
 def _variances(node: Node, state: str, dtype: DType) -> list[str]:
     """Return the results of a variance from its Welford state, each in its own type."""
-    if node.op.name == "welford":
-        texts = [f"{state}.mean", f"{state}.m2", f"{state}.n"]
-    else:
-        correction = literal(float(node.attributes["correction"]), dtype)
-        texts = [f"{state}.variance({correction})", f"{state}.mean"]
     dims: tuple[int, ...] = node.attributes["dims"]
-    if product(node.inputs[0].shape[d] for d in dims) == 0:
-        # The mean of nothing.
-        texts[0 if node.op.name == "welford" else 1] = literal(math.nan, dtype).text
+    # The mean of nothing is no number.
+    some = product(node.inputs[0].shape[d] for d in dims) != 0
+    texts = {
+        "mean": f"{state}.mean" if some else literal(math.nan, dtype).text,
+        "m2": f"{state}.m2",
+        "count": f"{state}.n",
+    }
+    if "correction" in node.attributes:
+        correction = literal(float(node.attributes["correction"]), dtype)
+        texts["var"] = f"{state}.variance({correction})"
     results: list[str] = []
-    for text, output in zip(texts, node.outputs, strict=False):
+    for kind, output in zip(results_of(node), node.outputs, strict=True):
+        text = texts[kind]
         if output.dtype.is_half:
             text = f"fusec::round_to<{storage_type(output.dtype)}>({text})"
         elif output.dtype != dtype:

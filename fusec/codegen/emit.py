@@ -18,9 +18,9 @@ from fusec.codegen.ctext import (
     storage_type,
 )
 from fusec.codegen.nest import Nest
-from fusec.index.expression import Loaded, index
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, U64, DType
+from fusec.ir.expression import Loaded, index
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56
@@ -143,9 +143,9 @@ class Emitter(Nest):
     def _op(self, instance: Instance, phase: int, *, rounded: bool = True) -> Text:
         node = instance.node
         assert node is not None
-        if node.op.name == "cast":
+        if node.op.converts:
             return self.convert(instance.operands[0], instance.dtype, phase)
-        if node.op.name == "iota":
+        if node.op.family == "factory":
             return self._sequence(instance, phase)
         names = [p.name for p in node.op.operands]
         arguments = {
@@ -234,7 +234,7 @@ class Emitter(Nest):
         while (
             source.kind == "op"
             and source.node is not None
-            and source.node.op.name == "cast"
+            and source.node.op.converts
             and source.dtype == dtype
             and dtype.is_half
             and self.uses[source] <= 1

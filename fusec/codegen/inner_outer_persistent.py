@@ -251,7 +251,7 @@ class _Making:
     def _column_part(self, node: Node, partials: str) -> ColumnPart:
         dtype = accumulator_type(node)
         name = self.names.fresh(f"{node.output.name}_part", "part")
-        return ColumnPart(name, compute_type(dtype), combiner(node.op.name, dtype), partials)
+        return ColumnPart(name, compute_type(dtype), combiner(node.op, dtype), partials)
 
     def _update(self, node: Node, number: int) -> None:
         """Emit the accumulation of a column reduction, for real rows alone."""
@@ -259,7 +259,7 @@ class _Making:
         value = self.emitter.convert(self.lowering.at_home(node.inputs[0]), dtype, number)
         place = f"{self.parts[node].name}[c][{self.element}]"
         scope = "updates" if self._row_bound() else "lane"
-        self.emitter.add(number, scope, update(node.op.name, place, value, dtype))
+        self.emitter.add(number, scope, update(node.op, place, value, dtype))
 
 
 def _column(p: InnerOuterParameters) -> str:

@@ -23,9 +23,9 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.render import parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Atom, Quotient, Remainder, Var
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
+from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulPlan
 from fusec.schedule.matmul_choice import MatmulParameters, is_chunked

@@ -9,9 +9,9 @@ from fusec.codegen.ctext import PRIMARY, Text, dim_text, identifier
 from fusec.codegen.names import Names
 from fusec.diagnostics import FusecError, InternalError
 from fusec.index.access import Facts, vector_base
-from fusec.index.expression import Atom, Index, Loaded, Quotient, Var, index
-from fusec.index.movement import Condition, Conditions
+from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
+from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases

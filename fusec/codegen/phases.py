@@ -8,8 +8,8 @@ from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.ctext import identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.views import StorePlan, emit_store
-from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering
+from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 
 

@@ -11,8 +11,8 @@ from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
-from fusec.index.expression import Var
 from fusec.ir.dim import floordiv, product
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
 from fusec.schedule.pointwise_choice import bind, lowered_flat

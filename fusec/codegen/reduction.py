@@ -12,8 +12,8 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionParameters, ReductionPlan
 

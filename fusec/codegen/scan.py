@@ -16,8 +16,8 @@ from fusec.codegen.views import (
     store_plans,
 )
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.scan import ScanParameters, ScanPlan
 
@@ -35,6 +35,8 @@ class ScanView(KernelView):
 
     index_type: str
     combiner: str
+    combine: str
+    identity: str
     type: str
     threads_x: int
     threads_y: int
@@ -66,7 +68,9 @@ def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
         index_type="fusec::i64" if p.wide_index else "int",
-        combiner=f"fusec::{scan.node.op.cuda['default']}<{compute_type(dtype)}>",
+        combiner=f"fusec::{scan.node.op.cuda.get('default', '')}<{compute_type(dtype)}>",
+        combine=scan.node.op.cuda.get("combine", ""),
+        identity=scan.node.op.cuda.get("identity", ""),
         type=compute_type(dtype),
         threads_x=p.threads_x,
         threads_y=p.threads_y,

@@ -9,9 +9,9 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Scope
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
-from fusec.index.expression import Var, contiguous_strides, linearize, of_var
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
+from fusec.ir.expression import Var, contiguous_strides, linearize, of_var
 from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import THREADS, ScatterPlan, source_of

@@ -9,8 +9,8 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Scope
 from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Instance
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel, StepKernel
 from fusec.schedule.sort import PassParameters, SortParameters, SortPlan, shared_bytes
 from fusec.schedule.sort_parts import Parts, read_results

@@ -10,8 +10,8 @@ from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.sort import READ, Writing
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.index.instances import Lowering
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.sort_parts import Parts, key_bits
 from fusec.schedule.sort_top import TopParameters, bind

@@ -10,8 +10,8 @@ from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.expression import Var
 from fusec.ir.dim import product
+from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import (
     THREADS,

@@ -11,10 +11,10 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.render import parameters
 from fusec.escape import c_comment
-from fusec.index.expression import Index, Var, linearize
 from fusec.index.instances import Instance, Lowering
-from fusec.index.movement import Conditions
+from fusec.ir.access import Conditions
 from fusec.ir.dim import product
+from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Kernel, KernelPlan

@@ -86,14 +86,10 @@ def _names_before(span: Span) -> dict[str, int]:
     return {m[0]: found.start(2) + m.start() for m in names if m[0] != "_"}
 
 
-EXACT = frozenset({"max", "min"})
-"""Reductions of floats whose results are elements of their operands."""
-
-
 def _short_sums(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield a warning for each reduction whose result is rounded to 16 bits or fewer."""
     for node in fusion.nodes:
-        if node.op.family != "reduction" or node.op.name in EXACT:
+        if node.op.family != "reduction" or (node.op.combine and node.op.combine.is_extremum):
             continue
         source, kind = node.inputs[0], node.output.dtype
         # Of a wider operand it is asked for by name.

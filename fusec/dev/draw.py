@@ -173,7 +173,7 @@ def with_boundaries(fusion: Fusion, rng: random.Random) -> Fusion:
 
 def with_pin(fusion: Fusion, rng: random.Random) -> Fusion:
     """Return the fusion with one segment pinned: a node, or a run of neighbours in order."""
-    nodes = [n for n in fusion.nodes if n.op.name != "segment_set"]
+    nodes = [n for n in fusion.nodes if not n.op.ends_segment]
     if not nodes:
         return fusion
     first = rng.randrange(len(nodes))

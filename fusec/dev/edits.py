@@ -197,7 +197,7 @@ def _bypass(fusion: Fusion, node: Node, number: int) -> Fusion | None:
             return [operand]
         return rebuild.builder.call("cast", [operand], {"dtype": node.output.dtype})
 
-    if node.op.name == "cast":
+    if node.op.converts:
         return None
     return Rebuild(fusion, instead).made()
 

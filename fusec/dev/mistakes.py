@@ -92,7 +92,7 @@ def orders_of(fusion: Fusion, sizes: Sizes, arithmetic: Arithmetic) -> dict[str,
 
     def summing(node: Node) -> bool:
         # Grouped products are NumPy's.
-        return bool(summed_extent(node, sizes)) and node.op.name != "grouped_mm"
+        return bool(summed_extent(node, sizes)) and node.op.lookup is None
 
     values = (n.output for n in fusion.nodes if summing(n))
     return {value.name: arithmetic.order for value in values}

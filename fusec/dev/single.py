@@ -25,9 +25,10 @@ from fusec.ir.evaluate import (
     round_to,
 )
 from fusec.ir.graph import Const, Fusion, Node, Value, needed_nodes
+from fusec.ir.roles import Combine
 from fusec.reference.evaluate import find_values, input_array, last_uses
 from fusec.reference.order import Order, Stage, as_terms, performed
-from fusec.reference.spreads import SPREADS, results_of
+from fusec.reference.spreads import results_of
 
 BLOCKED = Order((Stage(32),))
 """The order of sums that is taken unless another one is given."""
@@ -124,9 +125,9 @@ class _Work:
         rounded = node.output.dtype.is_rounded and operands and operands[0].ndim
         if node is self.arithmetic.lost:
             operands = _without_part(node, operands, attributes)
-        if node.op.family == "reduction" and node.op.name in SPREADS and rounded:
+        if node.op.combine is Combine.MOMENTS and rounded:
             return self._spread(node, operands[0], attributes)
-        if node.op.name == "sum" and rounded:
+        if node.op.family == "reduction" and node.op.combine is Combine.SUM and rounded:
             return [self._sum(operands[0], attributes["dims"])]
         if node.op.family == "contraction" and rounded and operands[1].ndim:
             return [self._product(node, operands, attributes)]
@@ -160,7 +161,7 @@ class _Work:
         if len(operands) > 2 and operands[2].dtype.kind in "iu":
             return apply_reference(node.op, operands, attributes)[0]
         a, b = operands[0], operands[1]
-        if node.op.name == "linear":
+        if node.op.product is not None and node.op.product.transposed:
             b = np.swapaxes(b, -1, -2) if b.ndim > 1 else b
         left = a[None, :] if a.ndim == 1 else a
         right = b[:, None] if b.ndim == 1 else b
@@ -191,7 +192,7 @@ def summed_extent(node: Node, sizes: Sizes) -> int:
     if not node.operands or not node.output.dtype.is_rounded:
         return 0
     shape = [d.evaluate(sizes) for d in node.operands[0].type.shape or ()]
-    if node.op.family == "reduction" and node.op.name in (*SPREADS, "sum"):
+    if node.op.family == "reduction" and node.op.combine in (Combine.MOMENTS, Combine.SUM):
         axes: tuple[int, ...] = node.attributes["dims"]
         return prod(shape[a] for a in axes)
     if node.op.family == "contraction" and shape:
@@ -207,5 +208,6 @@ def _without_part(node: Node, operands: list[Array], attributes: Mapping[str, An
     count = x.shape[axis]
     place = [slice(None)] * x.ndim
     place[axis] = slice(count // 2, count // 2 + max(1, count // PARTS))
-    x[tuple(place)] = np.mean(x, axis=axes, keepdims=True) if node.op.name in SPREADS else 0
+    moments = node.op.combine is Combine.MOMENTS
+    x[tuple(place)] = np.mean(x, axis=axes, keepdims=True) if moments else 0
     return [x, *operands[1:]]

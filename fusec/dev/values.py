@@ -10,9 +10,11 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Value
 from fusec.ir.op import OpDef
-from fusec.ops import TABLE
-from fusec.reference.between import MODULO
+from fusec.ops import TABLE, between
 
+MODULO = frozenset(
+    op.name for op in TABLE.values() if op.between in (between.remainder, between.signed_remainder)
+)
 CONSTANTS = (0.0, 1.0, -1.0, 2.0, 0.5, -0.25, 3.0, 0, 1, 2, 3, -2)
 DIVISIONS = MODULO | {"div", "truediv", "ceilDiv"}
 SHIFTS = frozenset({"bitwise_left_shift", "bitwise_right_shift", "logical_right_shift"})

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.roles import Line
 
 INPUT_LETTERS = {"bool": "b", "int": "i", "uint": "i", "complex": "c"}
 DIGITS = {"f64": 17, "f32": 9, "f16": 5, "bf16": 4}
@@ -23,7 +24,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor of the dump; a broadcast_in_dim has an intermediate one."""
+    """A tensor of the dump; where an operation is printed as two steps, one lies between."""
 
     number: int
     axes: tuple[Axis, ...]
@@ -82,7 +83,7 @@ class Numbering:
             for extent in value.shape:
                 self._name_symbols(extent)
         first = self._expression_count()
-        if node.op.name == "broadcast_in_dim" and len(steps_of(node)) == 2:
+        if len(steps_of(node)) == 2:
             self.between[node.output] = self._tensor(_placed(node, self.axes(node.inputs[0])))
             self.expressions[node.output] = (first, first + 1)
         else:
@@ -133,14 +134,10 @@ def plain(extent: Dim) -> Axis:
     return Axis("b" if extent == 1 else "i", extent)
 
 
-def steps_of(node: Node) -> tuple[str, ...]:
-    """Return what nvFuser would make of a broadcast_in_dim: a broadcast, an expand, or both."""
-    source, target = node.operands[0].shape, node.output.shape
-    places: tuple[int, ...] = node.attributes["broadcast_dims"]
-    inserts = len(places) < len(target)
-    kept = dict(zip(places, source, strict=True))
-    expands = any(kept.get(k, 1) != e for k, e in enumerate(target))
-    return (("broadcast",) if inserts else ()) + (("expand",) if expands else ()) or ("set",)
+def steps_of(node: Node) -> Sequence[Callable[[Line], str]]:
+    """Return the expressions that nvFuser makes of a node, if it is not one of its own."""
+    steps = node.op.text.steps
+    return () if steps is None else steps(node)
 
 
 def _placed(node: Node, given: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -157,29 +154,12 @@ def _expanded(given: tuple[Axis, ...], value: Value) -> tuple[Axis, ...]:
 
 
 def _axes_of(node: Node, value: Value, names: Numbering) -> tuple[Axis, ...]:
-    attributes = node.attributes
-    given = _given(node, names)
-    match node.op.name:
-        case "broadcast":
-            rest = iter(given)
-            mask: tuple[bool, ...] = attributes["is_broadcast_dim"]
-            return tuple(Axis("b", 1) if new else next(rest) for new in mask)
-        case "broadcast_in_dim":
-            return _expanded(_placed(node, given), value)
-        case "expand":
-            missing = value.rank - len(given)
-            return _expanded((*(Axis("b", 1) for _ in range(missing)), *given), value)
-        case "permute":
-            order: tuple[int, ...] = attributes["dims"]
-            return tuple(given[axis] for axis in order)
-        case "squeeze":
-            return tuple(a for k, a in enumerate(given) if k not in attributes["dims"])
-        case "set" | "segment_set":
-            return given
-        case _:
-            pass
+    given, access = _given(node, names), node.op.access
+    if access is not None and access.along is not None and access.window is None:
+        placed = (Axis("b", 1) if k is None else given[k] for k in access.along(node))
+        return _expanded(tuple(placed), value) if access.repeats else tuple(placed)
     if node.op.family == "reduction":
-        dims: tuple[int, ...] = attributes["dims"]
+        dims: tuple[int, ...] = node.attributes["dims"]
         extents = node.operands[0].shape
         return tuple(Axis("r", extents[k]) if k in dims else a for k, a in enumerate(given))
     if node.op.family == "pointwise":

@@ -89,7 +89,7 @@ class Conflicts:
             for value in bits(space.reads[node] & space.made):
                 feeder = space.maker[value]
                 maker = space.nodes[feeder]
-                widens = maker.op.name == "cast" and any(
+                widens = maker.op.converts and any(
                     v.dtype.bits < maker.output.dtype.bits for v in maker.inputs
                 )
                 if maker.op.family != "movement" and not widens:

@@ -19,7 +19,7 @@ from fusec.diagnostics import EnvironmentProblem
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.space import Space, bits
 from fusec.ir.graph import Value
-from fusec.segment.views import VIEW_OPS
+from fusec.segment.views import may_be_view
 
 POOL = -1
 """The segment of everything that shares none with a node that is computed once."""
@@ -167,7 +167,7 @@ class Program:
 
     def _bases(self, value: Value) -> Iterable[Value]:
         node = self.space.fusion.producer.get(value)
-        while node is not None and node.op.name in VIEW_OPS:
+        while node is not None and may_be_view(node):
             yield node.inputs[0]
             node = self.space.fusion.producer.get(node.inputs[0])
 

@@ -9,7 +9,7 @@ from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.segment.cheap import find_copied, is_injective
 from fusec.segment.floor import Floor
 from fusec.segment.segmented import extract
-from fusec.segment.views import VIEW_OPS
+from fusec.segment.views import may_be_view, rearranges
 
 THOROUGH = 12
 """Nodes up to which every value may lie in memory between segments; beyond, the useful ones."""
@@ -62,7 +62,7 @@ class Space:
             maker = self.fusion.producer.get(value)
             if not value.is_scalar:
                 yield value
-            elif maker is not None and maker.op.name != "size":
+            elif maker is not None and maker.op.family != "scalar":
                 yield from self._tensors(maker)
 
     @cached_property
@@ -121,7 +121,7 @@ class Space:
         copied = find_copied(self.fusion)
         keep = self._mask(v for n in self.nodes for v in n.outputs if n not in copied)
         final = self._mask(o.value for o in self.fusion.outputs)
-        sets = (n for n in self.nodes if n.op.name == "segment_set")
+        sets = (n for n in self.nodes if n.op.ends_segment)
         fixed = final | self._mask(v for n in sets for v in n.outputs)
         size = [self.floor.size(v) * v.dtype.size for v in self.values]
         for node in self.nodes:
@@ -153,7 +153,7 @@ class Space:
         """Return the users that must not stand in a segment with a `segment_set`."""
         found: dict[int, int] = {}
         for k, node in enumerate(self.nodes):
-            if node.op.name == "segment_set":
+            if node.op.ends_segment:
                 users = self.fusion.users.get(node.output, ())
                 found[k] = sum(1 << self.number[u] for u in users if u in self.number)
         return found
@@ -171,7 +171,7 @@ class Space:
     @cached_property
     def views(self) -> int:
         """Return the nodes that may move nothing: a segment of them alone may be free."""
-        return sum(1 << k for k, n in enumerate(self.nodes) if n.op.name in VIEW_OPS)
+        return sum(1 << k for k, n in enumerate(self.nodes) if may_be_view(n))
 
     @cached_property
     def roots(self) -> tuple[tuple[int, int], ...]:
@@ -180,7 +180,7 @@ class Space:
         for value in self.values[: len(self.maker)]:
             least, root = self.floor.size(value) * value.dtype.size, value
             maker = self.fusion.producer.get(root)
-            while maker is not None and maker.op.name in VIEW_OPS:
+            while maker is not None and may_be_view(maker):
                 root = maker.inputs[0]
                 least = min(least, self.floor.size(root) * root.dtype.size)
                 maker = self.fusion.producer.get(root)
@@ -205,11 +205,8 @@ class Space:
                 repeats *= 1 if stride.evaluate(hints) else max(1, extent)
         best = size
         for user in self.fusion.users.get(value, ()):
-            if user.op.name in ("slice", "permute", "squeeze"):
+            if rearranges(user) and not user.op.copies:
                 best = min(best, known.get(user.output, 0))
-            elif user.op.name == "broadcast":
-                after = self.floor.size(user.output)
-                best = min(best, known.get(user.output, 0) * size // max(1, after))
             elif user.op.family == "indexing":
                 best = min(best, self.floor.size(user.output))
         return best // repeats

@@ -38,7 +38,7 @@ def _origin(fusion: Fusion, index: Operand) -> str:
     """Return the name of what an index was made from by moving, choosing and converting only."""
     name = _name(index)
     while isinstance(index, Value) and (node := fusion.producer.get(index)) is not None:
-        if node.op.family != "movement" and node.op.name not in ("cast", "where"):
+        if not (node.op.family == "movement" or node.op.converts or node.op.chooses):
             break
         index = next((v for v in node.inputs if v.dtype.is_integer), None) or node.operands[-1]
         name = _name(index)

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fusec.diagnostics import FusecError
-from fusec.index.expression import Index, Var, index
-from fusec.index.movement import Conditions
+from fusec.ir.access import Conditions
 from fusec.ir.dim import Dim
+from fusec.ir.expression import Index, Var, index
 
 
 @dataclass

@@ -7,19 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
-from fusec.index.expression import Var, index, of_var
-from fusec.index.movement import (
-    INDEXING,
-    PULL,
-    Condition,
-    Conditions,
-    Coordinates,
-    needed,
-    pull,
-    pull_elementwise,
-    push,
-)
+from fusec.index.movement import pull, pull_elementwise, push
+from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import dim, maximum, product
+from fusec.ir.expression import Var, index, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
 
@@ -244,11 +235,8 @@ class _Spread:
                 self.settle(operand, Home(at, home.conditions, home.complete))
             for sibling in node.outputs:
                 self.settle(sibling, home)
-        elif node.op.name in PULL:
-            partial = node.op.name in {"slice", *INDEXING} or (
-                node.op.name == "pad"
-                and any(not w.at_least(0) for w in node.attributes["pad_widths"])
-            )
+        elif node.op.access is not None:
+            partial = node.op.access.partial(node)
             for branch in pull(node, home.coordinates).branches:
                 if isinstance(branch.operand, Value):
                     where = needed(*home.conditions, *branch.conditions)
@@ -282,7 +270,7 @@ class _Spread:
                     self.settle(result, home)
         elif node.op.family == "reduction":
             self.reduce(node, home)
-        elif node.op.name in PULL:
+        elif node.op.access is not None:
             places = [k for k, o in enumerate(node.operands) if o is value]
             pushed = push(node, home.coordinates, places[0]) if len(places) == 1 else None
             if pushed is not None:

@@ -8,18 +8,11 @@ from math import inf
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Loaded, Var, contiguous_strides, index, linearize
-from fusec.index.movement import (
-    PULL,
-    Condition,
-    Conditions,
-    Coordinates,
-    needed,
-    pull,
-    pull_elementwise,
-)
+from fusec.index.movement import pull, pull_elementwise
+from fusec.ir.access import Condition, Conditions, Coordinates, needed
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import BOOL, I64, DType
+from fusec.ir.expression import Index, Loaded, Var, contiguous_strides, index, linearize
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ops import find_op
 from fusec.ops.checks import CHECK_INDEX
@@ -184,14 +177,13 @@ class Lowering:
             return self._input(value, at, where)
         if node.op.family in ("pointwise", "random"):
             return self._op(node, value, at, where)
-        if node.op.name in PULL:
+        if node.op.access is not None:
             return self._moved(node, value, at, where)
         if node.op.family == "reduction":
             return self._reduced(node, value, at)
-        if node.op.name == "full":
-            return self._filled(node, value)
-        if node.op.name == "iota":
-            return self._iota(node, value, at, where)
+        if node.op.family == "factory":
+            filled = bool(node.op.extents)
+            return self._filled(node, value) if filled else self._iota(node, value, at, where)
         raise Unsupported(f"`{node.op.name}` inside a memory-bound kernel", span=node.span)
 
     def _filled(self, node: Node, value: Value) -> Instance:

@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from fusec.ir.dtype import DType
+from fusec.ir.roles import BY_NAME, Combine, ComplexError, LinkRule, Lookup, Product, Text
 
 if TYPE_CHECKING:
+    from fusec.ir.access import Access
     from fusec.ir.dim import Dim
     from fusec.ir.graph import Operand, Type
 
@@ -62,6 +64,7 @@ class Cost:
 
 Slopes = Callable[[int, Sequence[Any], Callable[[int], Any]], Any]
 Terms = Callable[..., Any]
+Between = Callable[[Sequence[Any], Any, int], "tuple[Any, Any]"]
 Infer = Callable[["tuple[Operand, ...]", Mapping[str, Any]], "tuple[Type, ...]"]
 Compute = Callable[["tuple[Operand, ...]", DType], tuple[DType, ...]]
 Canonical = Callable[["tuple[Operand, ...]", Mapping[str, Any]], Mapping[str, Any]]
@@ -91,7 +94,8 @@ class OpDef:
     compute: the types that the operands are converted to before the operation, from the operands'
         and the result's type (half types are computed in f32).
     cuda: C expressions by compute type: keys `f32`, `f64`, `int`, `uint`, `bool` or `default`, with
-        operands as `{name}`; for a reduction the name of its combiner in device/, as `default`.
+        operands as `{name}`; for a reduction or a scan the name of its combiner in device/, as
+        `default`. A scan may bring its own: `combine` of a and b, and its `identity`.
     domain: interval of random inputs on which the operation is defined and well-conditioned.
     accuracy: largest error of the CUDA expression in units in the last place of the compute type:
         0 for what is exact, 1/2 for what is correctly rounded; accuracy_f64: the same where it
@@ -110,6 +114,23 @@ class OpDef:
         slots, attributes)`, a slot per operand parameter.
     instead: for some calls, makes the results of other operations: `instead(builder, slots,
         attributes)`, None for all other calls.
+    access: of a movement or an indexing operation, how the result finds its elements.
+    links: which axes run together, where neither `access` nor the family says it.
+    extents: the attribute that holds the extents of the result, if there is one.
+    combine: what is made of the elements that meet: in a reduction, a scan, a scatter, a product.
+    lookup: the operand of integers that says where elements lie.
+    product: of a contraction, how its factors lie.
+    text: how nvFuser's dumps print it.
+    between: where the results between an operand's ends may differ more than at these, and by how
+        much: `between(values, bound, place)`.
+    parts: writes it with operations on the parts of complex operands (ops/complex_formulas).
+    complex_error: its error on complex numbers, if it takes them.
+    exact: where the result lies if the operands are small multiples of powers of two (ops/exact).
+    neutral: a left and a right operand with which the result is the other one to the last bit.
+    quick: the same in f64, of Python's floats, without NumPy, to the last bit.
+    scales: multiplies or divides, so that sums may be taken before it.
+    copies: the result is the operand. ends_segment: it lies in memory, between two kernels.
+    converts: the result is the operand in another type. chooses: it is one of the operands.
     """
 
     name: str
@@ -135,6 +156,24 @@ class OpDef:
     promoted: Promoted | None = None
     prepare: Prepare | None = None
     instead: Instead | None = None
+    access: Access | None = None
+    links: LinkRule | None = None
+    extents: str = ""
+    combine: Combine | None = None
+    lookup: Lookup | None = None
+    product: Product | None = None
+    text: Text = BY_NAME
+    between: Between | None = None
+    complex_error: ComplexError | None = None
+    parts: Callable[..., Any] | None = None
+    exact: Callable[[Sequence[Any]], Any] | None = None
+    neutral: tuple[float | None, float | None] = (None, None)
+    quick: Callable[..., float] | None = None
+    scales: bool = False
+    copies: bool = False
+    ends_segment: bool = False
+    converts: bool = False
+    chooses: bool = False
     doc: str = ""
 
     @property

@@ -9,13 +9,17 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import OpDef
+from fusec.ir.roles import ComplexError
+from fusec.ops import complex_formulas
 from fusec.ops.declare import Array, declare
 from fusec.ops.dtypes import JOIN, PART, DTypeRule, dtype_of
 from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
 
 
-def _elementwise(rule: DTypeRule) -> Callable[[Callable[..., Any]], OpDef]:
+def _elementwise(
+    rule: DTypeRule, parts: Callable[..., Any] | None = None
+) -> Callable[[Callable[..., Any]], OpDef]:
     """Declare an operation between complex numbers and their parts."""
 
     def wrap(body: Callable[..., Any]) -> OpDef:
@@ -25,19 +29,26 @@ def _elementwise(rule: DTypeRule) -> Callable[[Callable[..., Any]], OpDef]:
             return (Type(rule.result(name, operands), same_rank_shape(name, operands)),)
 
         return declare(
-            body, "complex", infer=infer, compute=rule.computes, accuracy=0, promoted=rule.promoted
-        )
+            body, "complex", infer=infer, compute=rule.computes, accuracy=0,
+            promoted=rule.promoted, complex_error=ComplexError(0), parts=parts,
+        )  # fmt: skip
 
     return wrap
 
 
-@_elementwise(PART)
+@_elementwise(
+    PART,
+    parts=complex_formulas.REAL,
+)
 def real(x: Array) -> Array:
     """Return the real part of a complex number."""
     return np.real(x)
 
 
-@_elementwise(PART)
+@_elementwise(
+    PART,
+    parts=complex_formulas.IMAG,
+)
 def imag(x: Array) -> Array:
     """Return the imaginary part of a complex number."""
     return np.imag(x)

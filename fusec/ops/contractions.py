@@ -8,6 +8,8 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand, Type
+from fusec.ir.roles import Product
+from fusec.ops import links, texts
 from fusec.ops.declare import Array, contraction
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -57,7 +59,13 @@ def _infer_matmul(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     return (Type(dtype_of(operands[0]), (*batch, *m, *n)),)
 
 
-@contraction(infer=_infer_matmul, equal=_rows)
+@contraction(
+    infer=_infer_matmul,
+    equal=_rows,
+    product=Product(),
+    links=links.matmul,
+    text=texts.PRODUCT,
+)
 def matmul(a: Array, b: Array) -> Array:
     """Multiply matrices; leading dims are a batch and broadcast, 1-dim operands are vectors."""
     return np.matmul(a, b)
@@ -88,7 +96,13 @@ def _infer_linear(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     return (Type(dtype_of(operands[0]), (*x[:-1], *weight[:-1])),)
 
 
-@contraction(infer=_infer_linear, equal=_features)
+@contraction(
+    infer=_infer_linear,
+    equal=_features,
+    product=Product(transposed=True, bias=2),
+    links=links.linear,
+    text=texts.PRODUCT,
+)
 def linear(x: Array, weight: Array, bias: Array | None = None) -> Array:
     """Multiply x by the transposed weight, and add the bias."""
     product = np.matmul(x, np.swapaxes(weight, -1, -2) if np.ndim(weight) > 1 else weight)

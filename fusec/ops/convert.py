@@ -62,4 +62,6 @@ def _nearest(whole: Array, dtype: DType) -> Array:
 
 
 _cast.__name__ = "cast"
-cast = declare(_cast, "pointwise", infer=_infer, compute=_compute, cuda={"default": "{x}"})
+cast = declare(
+    _cast, "pointwise", infer=_infer, compute=_compute, cuda={"default": "{x}"}, converts=True
+)

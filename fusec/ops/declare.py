@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fusec.diagnostics import InternalError
+from fusec.ir.access import Access
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
@@ -29,6 +30,7 @@ from fusec.ir.op import (
     Slopes,
     Terms,
 )
+from fusec.ir.roles import Combine, Text
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
@@ -138,6 +140,7 @@ def pointwise(
     compares: bool = False,
     commutative: bool = False,
     sizes: SizeRule | None = None,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
     """Declare an elementwise operation; `sizes` computes a scalar result's Dim from operands'."""
 
@@ -156,7 +159,7 @@ def pointwise(
             body, "pointwise", infer=infer, compute=compute, cuda=_expressions(cuda),
             cost=cost or Cost(), domain=domain, accuracy=accuracy, accuracy_f64=accuracy_f64,
             slopes=slopes, terms=terms, discontinuous=discontinuous, compares=compares,
-            commutative=commutative, promoted=dtype.promoted,
+            commutative=commutative, promoted=dtype.promoted, **roles,
         )  # fmt: skip
 
     return wrap
@@ -175,48 +178,55 @@ def reduction(
     *,
     infer: Infer,
     compute: Compute = computes_in_result,
-    combine: str,
+    combine: Combine,
+    cuda: str,
     results: tuple[str, ...] = ("out",),
     cost: Cost | None = None,
     domain: tuple[float, float] = (-2.0, 2.0),
     accuracy: float = 1.0,
     canonical: Canonical | None = None,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare a reduction over `dims`; `combine` names the combiner in device/combine.cuh."""
+    """Declare a reduction over `dims`; `cuda` names its combiner in device/."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
-            body, "reduction", infer=infer, compute=compute, cuda={"default": combine},
-            results=results, cost=cost or Cost(), domain=domain, accuracy=accuracy,
-            canonical=canonical,
+            body, "reduction", infer=infer, compute=compute, cuda={"default": cuda},
+            combine=combine, results=results, cost=cost or Cost(), domain=domain,
+            accuracy=accuracy, canonical=canonical, **roles,
         )  # fmt: skip
 
     return wrap
 
 
 def movement(
-    *, infer: Infer, canonical: Canonical | None = None, equal: Equal | None = None
+    *,
+    infer: Infer,
+    access: Access,
+    canonical: Canonical | None = None,
+    equal: Equal | None = None,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
-    """Declare an operation that only places elements elsewhere."""
+    """Declare an operation that only places elements elsewhere, as `access` says."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "movement", infer=infer, compute=computes_in_result, cost=Cost(0),
-            accuracy=0.0, canonical=canonical, equal=equal,
+            accuracy=0.0, canonical=canonical, equal=equal, access=access, **roles,
         )  # fmt: skip
 
     return wrap
 
 
 def contraction(
-    *, infer: Infer, equal: Equal, domain: tuple[float, float] = (-1.0, 1.0)
+    *, infer: Infer, equal: Equal, domain: tuple[float, float] = (-1.0, 1.0), **roles: Any
 ) -> Callable[[Body], OpDef]:
     """Declare a sum of products over a shared dim."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "contraction", infer=infer, compute=computes_in_result, cost=Cost(2),
-            domain=domain, equal=equal,
+            domain=domain, equal=equal, combine=Combine.SUM, **roles,
         )  # fmt: skip
 
     return wrap
@@ -228,13 +238,14 @@ def factory(
     cuda: str | Mapping[str, str],
     canonical: Canonical | None = None,
     compute: Compute = computes_in_result,
+    **roles: Any,
 ) -> Callable[[Body], OpDef]:
     """Declare an operation that makes a tensor from scalars."""
 
     def wrap(body: Body) -> OpDef:
         return declare(
             body, "factory", infer=infer, compute=compute, cuda=_expressions(cuda),
-            canonical=canonical,
+            canonical=canonical, **roles,
         )  # fmt: skip
 
     return wrap
@@ -252,11 +263,11 @@ def operation(
     return wrap
 
 
-def scalar(*, infer: Infer) -> Callable[[Body], OpDef]:
+def scalar(*, infer: Infer, text: Text) -> Callable[[Body], OpDef]:
     """Declare an operation that reads sizes."""
 
     def wrap(body: Body) -> OpDef:
-        return declare(body, "scalar", infer=infer, compute=_as_they_are, cost=Cost(0))
+        return declare(body, "scalar", infer=infer, compute=_as_they_are, cost=Cost(0), text=text)
 
     return wrap
 

@@ -8,6 +8,7 @@ from typing import Any
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Infer
+from fusec.ir.roles import Combine
 from fusec.ops.declare import Array, Dims, computes_in_own, reduction
 from fusec.ops.lazy import np
 from fusec.ops.shapes import tensor_shape, without_axes
@@ -33,7 +34,13 @@ def _found(function: Any, arg: Array, dims: Dims, keepdim: bool) -> Array:
     return np.expand_dims(positions, axes) if keepdim else positions
 
 
-@reduction(infer=_position("argmax"), compute=computes_in_own, combine="ArgMax", accuracy=0)
+@reduction(
+    infer=_position("argmax"),
+    compute=computes_in_own,
+    combine=Combine.FIRST_MAXIMUM,
+    cuda="ArgMax",
+    accuracy=0,
+)
 def argmax(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return where the largest value over `dims` is first, as i64; NaN wins.
 
@@ -42,7 +49,13 @@ def argmax(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     return _found(np.argmax, arg, dims, keepdim)
 
 
-@reduction(infer=_position("argmin"), compute=computes_in_own, combine="ArgMin", accuracy=0)
+@reduction(
+    infer=_position("argmin"),
+    compute=computes_in_own,
+    combine=Combine.FIRST_MINIMUM,
+    cuda="ArgMin",
+    accuracy=0,
+)
 def argmin(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return where the smallest value over `dims` is first, as i64; NaN wins.
 

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, I64, DType
 from fusec.ir.graph import Operand, Type
+from fusec.ir.roles import Text
+from fusec.ops import exact, texts
 from fusec.ops.declare import Array, Axis, Shape, Size, composite, factory, scalar
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.inputs import check_dtype
@@ -41,7 +43,14 @@ def _infer_full(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(attributes["dtype"], shape),)
 
 
-@factory(infer=_infer_full, canonical=_canonical_full, cuda="{fill_value}")
+@factory(
+    infer=_infer_full,
+    canonical=_canonical_full,
+    cuda="{fill_value}",
+    extents="shape",
+    text=texts.FULL,
+    exact=exact.either,
+)
 def full(shape: Shape, fill_value: Array, dtype: DType | None = None) -> Array:
     """Return a tensor of one value; without `dtype`, floats become f32."""
     return np.full(tuple(shape), fill_value)
@@ -71,7 +80,13 @@ def _in_64_bits(operands: Operands, dtype: DType) -> tuple[DType, ...]:
     return (wide,) * len(operands)
 
 
-@factory(infer=_infer_iota, canonical=_canonical_iota, cuda=_SEQUENCE, compute=_in_64_bits)
+@factory(
+    infer=_infer_iota,
+    canonical=_canonical_iota,
+    cuda=_SEQUENCE,
+    compute=_in_64_bits,
+    text=texts.IOTA,
+)
 def iota(length: Size, start: Array = 0, step: Array = 1, dtype: DType | None = None) -> Array:
     """Return start, start + step, ... as a 1-dim tensor; i64 without `dtype`.
 
@@ -86,7 +101,7 @@ def _infer_size(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(I64, None, tensor_shape("size", operands[0])[axis]),)
 
 
-@scalar(infer=_infer_size)
+@scalar(infer=_infer_size, text=Text(layout="size({0}, {dim})"))
 def size(arg: Array, dim: Axis) -> Array:
     """Return the extent of a dim as an integer scalar."""
     return np.asarray(np.shape(arg)[dim], np.int64)

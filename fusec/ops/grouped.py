@@ -8,8 +8,9 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Operand, Type
+from fusec.ir.graph import Node, Operand, Type
 from fusec.ir.op import Cost
+from fusec.ir.roles import Combine, Lookup, Product
 from fusec.ops.declare import Array, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.indexing import require_index
@@ -28,6 +29,14 @@ def _pairs(operands: Operands, attributes: Attributes) -> Iterable[tuple[Dim, Di
     for matrices in (left, right):
         if len(matrices) == 3 and ends:
             yield matrices[0], ends[0]
+
+
+def _groups_end(node: Node) -> Dim:
+    """Return what the end of a group stays below: it lies behind the group's last element."""
+    left, right = (o.shape for o in node.operands[:2])
+    if len(left) == len(right):
+        return left[-1] + 1
+    return (left[0] if len(left) == 2 else right[-1]) + 1
 
 
 def _computes(operands: Operands, result: DType) -> tuple[DType, ...]:
@@ -62,7 +71,8 @@ def _infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 
 @operation(
     "contraction", infer=_infer, compute=_computes, equal=_pairs, instead=scaled_groups,
-    cost=Cost(2), domain=(-1.0, 1.0),
+    cost=Cost(2), domain=(-1.0, 1.0), combine=Combine.SUM,
+    lookup=Lookup(2, 0, _groups_end, ends=True), product=Product(),
 )  # fmt: skip
 def grouped_mm(
     mat1: Array,

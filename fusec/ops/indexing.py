@@ -7,7 +7,9 @@ from typing import Any
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim, dim
-from fusec.ir.graph import Const, Operand, Type
+from fusec.ir.graph import Const, Node, Operand, Type
+from fusec.ir.roles import Lookup
+from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Axis, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -15,6 +17,21 @@ from fusec.ops.shapes import broadcast_extents, described, mismatch, tensor_shap
 
 Operands = tuple[Operand, ...]
 Attributes = Mapping[str, Any]
+
+
+def _along_dim(node: Node) -> Dim:
+    axis: int = node.attributes["dim"]
+    return node.operands[0].shape[axis]
+
+
+def _rows(node: Node) -> Dim:
+    return node.operands[1].shape[0]
+
+
+ELEMENTS = Lookup(1, 0, _along_dim)
+"""An index of elements along `dim`."""
+SLICES = Lookup(1, 0, _along_dim, slices=True)
+ROWS = Lookup(0, 1, _rows, slices=True)
 
 
 def require_index(name: str, index: Operand) -> None:
@@ -82,7 +99,11 @@ def _infer_index_select(operands: Operands, attributes: Attributes) -> tuple[Typ
     return (Type(dtype_of(operands[0]), (*shape[:axis], count, *shape[axis + 1 :])),)
 
 
-@operation("indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0)
+@operation(
+    "indexing", infer=_infer_index_select, compute=computes_in_own, accuracy=0.0,
+    access=access.INDEX_SELECT, links=links.index_select, lookup=SLICES,
+    text=texts.INDEX_SELECT,
+)  # fmt: skip
 def index_select(arg: Array, index: Array, dim: Axis) -> Array:
     """Return the slices of `arg` along `dim` that a 1-dim index names; no negative index.
 
@@ -127,8 +148,10 @@ def _infer_select(operands: Operands, attributes: Attributes) -> tuple[Type, ...
 
 
 @operation(
-    "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select, accuracy=0.0
-)
+    "indexing", infer=_infer_select, compute=computes_in_own, prepare=_prepare_select,
+    accuracy=0.0, access=access.SELECT, links=links.select, lookup=SLICES,
+    text=texts.SELECT,
+)  # fmt: skip
 def select(arg: Array, index: Array, dim: Axis) -> Array:
     """Return one slice of `arg` along `dim`, without that dim; a literal may be negative.
 
@@ -146,7 +169,11 @@ def _infer_gather(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     return (Type(dtype_of(operands[0]), operands[1].shape),)
 
 
-@operation("indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0)
+@operation(
+    "indexing", infer=_infer_gather, compute=computes_in_own, accuracy=0.0,
+    access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    text=texts.GATHER,
+)  # fmt: skip
 def gather(arg: Array, index: Array, dim: Axis) -> Array:
     """Return, in the shape of the index, arg[i, index[i, j], ...] with the index in place of `dim`.
 
@@ -185,7 +212,11 @@ def _infer_take(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(dtype_of(operands[0]), tuple(extents)),)
 
 
-@operation("indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0)
+@operation(
+    "indexing", infer=_infer_take, compute=computes_in_own, equal=_beside, accuracy=0.0,
+    access=access.GATHER, links=links.beside, lookup=ELEMENTS,
+    text=texts.TAKE_ALONG_AXIS,
+)  # fmt: skip
 def take_along_axis(arg: Array, index: Array, dim: Axis) -> Array:
     """Return arg[i, index[i, j], ...] with the index in place of `dim`.
 
@@ -227,7 +258,7 @@ def _infer_embedding(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 @operation(
     "indexing", infer=_infer_embedding, compute=computes_in_own, prepare=_prepare_embedding,
-    accuracy=0.0,
+    accuracy=0.0, access=access.EMBEDDING, links=links.embedding, lookup=ROWS,
 )  # fmt: skip
 def embedding_fwd(
     input: Array,

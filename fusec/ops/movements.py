@@ -8,6 +8,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Operand, Type
+from fusec.ops import access, texts
 from fusec.ops.declare import Array, Dims, Ints, Mask, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -30,7 +31,7 @@ def _infer_broadcast(operands: Operands, attributes: Attributes) -> tuple[Type, 
     return (Type(dtype_of(operands[0]), tuple(dim(1) if new else next(rest) for new in mask)),)
 
 
-@movement(infer=_infer_broadcast)
+@movement(infer=_infer_broadcast, access=access.BROADCAST, text=texts.BROADCAST)
 def broadcast(arg: Array, is_broadcast_dim: Mask) -> Array:
     """Insert dims of extent 1 where `is_broadcast_dim` is true."""
     return np.expand_dims(arg, tuple(i for i, new in enumerate(is_broadcast_dim) if new))
@@ -60,7 +61,11 @@ def _infer_in_dim(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     return (Type(dtype_of(operands[0]), attributes["shape"]),)
 
 
-@movement(infer=_infer_in_dim, canonical=_canonical_in_dim, equal=_placed)
+@movement(
+    infer=_infer_in_dim, canonical=_canonical_in_dim, equal=_placed,
+    access=access.BROADCAST_IN_DIM, extents="shape",
+    text=texts.BROADCAST_IN_DIM,
+)  # fmt: skip
 def broadcast_in_dim(arg: Array, shape: Shape, broadcast_dims: Ints) -> Array:
     """Put dim i at `broadcast_dims[i]` of `shape`, and repeat along all other dims."""
     extents = [1] * len(shape)
@@ -97,7 +102,11 @@ def _infer_expand(operands: Operands, attributes: Attributes) -> tuple[Type, ...
     return (Type(dtype_of(operands[0]), attributes["shape"]),)
 
 
-@movement(infer=_infer_expand, canonical=_canonical_expand, equal=_aligned_extents)
+@movement(
+    infer=_infer_expand, canonical=_canonical_expand, equal=_aligned_extents,
+    access=access.EXPAND, extents="shape",
+    text=texts.EXPAND,
+)  # fmt: skip
 def expand(arg: Array, shape: Shape) -> Array:
     """Repeat along dims of extent 1, and along new leading dims; -1 keeps an extent."""
     return np.broadcast_to(arg, tuple(shape))
@@ -119,7 +128,7 @@ def _infer_squeeze(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     return (Type(dtype_of(operands[0]), without_axes(shape, attributes["dims"])),)
 
 
-@movement(infer=_infer_squeeze, equal=_squeezed)
+@movement(infer=_infer_squeeze, equal=_squeezed, access=access.SQUEEZE, text=texts.SQUEEZE)
 def squeeze(arg: Array, dims: Dims, squeeze_expanded: bool = False) -> Array:
     """Remove dims of extent 1; with `squeeze_expanded` also dims along which values repeat."""
     index = tuple(0 if axis in (dims or ()) else slice(None) for axis in range(np.ndim(arg)))

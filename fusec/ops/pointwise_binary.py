@@ -8,7 +8,8 @@ from fusec.diagnostics import FusecError
 from fusec.ir import dim as sizes
 from fusec.ir.dim import Dim, dim
 from fusec.ir.op import Cost
-from fusec.ops import slopes
+from fusec.ir.roles import ComplexError, Text
+from fusec.ops import between, complex_formulas, complex_terms, exact, slopes, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, FULL_WIDTH, INTEGER, NUMBER, PROMOTE
 from fusec.ops.lazy import np
@@ -31,6 +32,10 @@ def _remaining(a: Dim, b: Dim) -> Dim:
     return a - _truncated(a, b) * b if a.is_const and b.is_const else sizes.mod(a, b)
 
 
+def _quotient(a: float, b: float) -> float:
+    return a / b
+
+
 def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     """Return the expressions of arithmetic that wraps, for the types that C++ leaves undefined."""
     return {**{t: f"fusec::wrapping_{function}({{a}}, {{b}})" for t in types}, "default": plain}
@@ -43,6 +48,11 @@ def wrapping(function: str, plain: str, *types: str) -> dict[str, str]:
     sizes=operator.add,
     accuracy=0.5,
     slopes=slopes.sums,
+    text=Text(infix="+"),
+    exact=exact.total,
+    complex_error=ComplexError(1),
+    quick=operator.add,
+    parts=complex_formulas.ADD,
 )
 def add(a: Array, b: Array) -> Array:
     """Add two operands; integers wrap; of bools, their or."""
@@ -55,6 +65,12 @@ def add(a: Array, b: Array) -> Array:
     sizes=operator.sub,
     accuracy=0.5,
     slopes=slopes.sums,
+    text=Text(infix="-"),
+    exact=exact.total,
+    complex_error=ComplexError(1),
+    neutral=(None, 0),
+    quick=operator.sub,
+    parts=complex_formulas.SUB,
 )
 def sub(a: Array, b: Array) -> Array:
     """Subtract b from a; integers wrap."""
@@ -69,6 +85,13 @@ def sub(a: Array, b: Array) -> Array:
     sizes=operator.mul,
     accuracy=0.5,
     slopes=slopes.product,
+    text=Text(infix="*"),
+    exact=exact.product,
+    complex_error=ComplexError(1.5),
+    scales=True,
+    neutral=(1, 1),
+    quick=operator.mul,
+    parts=complex_formulas.MUL,
 )
 def mul(a: Array, b: Array) -> Array:
     """Multiply two operands; integers wrap; of bools, their and."""
@@ -87,6 +110,12 @@ def mul(a: Array, b: Array) -> Array:
     accuracy=2.0,
     sizes=_truncated,
     slopes=slopes.quotient,
+    text=Text(infix="/"),
+    between=between.pole_at_zero,
+    complex_error=ComplexError(10, complex_terms.quotient),
+    scales=True,
+    neutral=(None, 1),
+    parts=complex_formulas.DIV,
 )
 def div(a: Array, b: Array) -> Array:
     """Divide a by b; integers are cut towards zero, and give 0 where b is 0.
@@ -108,6 +137,12 @@ def div(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     accuracy=2.0,
     slopes=slopes.quotient,
+    text=Text(infix="/"),
+    between=between.pole_at_zero,
+    complex_error=ComplexError(10, complex_terms.quotient),
+    neutral=(None, 1),
+    quick=_quotient,
+    parts=complex_formulas.DIV,
 )
 def truediv(a: Array, b: Array) -> Array:
     """Divide a by b as floats, also integers."""
@@ -122,6 +157,8 @@ def truediv(a: Array, b: Array) -> Array:
     discontinuous=True,
     sizes=_remaining,
     accuracy=0,
+    text=texts.function("fmod"),
+    between=between.signed_remainder,
 )
 def fmod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a; of integers 0 where b is 0."""
@@ -136,6 +173,8 @@ def fmod(a: Array, b: Array) -> Array:
     discontinuous=True,
     sizes=_remaining,
     accuracy=0,
+    text=Text(infix="%"),
+    between=between.remainder,
 )
 def mod(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of a, as C's %; of integers 0 where b is 0."""
@@ -149,6 +188,7 @@ def mod(a: Array, b: Array) -> Array:
     domain=(0.25, 4.0),
     discontinuous=True,
     accuracy=0.5,
+    between=between.remainder,
 )
 def remainder(a: Array, b: Array) -> Array:
     """Return the remainder of a / b with the sign of b, as Python's %; of integers 0 if b is 0."""
@@ -166,7 +206,14 @@ def ceilDiv(a: Array, b: Array) -> Array:
 
 
 @pointwise(
-    cuda="fusec::pow({a}, {b})", dtype=NUMBER, cost=Cost(30, 2), domain=(0.5, 2.0), accuracy=4
+    cuda="fusec::pow({a}, {b})",
+    dtype=NUMBER,
+    cost=Cost(30, 2),
+    domain=(0.5, 2.0),
+    accuracy=4,
+    complex_error=ComplexError(8, complex_terms.power),
+    neutral=(None, 1),
+    parts=complex_formulas.POW,
 )
 def pow(a: Array, b: Array) -> Array:
     """Return a to the power b; integers wrap, negative powers of them are cut to integers."""
@@ -187,13 +234,20 @@ def pow(a: Array, b: Array) -> Array:
     cost=Cost(24, 1),
     accuracy=3,
     discontinuous=True,
+    text=texts.function("atan2"),
 )
 def atan2(a: Array, b: Array) -> Array:
     """Return the angle of the point (b, a)."""
     return np.arctan2(a, b)
 
 
-@pointwise(cuda="fusec::nextafter({a}, {b})", dtype=FULL_WIDTH, cost=Cost(10), accuracy=2)
+@pointwise(
+    cuda="fusec::nextafter({a}, {b})",
+    dtype=FULL_WIDTH,
+    cost=Cost(10),
+    accuracy=2,
+    text=texts.function("nextafter"),
+)
 def nextafter(a: Array, b: Array) -> Array:
     """Return the next float after a towards b; the reference steps in double precision."""
     return np.nextafter(a, b)
@@ -205,6 +259,8 @@ def nextafter(a: Array, b: Array) -> Array:
     commutative=True,
     sizes=sizes.minimum,
     accuracy=0,
+    text=Text(function="{real}min"),
+    exact=exact.either,
 )
 def minimum(a: Array, b: Array) -> Array:
     """Return the smaller operand; NaN wins."""
@@ -217,6 +273,8 @@ def minimum(a: Array, b: Array) -> Array:
     commutative=True,
     sizes=sizes.maximum,
     accuracy=0,
+    text=Text(function="{real}max"),
+    exact=exact.either,
 )
 def maximum(a: Array, b: Array) -> Array:
     """Return the larger operand; NaN wins."""
@@ -230,6 +288,7 @@ def maximum(a: Array, b: Array) -> Array:
     commutative=True,
     accuracy=0,
     discontinuous=True,
+    exact=exact.either,
 )
 def gcd(a: Array, b: Array) -> Array:
     """Return the greatest common divisor, not negative."""

@@ -2,31 +2,58 @@
 
 from __future__ import annotations
 
+from fusec.ir.roles import Text
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import INTEGER, WHOLE
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda="{a} & {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
+@pointwise(
+    cuda="{a} & {b}",
+    dtype=WHOLE,
+    commutative=True,
+    accuracy=0,
+    discontinuous=True,
+    text=Text(infix="&"),
+)
 def bitwise_and(a: Array, b: Array) -> Array:
     """Return the and of every bit."""
     return np.bitwise_and(a, b)
 
 
-@pointwise(cuda="{a} | {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
+@pointwise(
+    cuda="{a} | {b}",
+    dtype=WHOLE,
+    commutative=True,
+    accuracy=0,
+    discontinuous=True,
+    text=Text(infix="|"),
+)
 def bitwise_or(a: Array, b: Array) -> Array:
     """Return the or of every bit."""
     return np.bitwise_or(a, b)
 
 
-@pointwise(cuda="{a} ^ {b}", dtype=WHOLE, commutative=True, accuracy=0, discontinuous=True)
+@pointwise(
+    cuda="{a} ^ {b}",
+    dtype=WHOLE,
+    commutative=True,
+    accuracy=0,
+    discontinuous=True,
+    text=Text(infix="^"),
+)
 def bitwise_xor(a: Array, b: Array) -> Array:
     """Return the exclusive or of every bit."""
     return np.bitwise_xor(a, b)
 
 
 @pointwise(
-    cuda="fusec::left_shift({a}, {b})", dtype=INTEGER, domain=(0, 7), accuracy=0, discontinuous=True
+    cuda="fusec::left_shift({a}, {b})",
+    dtype=INTEGER,
+    domain=(0, 7),
+    accuracy=0,
+    discontinuous=True,
+    text=Text(infix="<<"),
 )
 def bitwise_left_shift(a: Array, b: Array) -> Array:
     """Shift a left by b bits; from the width of the type on, nothing is left."""
@@ -39,6 +66,7 @@ def bitwise_left_shift(a: Array, b: Array) -> Array:
     domain=(0, 7),
     accuracy=0,
     discontinuous=True,
+    text=Text(infix=">>"),
 )
 def bitwise_right_shift(a: Array, b: Array) -> Array:
     """Shift a right by b bits, keeping its sign."""

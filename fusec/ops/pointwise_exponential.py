@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 from fusec.ir.op import Cost
+from fusec.ir.roles import ComplexError
+from fusec.ops import complex_formulas, complex_terms, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
@@ -16,55 +20,119 @@ def builtin(name: str) -> dict[str, str]:
     return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 
 
-@pointwise(cuda=builtin("exp"), dtype=FLOAT, cost=Cost(6, 1), accuracy=2)
+@pointwise(
+    cuda=builtin("exp"),
+    dtype=FLOAT,
+    cost=Cost(6, 1),
+    accuracy=2,
+    text=texts.function("exp"),
+    complex_error=ComplexError(5),
+    parts=complex_formulas.EXP,
+)
 def exp(x: Array) -> Array:
     """Return e to the power x."""
     return np.exp(x)
 
 
-@pointwise(cuda=builtin("exp2"), dtype=FLOAT, cost=Cost(2, 1), accuracy=2)
+@pointwise(
+    cuda=builtin("exp2"),
+    dtype=FLOAT,
+    cost=Cost(2, 1),
+    accuracy=2,
+    text=texts.function("exp2"),
+)
 def exp2(x: Array) -> Array:
     """Return 2 to the power x."""
     return np.exp2(x)
 
 
-@pointwise(cuda=builtin("expm1"), dtype=FLOAT, cost=Cost(14, 1))
+@pointwise(cuda=builtin("expm1"), dtype=FLOAT, cost=Cost(14, 1), text=texts.function("expm1"))
 def expm1(x: Array) -> Array:
     """Return e to the power x, minus 1, exact also near 0."""
     return np.expm1(x)
 
 
-@pointwise(cuda=builtin("log"), dtype=FLOAT, cost=Cost(12, 1), domain=(0.01, 100.0))
+@pointwise(
+    cuda=builtin("log"),
+    dtype=FLOAT,
+    cost=Cost(12, 1),
+    domain=(0.01, 100.0),
+    text=texts.function("log"),
+    complex_error=ComplexError(4, complex_terms.logarithm),
+    parts=complex_formulas.LOG,
+)
 def log(x: Array) -> Array:
     """Return the natural logarithm."""
     return np.log(x)
 
 
-@pointwise(cuda=builtin("log10"), dtype=FLOAT, cost=Cost(12, 1), domain=(0.01, 100.0), accuracy=2)
+@pointwise(
+    cuda=builtin("log10"),
+    dtype=FLOAT,
+    cost=Cost(12, 1),
+    domain=(0.01, 100.0),
+    accuracy=2,
+    text=texts.function("log10"),
+    complex_error=ComplexError(7, complex_terms.logarithm),
+    parts=complex_formulas.LOG10,
+)
 def log10(x: Array) -> Array:
     """Return the logarithm to base 10."""
     return np.log10(x)
 
 
-@pointwise(cuda=builtin("log1p"), dtype=FLOAT, cost=Cost(12), domain=(-0.9, 10.0))
+@pointwise(
+    cuda=builtin("log1p"),
+    dtype=FLOAT,
+    cost=Cost(12),
+    domain=(-0.9, 10.0),
+    text=texts.function("log1p"),
+)
 def log1p(x: Array) -> Array:
     """Return log(1 + x), exact also near 0."""
     return np.log1p(x)
 
 
-@pointwise(cuda=builtin("log2"), dtype=FLOAT, cost=Cost(4, 1), domain=(0.01, 100.0))
+@pointwise(
+    cuda=builtin("log2"),
+    dtype=FLOAT,
+    cost=Cost(4, 1),
+    domain=(0.01, 100.0),
+    text=texts.function("log2"),
+    complex_error=ComplexError(7, complex_terms.logarithm),
+    parts=complex_formulas.LOG2,
+)
 def log2(x: Array) -> Array:
     """Return the logarithm to base 2."""
     return np.log2(x)
 
 
-@pointwise(cuda=builtin("sqrt"), dtype=FLOAT, cost=Cost(8, 1), domain=(1e-3, 1e3), accuracy=0.5)
+@pointwise(
+    cuda=builtin("sqrt"),
+    dtype=FLOAT,
+    cost=Cost(8, 1),
+    domain=(1e-3, 1e3),
+    accuracy=0.5,
+    text=texts.function("sqrt"),
+    complex_error=ComplexError(5),
+    quick=math.sqrt,
+    parts=complex_formulas.SQRT,
+)
 def sqrt(x: Array) -> Array:
     """Return the square root."""
     return np.sqrt(x)
 
 
-@pointwise(cuda=builtin("rsqrt"), dtype=FLOAT, cost=Cost(2, 1), domain=(1e-3, 1e3), accuracy=2)
+@pointwise(
+    cuda=builtin("rsqrt"),
+    dtype=FLOAT,
+    cost=Cost(2, 1),
+    domain=(1e-3, 1e3),
+    accuracy=2,
+    text=texts.function("rsqrt"),
+    complex_error=ComplexError(16),
+    parts=complex_formulas.RSQRT,
+)
 def rsqrt(x: Array) -> Array:
     """Return the reciprocal square root, 1 / sqrt(x)."""
     return 1 / np.sqrt(x)

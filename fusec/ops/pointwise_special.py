@@ -3,32 +3,58 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
-from fusec.ops import special
+from fusec.ops import between, special, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
 from fusec.ops.pointwise_exponential import builtin
 
 
-@pointwise(cuda=builtin("erf"), dtype=FLOAT, cost=Cost(20, 1), accuracy=2)
+@pointwise(
+    cuda=builtin("erf"),
+    dtype=FLOAT,
+    cost=Cost(20, 1),
+    accuracy=2,
+    text=texts.function("erf"),
+)
 def erf(x: Array) -> Array:
     """Return the error function."""
     return special.erf(x)
 
 
-@pointwise(cuda=builtin("erfc"), dtype=FLOAT, cost=Cost(30, 1), accuracy=5)
+@pointwise(
+    cuda=builtin("erfc"),
+    dtype=FLOAT,
+    cost=Cost(30, 1),
+    accuracy=5,
+    text=texts.function("erfc"),
+)
 def erfc(x: Array) -> Array:
     """Return 1 - erf(x), exact also where it is tiny."""
     return special.erfc(x)
 
 
-@pointwise(cuda=builtin("erfinv"), dtype=FLOAT, cost=Cost(30, 1), domain=(-0.9, 0.9), accuracy=5)
+@pointwise(
+    cuda=builtin("erfinv"),
+    dtype=FLOAT,
+    cost=Cost(30, 1),
+    domain=(-0.9, 0.9),
+    accuracy=5,
+    text=texts.function("erfinv"),
+)
 def erfinv(x: Array) -> Array:
     """Return the inverse of erf."""
     return special.erfinv(x)
 
 
-@pointwise(cuda=builtin("erfcinv"), dtype=FLOAT, cost=Cost(30, 1), domain=(0.1, 1.9), accuracy=6)
+@pointwise(
+    cuda=builtin("erfcinv"),
+    dtype=FLOAT,
+    cost=Cost(30, 1),
+    domain=(0.1, 1.9),
+    accuracy=6,
+    text=texts.function("erfcinv"),
+)
 def erfcinv(x: Array) -> Array:
     """Return the inverse of erfc."""
     return special.erfcinv(x)
@@ -50,6 +76,8 @@ def _lgamma_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda=builtin("lgamma"), dtype=FLOAT, cost=Cost(40, 2), domain=(2.5, 10.0),
     accuracy=6, accuracy_f64=128, terms=_lgamma_terms,
+    text=texts.function("lgamma"),
+    between=between.poles_below_zero,
 )  # fmt: skip
 def lgamma(x: Array) -> Array:
     """Return the logarithm of |gamma(x)|."""

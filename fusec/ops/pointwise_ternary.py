@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
-from fusec.ops import slopes
+from fusec.ir.roles import ComplexError
+from fusec.ops import complex_formulas, complex_terms, exact, slopes
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, NUMBER, SELECT
 from fusec.ops.lazy import np
 
 
-@pointwise(cuda="{condition} ? {x} : {y}", dtype=SELECT, accuracy=0, slopes=slopes.choice)
+@pointwise(
+    cuda="{condition} ? {x} : {y}",
+    dtype=SELECT,
+    accuracy=0,
+    slopes=slopes.choice,
+    chooses=True,
+    exact=exact.chosen,
+    complex_error=ComplexError(0),
+)
 def where(condition: Array, x: Array, y: Array) -> Array:
     """Return x where the condition holds, else y."""
     return np.where(condition, x, y)
@@ -35,13 +44,25 @@ def lerp(start: Array, end: Array, weight: Array) -> Array:
     )
 
 
-@pointwise(cuda="fusec::clamp({x}, {min}, {max})", dtype=NUMBER, cost=Cost(2), accuracy=0)
+@pointwise(
+    cuda="fusec::clamp({x}, {min}, {max})",
+    dtype=NUMBER,
+    cost=Cost(2),
+    accuracy=0,
+    exact=exact.either,
+)
 def clamp(x: Array, min: Array, max: Array) -> Array:
     """Return x kept between two bounds; NaN stays."""
     return np.minimum(np.maximum(x, min), max)
 
 
-@pointwise(cuda="{x} <= {threshold} ? {value} : {x}", dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda="{x} <= {threshold} ? {value} : {x}",
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    exact=exact.either,
+)
 def threshold(x: Array, threshold: Array, value: Array) -> Array:
     """Return `value` where x is at most the threshold, else x."""
     return np.where(np.less_equal(x, threshold), value, x)
@@ -63,6 +84,9 @@ _WRAPPING = "fusec::wrapping_add({a}, fusec::wrapping_mul(fusec::wrapping_mul({a
     cost=Cost(3),
     accuracy=2,
     terms=_addcmul_terms,
+    exact=exact.sum_of_product,
+    complex_error=ComplexError(4, complex_terms.sum_of_product),
+    parts=complex_formulas.ADDCMUL,
 )
 def addcmul(a: Array, b: Array, c: Array, alpha: Array) -> Array:
     """Return a + alpha * b * c."""

@@ -3,79 +3,173 @@
 from __future__ import annotations
 
 from fusec.ir.op import Cost
+from fusec.ir.roles import ComplexError
+from fusec.ops import between, complex_formulas, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
 from fusec.ops.pointwise_exponential import builtin
 
 
-@pointwise(cuda=builtin("acos"), dtype=FLOAT, cost=Cost(20), domain=(-0.9, 0.9), accuracy=2)
+@pointwise(
+    cuda=builtin("acos"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    domain=(-0.9, 0.9),
+    accuracy=2,
+    text=texts.function("acos"),
+)
 def acos(x: Array) -> Array:
     """Return the angle in [0, pi] whose cosine is x."""
     return np.arccos(x)
 
 
-@pointwise(cuda=builtin("acosh"), dtype=FLOAT, cost=Cost(20, 1), domain=(1.1, 10.0), accuracy=4)
+@pointwise(
+    cuda=builtin("acosh"),
+    dtype=FLOAT,
+    cost=Cost(20, 1),
+    domain=(1.1, 10.0),
+    accuracy=4,
+    text=texts.function("acosh"),
+)
 def acosh(x: Array) -> Array:
     """Return the inverse hyperbolic cosine."""
     return np.arccosh(x)
 
 
-@pointwise(cuda=builtin("asin"), dtype=FLOAT, cost=Cost(20), domain=(-0.9, 0.9), accuracy=2)
+@pointwise(
+    cuda=builtin("asin"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    domain=(-0.9, 0.9),
+    accuracy=2,
+    text=texts.function("asin"),
+)
 def asin(x: Array) -> Array:
     """Return the angle in [-pi/2, pi/2] whose sine is x."""
     return np.arcsin(x)
 
 
-@pointwise(cuda=builtin("asinh"), dtype=FLOAT, cost=Cost(20, 1), accuracy=3)
+@pointwise(
+    cuda=builtin("asinh"),
+    dtype=FLOAT,
+    cost=Cost(20, 1),
+    accuracy=3,
+    text=texts.function("asinh"),
+)
 def asinh(x: Array) -> Array:
     """Return the inverse hyperbolic sine."""
     return np.arcsinh(x)
 
 
-@pointwise(cuda=builtin("atan"), dtype=FLOAT, cost=Cost(16), accuracy=2)
+@pointwise(
+    cuda=builtin("atan"),
+    dtype=FLOAT,
+    cost=Cost(16),
+    accuracy=2,
+    text=texts.function("atan"),
+)
 def atan(x: Array) -> Array:
     """Return the angle in [-pi/2, pi/2] whose tangent is x."""
     return np.arctan(x)
 
 
-@pointwise(cuda=builtin("atanh"), dtype=FLOAT, cost=Cost(16, 1), domain=(-0.9, 0.9), accuracy=3)
+@pointwise(
+    cuda=builtin("atanh"),
+    dtype=FLOAT,
+    cost=Cost(16, 1),
+    domain=(-0.9, 0.9),
+    accuracy=3,
+    text=texts.function("atanh"),
+)
 def atanh(x: Array) -> Array:
     """Return the inverse hyperbolic tangent."""
     return np.arctanh(x)
 
 
-@pointwise(cuda=builtin("cos"), dtype=FLOAT, cost=Cost(20), accuracy=2)
+@pointwise(
+    cuda=builtin("cos"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    accuracy=2,
+    text=texts.function("cos"),
+    between=between.waves,
+    complex_error=ComplexError(6),
+    parts=complex_formulas.COS,
+)
 def cos(x: Array) -> Array:
     """Return the cosine."""
     return np.cos(x)
 
 
-@pointwise(cuda=builtin("cosh"), dtype=FLOAT, cost=Cost(10, 2), accuracy=2)
+@pointwise(
+    cuda=builtin("cosh"),
+    dtype=FLOAT,
+    cost=Cost(10, 2),
+    accuracy=2,
+    text=texts.function("cosh"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.COSH,
+)
 def cosh(x: Array) -> Array:
     """Return the hyperbolic cosine."""
     return np.cosh(x)
 
 
-@pointwise(cuda=builtin("sin"), dtype=FLOAT, cost=Cost(20), accuracy=2)
+@pointwise(
+    cuda=builtin("sin"),
+    dtype=FLOAT,
+    cost=Cost(20),
+    accuracy=2,
+    text=texts.function("sin"),
+    between=between.waves,
+    complex_error=ComplexError(6),
+    parts=complex_formulas.SIN,
+)
 def sin(x: Array) -> Array:
     """Return the sine."""
     return np.sin(x)
 
 
-@pointwise(cuda=builtin("sinh"), dtype=FLOAT, cost=Cost(14, 1), accuracy=3)
+@pointwise(
+    cuda=builtin("sinh"),
+    dtype=FLOAT,
+    cost=Cost(14, 1),
+    accuracy=3,
+    text=texts.function("sinh"),
+    complex_error=ComplexError(6),
+    parts=complex_formulas.SINH,
+)
 def sinh(x: Array) -> Array:
     """Return the hyperbolic sine."""
     return np.sinh(x)
 
 
-@pointwise(cuda=builtin("tan"), dtype=FLOAT, cost=Cost(24), domain=(-1.2, 1.2), accuracy=4)
+@pointwise(
+    cuda=builtin("tan"),
+    dtype=FLOAT,
+    cost=Cost(24),
+    domain=(-1.2, 1.2),
+    accuracy=4,
+    text=texts.function("tan"),
+    between=between.tangent,
+    complex_error=ComplexError(17),
+    parts=complex_formulas.TAN,
+)
 def tan(x: Array) -> Array:
     """Return the tangent."""
     return np.tan(x)
 
 
-@pointwise(cuda=builtin("tanh"), dtype=FLOAT, cost=Cost(10, 2), accuracy=2)
+@pointwise(
+    cuda=builtin("tanh"),
+    dtype=FLOAT,
+    cost=Cost(10, 2),
+    accuracy=2,
+    text=texts.function("tanh"),
+    complex_error=ComplexError(17),
+    parts=complex_formulas.TANH,
+)
 def tanh(x: Array) -> Array:
     """Return the hyperbolic tangent."""
     return np.tanh(x)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import operator
+
 from fusec.ir.dim import Dim
 from fusec.ir.op import Cost
-from fusec.ops import slopes
+from fusec.ir.roles import ComplexError, Text
+from fusec.ops import between, complex_formulas, exact, slopes, texts
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import FLOAT, LOGICAL, MAGNITUDE, NUMBER, PROMOTE, WHOLE
 from fusec.ops.lazy import np
@@ -20,6 +23,9 @@ def rounding(name: str) -> dict[str, str]:
         "f32": "fabsf({x})", "f64": "::fabs({x})", "uint": "{x}", "int": "fusec::wrapping_abs({x})",
     },
     dtype=MAGNITUDE, accuracy=0, slopes=slopes.sums,
+    exact=exact.either,
+    complex_error=ComplexError(4),
+    parts=complex_formulas.ABS,
 )  # fmt: skip
 def abs(x: Array) -> Array:
     """Return the absolute value; of a complex number its distance from 0.
@@ -35,6 +41,12 @@ def abs(x: Array) -> Array:
     sizes=Dim.__neg__,
     accuracy=0,
     slopes=slopes.sums,
+    text=Text(prefix="-"),
+    exact=exact.either,
+    complex_error=ComplexError(0),
+    scales=True,
+    quick=operator.neg,
+    parts=complex_formulas.NEG,
 )
 def neg(x: Array) -> Array:
     """Return the negative; unsigned integers wrap, and the lowest signed one stays."""
@@ -46,11 +58,16 @@ def neg(x: Array) -> Array:
     dtype=PROMOTE,
     discontinuous=True,
     accuracy=0,
+    exact=exact.whole,
 )
 def sign(x: Array) -> Array:
     """Return -1, 0 or 1; 0 for NaN."""
     array = np.asarray(x)
     return array if array.dtype.kind == "b" else np.nan_to_num(np.sign(array), nan=0)
+
+
+def _inverse(x: float) -> float:
+    return 1 / x
 
 
 @pointwise(
@@ -59,55 +76,111 @@ def sign(x: Array) -> Array:
     cost=Cost(8, 1),
     domain=(0.25, 4.0),
     accuracy=0.5,
+    between=between.pole_at_zero,
+    complex_error=ComplexError(10),
+    quick=_inverse,
+    parts=complex_formulas.RECIPROCAL,
 )
 def reciprocal(x: Array) -> Array:
     """Return 1 / x."""
     return 1 / x
 
 
-@pointwise(cuda="fusec::relu({x})", dtype=NUMBER, accuracy=0)
+@pointwise(
+    cuda="fusec::relu({x})",
+    dtype=NUMBER,
+    accuracy=0,
+    exact=exact.either,
+)
 def relu(x: Array) -> Array:
     """Return max(x, 0); NaN stays."""
     return np.maximum(x, np.asarray(0, np.asarray(x).dtype))
 
 
-@pointwise(cuda=rounding("ceil"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("ceil"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("ceil"),
+    exact=exact.whole,
+)
 def ceil(x: Array) -> Array:
     """Return the smallest whole number that is not below x."""
     return np.ceil(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("floor"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("floor"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("floor"),
+    exact=exact.whole,
+)
 def floor(x: Array) -> Array:
     """Return the largest whole number that is not above x."""
     return np.floor(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda=rounding("rint"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("rint"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("round"),
+    exact=exact.whole,
+)
 def round(x: Array) -> Array:
     """Return the nearest whole number, halves to even."""
     return np.round(x)
 
 
-@pointwise(cuda=rounding("trunc"), dtype=NUMBER, discontinuous=True, accuracy=0)
+@pointwise(
+    cuda=rounding("trunc"),
+    dtype=NUMBER,
+    discontinuous=True,
+    accuracy=0,
+    text=texts.function("trunc"),
+    exact=exact.whole,
+)
 def trunc(x: Array) -> Array:
     """Return x without its fraction."""
     return np.trunc(x) if np.asarray(x).dtype.kind == "f" else x
 
 
-@pointwise(cuda="fusec::frac({x})", dtype=FLOAT, cost=Cost(2), discontinuous=True, accuracy=0)
+@pointwise(
+    cuda="fusec::frac({x})",
+    dtype=FLOAT,
+    cost=Cost(2),
+    discontinuous=True,
+    accuracy=0,
+    between=between.fraction,
+)
 def frac(x: Array) -> Array:
     """Return the fraction of x, with the sign of x."""
     return x - np.trunc(x)
 
 
-@pointwise(cuda="!{x}", dtype=LOGICAL, accuracy=0)
+@pointwise(
+    cuda="!{x}",
+    dtype=LOGICAL,
+    accuracy=0,
+    text=Text(prefix="!"),
+    exact=exact.truth,
+)
 def logical_not(x: Array) -> Array:
     """Return whether x is zero or false."""
     return np.logical_not(x)
 
 
-@pointwise(cuda={"bool": "!{x}", "default": "~{x}"}, dtype=WHOLE, accuracy=0, discontinuous=True)
+@pointwise(
+    cuda={"bool": "!{x}", "default": "~{x}"},
+    dtype=WHOLE,
+    accuracy=0,
+    discontinuous=True,
+    text=Text(prefix="~"),
+)
 def bitwise_not(x: Array) -> Array:
     """Return every bit inverted; of a bool, its negation."""
     return np.invert(x)

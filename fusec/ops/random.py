@@ -15,7 +15,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F32, F64, U64, DType
 from fusec.ir.graph import Const, Operand, Type
 from fusec.ir.op import Block, Cost, Infer
-from fusec.ops import philox
+from fusec.ops import philox, texts
 from fusec.ops.declare import Array, Shape, composite, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.inputs import check_dtype
@@ -99,7 +99,8 @@ _NORMAL = _CALL.format("{mean}", "{std}")
 @operation(
     "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM},
-    cost=Cost(40), accuracy=2.0,
+    cost=Cost(40), accuracy=2.0, extents="shape",
+    text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
 def uniform(
     minval: Array,
@@ -122,7 +123,8 @@ def uniform(
 @operation(
     "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
     cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
-    cost=Cost(60, 4), accuracy=4.0,
+    cost=Cost(60, 4), accuracy=4.0, extents="shape",
+    text=texts.drawn("rng_normal_general"),
 )  # fmt: skip
 def normal(
     mean: Array,

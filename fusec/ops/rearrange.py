@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand, Type
+from fusec.ops import access, links
 from fusec.ops.declare import Array, Dims, Ints, Shape, composite, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -21,7 +22,7 @@ def _infer_flip(operands: tuple[Operand, ...], attributes: Mapping[str, Any]) ->
     return (Type(dtype_of(operands[0]), tensor_shape("flip", operands[0])),)
 
 
-@movement(infer=_infer_flip)
+@movement(infer=_infer_flip, access=access.FLIP, links=links.flip)
 def flip(arg: Array, dims: Dims) -> Array:
     """Reverse the order of elements along `dims`."""
     return np.flip(arg, None if dims is None else tuple(dims))

@@ -9,6 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL, I64, DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Canonical, Infer
+from fusec.ir.roles import Combine, Text
 from fusec.ir.totals import total
 from fusec.ops.declare import Array, Dims, reduction
 from fusec.ops.dtypes import dtype_of
@@ -75,7 +76,13 @@ def _worst(name: str, infinity: float) -> float:
     return infinity if name == "min" else -infinity
 
 
-@reduction(infer=_reduced("sum", widened), canonical=_without_default(widened), combine="Sum")
+@reduction(
+    infer=_reduced("sum", widened),
+    canonical=_without_default(widened),
+    combine=Combine.SUM,
+    cuda="Sum",
+    text=Text(reduction=("add", 0.0)),
+)
 def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Sum over `dims` (all if left out); integers and bools are summed in i64."""
     return total(np.asarray(arg), dims, keepdims=keepdim)
@@ -84,33 +91,59 @@ def sum(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | Non
 @reduction(
     infer=_reduced("prod", widened),
     canonical=_without_default(widened),
-    combine="Prod",
+    combine=Combine.PRODUCT,
+    cuda="Prod",
     domain=(0.5, 1.5),
+    text=Text(reduction=("mul", 1.0)),
 )
 def prod(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Multiply over `dims` (all if left out); integers and bools in i64."""
     return np.prod(arg, axis=dims, keepdims=keepdim)
 
 
-@reduction(infer=_reduced("max", _own), canonical=_without_default(_own), combine="Max")
+@reduction(
+    infer=_reduced("max", _own),
+    canonical=_without_default(_own),
+    combine=Combine.MAXIMUM,
+    cuda="Max",
+    text=Text(reduction=("fmax", float("-inf"))),
+)
 def max(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Return the largest value over `dims`; NaN wins."""
     return _extremum("max", "max", arg, dims, keepdim)
 
 
-@reduction(infer=_reduced("min", _own), canonical=_without_default(_own), combine="Min")
+@reduction(
+    infer=_reduced("min", _own),
+    canonical=_without_default(_own),
+    combine=Combine.MINIMUM,
+    cuda="Min",
+    text=Text(reduction=("fmin", float("inf"))),
+)
 def min(arg: Array, dims: Dims = None, keepdim: bool = False, dtype: DType | None = None) -> Array:
     """Return the smallest value over `dims`; NaN wins."""
     return _extremum("min", "min", arg, dims, keepdim)
 
 
-@reduction(infer=_reduced("any", _boolean), combine="Any", accuracy=0)
+@reduction(
+    infer=_reduced("any", _boolean),
+    combine=Combine.SOME,
+    cuda="Any",
+    accuracy=0,
+    text=Text(reduction=("||", False)),
+)
 def any(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return whether any value over `dims` is nonzero or true."""
     return np.any(arg, axis=dims, keepdims=keepdim)
 
 
-@reduction(infer=_reduced("all", _boolean), combine="All", accuracy=0)
+@reduction(
+    infer=_reduced("all", _boolean),
+    combine=Combine.EVERY,
+    cuda="All",
+    accuracy=0,
+    text=Text(reduction=("&&", True)),
+)
 def all(arg: Array, dims: Dims = None, keepdim: bool = False) -> Array:
     """Return whether all values over `dims` are nonzero or true."""
     return np.all(arg, axis=dims, keepdims=keepdim)

@@ -8,6 +8,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, floordiv, product
 from fusec.ir.graph import Operand, Type
+from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Ints, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -61,7 +62,11 @@ def _may_agree(before: Dim, after: Dim) -> bool:
     return any("//" in str(size) for size in (before, after))
 
 
-@movement(infer=_infer_reshape, canonical=_canonical_reshape)
+@movement(
+    infer=_infer_reshape, canonical=_canonical_reshape, access=access.RESHAPE,
+    links=links.reshape, extents="new_shape",
+    text=texts.RESHAPE,
+)  # fmt: skip
 def reshape(arg: Array, new_shape: Shape) -> Array:
     """Return the same elements in row-major order in another shape; one extent may be -1."""
     return np.reshape(arg, tuple(new_shape))
@@ -78,7 +83,12 @@ def _infer_permute(operands: Operands, attributes: Attributes) -> tuple[Type, ..
     return (Type(dtype_of(operands[0]), tuple(shape[axis] for axis in order)),)
 
 
-@movement(infer=_infer_permute, canonical=_canonical_permute)
+@movement(
+    infer=_infer_permute,
+    canonical=_canonical_permute,
+    access=access.PERMUTE,
+    text=texts.PERMUTE,
+)
 def permute(arg: Array, dims: Ints) -> Array:
     """Reorder dims: dim i of the result is dim `dims[i]` of the operand."""
     return np.transpose(arg, tuple(dims))
@@ -88,13 +98,19 @@ def _infer_same(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (operands[0].type,)
 
 
-@movement(infer=_infer_same)
+@movement(infer=_infer_same, access=access.SET, copies=True, text=texts.SET)
 def set_(arg: Array) -> Array:
     """Copy the operand."""
     return arg
 
 
-@movement(infer=_infer_same)
+@movement(
+    infer=_infer_same,
+    access=access.SEGMENT_SET,
+    copies=True,
+    ends_segment=True,
+    text=texts.SEGMENT_SET,
+)
 def segment_set(arg: Array) -> Array:
     """Copy the operand and end a segment there: producer and consumers never share a kernel."""
     return arg

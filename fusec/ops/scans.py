@@ -9,7 +9,9 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
+from fusec.ir.roles import Combine
 from fusec.ir.totals import running
+from fusec.ops import texts
 from fusec.ops.declare import Array, Axis, computes_in_result, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -44,8 +46,9 @@ def _begun(function: Any, arg: Array, dim: int, init: Array | None) -> Array:
 
 
 @operation(
-    "scan", infer=_running("cumsum", widened), compute=computes_in_result, cuda={"default": "Sum"},
-    cost=Cost(2),
+    "scan", infer=_running("cumsum", widened), compute=computes_in_result,
+    cuda={"default": "Sum"}, combine=Combine.SUM, cost=Cost(2),
+    text=texts.scan("add"),
 )  # fmt: skip
 def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     """Return init plus the sum of the elements up to each one; integers and bools in i64."""
@@ -55,7 +58,8 @@ def cumsum(arg: Array, dim: Axis, init: Array | None = None) -> Array:
 
 @operation(
     "scan", infer=_running("cumprod", widened), compute=computes_in_result,
-    cuda={"default": "Prod"}, cost=Cost(2), domain=(0.5, 1.5),
+    cuda={"default": "Prod"}, combine=Combine.PRODUCT, cost=Cost(2), domain=(0.5, 1.5),
+    text=texts.scan("mul"),
 )  # fmt: skip
 def cumprod(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     """Return init times the product of the elements up to each one; integers and bools in i64."""
@@ -63,8 +67,9 @@ def cumprod(arg: Array, dim: Axis, init: Array | None = None) -> Array:
 
 
 @operation(
-    "scan", infer=_running("cummax", _own), compute=computes_in_result, cuda={"default": "Max"},
-    cost=Cost(2), accuracy=0.0,
+    "scan", infer=_running("cummax", _own), compute=computes_in_result,
+    cuda={"default": "Max"}, combine=Combine.MAXIMUM, cost=Cost(2), accuracy=0.0,
+    text=texts.scan("fmax"),
 )  # fmt: skip
 def cummax(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     """Return the largest of init and the elements up to each one; NaN wins."""
@@ -72,8 +77,9 @@ def cummax(arg: Array, dim: Axis, init: Array | None = None) -> Array:
 
 
 @operation(
-    "scan", infer=_running("cummin", _own), compute=computes_in_result, cuda={"default": "Min"},
-    cost=Cost(2), accuracy=0.0,
+    "scan", infer=_running("cummin", _own), compute=computes_in_result,
+    cuda={"default": "Min"}, combine=Combine.MINIMUM, cost=Cost(2), accuracy=0.0,
+    text=texts.scan("fmin"),
 )  # fmt: skip
 def cummin(arg: Array, dim: Axis, init: Array | None = None) -> Array:
     """Return the smallest of init and the elements up to each one; NaN wins."""

@@ -10,9 +10,18 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
+from fusec.ir.roles import Combine
+from fusec.ops import links, texts
 from fusec.ops.declare import Array, Axis, composite, operation
 from fusec.ops.dtypes import dtype_of
-from fusec.ops.indexing import checked, fits_inside, require_index, same_rank
+from fusec.ops.indexing import (
+    ELEMENTS,
+    SLICES,
+    checked,
+    fits_inside,
+    require_index,
+    same_rank,
+)
 from fusec.ops.lazy import np
 from fusec.ops.shapes import described, mismatch, require_rank, tensor_shape
 
@@ -80,7 +89,11 @@ def _written(name: str, src: Array, index: Array) -> Array:
     return part
 
 
-@operation("scatter", infer=_scattered("scatter"), compute=_computes, cost=Cost(1), accuracy=0.0)
+@operation(
+    "scatter", infer=_scattered("scatter"), compute=_computes, cost=Cost(1), accuracy=0.0,
+    links=links.beside, lookup=ELEMENTS,
+    text=texts.SCATTER,
+)  # fmt: skip
 def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     """Return `arg` with src[i, j] at [i, index[i, j]], the index in place of `dim`.
 
@@ -97,7 +110,11 @@ def scatter(arg: Array, index: Array, src: Array, dim: Axis) -> Array:
     return result
 
 
-@operation("scatter", infer=_scattered("scatter_add"), compute=_computes, cost=Cost(2))
+@operation(
+    "scatter", infer=_scattered("scatter_add"), compute=_computes, cost=Cost(2),
+    combine=Combine.SUM, links=links.beside, lookup=ELEMENTS,
+    text=texts.SCATTER_ADD,
+)  # fmt: skip
 def scatter_add(
     arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True
 ) -> Array:
@@ -139,7 +156,11 @@ def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, 
     return (Type(dtype_of(operands[0]), shape),)
 
 
-@operation("scatter", infer=_infer_index_add, compute=_computes, equal=_rows, cost=Cost(2))
+@operation(
+    "scatter", infer=_infer_index_add, compute=_computes, equal=_rows, cost=Cost(2),
+    combine=Combine.SUM, lookup=SLICES,
+    text=texts.SCATTER_ADD,
+)  # fmt: skip
 def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True) -> Array:
     """Return `arg` with slice i of the source added to its slice index[i] along `dim`.
 

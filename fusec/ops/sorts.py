@@ -10,6 +10,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost
+from fusec.ops import texts
 from fusec.ops.declare import Array, Axis, Size, computes_in_own, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -40,6 +41,7 @@ def _infer_argsort(operands: Operands, attributes: Attributes) -> tuple[Type, ..
 @operation(
     "sort", infer=_infer_argsort, compute=computes_in_own, canonical=_canonical_stable,
     cost=Cost(20), accuracy=0.0,
+    text=texts.ARGSORT,
 )  # fmt: skip
 def argsort(arg: Array, dim: Axis = -1, descending: bool = False, stable: bool = True) -> Array:
     """Return, as i64, where the elements in order come from; always in a stable order."""
@@ -87,6 +89,7 @@ def too_large(k: int, extent: int, axis: int, notes: list[str]) -> FusecError:
 @operation(
     "sort", infer=_infer_topk, compute=computes_in_own, canonical=_canonical_topk,
     results=("values", "indices"), cost=Cost(10), accuracy=0.0,
+    text=texts.TOPK,
 )  # fmt: skip
 def topk(arg: Array, k: Size, dim: Axis = -1, largest: bool = True, sorted: bool = True) -> Array:
     """Return (the k largest or smallest elements, where they come from as i64); always in order.

@@ -9,6 +9,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Operand, Type
 from fusec.ir.op import Cost, Infer
+from fusec.ir.roles import Combine
 from fusec.ir.totals import total
 from fusec.ops.declare import Array, Dims, computes_in_own, reduction
 from fusec.ops.dtypes import dtype_of
@@ -54,7 +55,13 @@ def _divided(squares: Array, count: int, correction: int) -> Array:
     return squares / np.float64(count - correction if count > correction else 0)
 
 
-@reduction(infer=_spread("var", 1), compute=computes_in_own, combine="WelfordMerge", cost=Cost(6))
+@reduction(
+    infer=_spread("var", 1),
+    compute=computes_in_own,
+    combine=Combine.MOMENTS,
+    cuda="WelfordMerge",
+    cost=Cost(6),
+)
 def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = False) -> Array:
     """Return the variance over `dims`: squared deviations over the count less `correction`."""
     _, squares, count = _moments(arg, dims, keepdim)
@@ -64,7 +71,8 @@ def var(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool = Fals
 @reduction(
     infer=_spread("var_mean", 2),
     compute=computes_in_own,
-    combine="WelfordMerge",
+    combine=Combine.MOMENTS,
+    cuda="WelfordMerge",
     results=("var", "mean"),
     cost=Cost(6),
 )
@@ -76,7 +84,8 @@ def var_mean(arg: Array, dims: Dims = None, correction: int = 1, keepdim: bool =
 
 @reduction(
     infer=_spread("welford", 3),
-    combine="WelfordMerge",
+    combine=Combine.MOMENTS,
+    cuda="WelfordMerge",
     results=("avg", "var_sum", "n"),
     cost=Cost(6),
 )

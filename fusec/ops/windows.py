@@ -10,6 +10,7 @@ from typing import Any
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Call, Dim, ceildiv, dim, maximum, minimum
 from fusec.ir.graph import Operand, Type
+from fusec.ops import access, links, texts
 from fusec.ops.declare import Array, Axis, Ints, Shape, movement
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.lazy import np
@@ -89,7 +90,13 @@ def _infer_slice(operands: Operands, attributes: Attributes) -> tuple[Type, ...]
     return (Type(dtype_of(operands[0]), tuple(extents)),)
 
 
-@movement(infer=_infer_slice, canonical=_canonical_slice)
+@movement(
+    infer=_infer_slice,
+    canonical=_canonical_slice,
+    access=access.SLICE,
+    extents="end_indices",
+    text=texts.SLICE,
+)
 def slice(
     arg: Array,
     start_indices: Shape,
@@ -134,7 +141,13 @@ def _infer_pad(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(dtype_of(operands[0]), tuple(extents)),)
 
 
-@movement(infer=_infer_pad, canonical=_canonical_pad)
+@movement(
+    infer=_infer_pad,
+    canonical=_canonical_pad,
+    access=access.PAD,
+    links=links.pad,
+    text=texts.PAD,
+)
 def pad(arg: Array, pad_widths: Shape, value: Array = 0) -> Array:
     """Add `value` around the tensor: (before, after) pairs, last dim first; negative widths cut.
 
@@ -179,7 +192,7 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
     return (Type(dtype_of(operands[0]), (*first[:axis], total, *first[axis + 1 :])),)
 
 
-@movement(infer=_infer_cat, equal=_beside)
+@movement(infer=_infer_cat, equal=_beside, access=access.CAT, links=links.cat, text=texts.CAT)
 def cat(*tensors: Array, dim: Axis = 0) -> Array:
     """Join tensors along `dim`."""
     return np.concatenate(tensors, axis=dim)

@@ -12,23 +12,8 @@ from fusec.ops.checks import CHECK_INDEX
 
 def indexed(node: Node) -> tuple[int, Dim] | None:
     """Return the number of the operand that is an index, and what it must stay below."""
-    if node.op.name == "grouped_mm":
-        # The end of a group lies behind its last element.
-        return 2, _grouped_extent(node) + 1
-    if node.op.family not in ("indexing", "scatter"):
-        return None
-    if node.op.name == "embedding_fwd":
-        return 0, node.operands[1].shape[0]
-    axis: int = node.attributes["dim"]
-    return 1, node.operands[0].shape[axis]
-
-
-def _grouped_extent(node: Node) -> Dim:
-    """Return the extent of the axis that the offsets of a grouped product cut."""
-    left, right = (o.shape for o in node.operands[:2])
-    if len(left) == len(right):
-        return left[-1]
-    return left[0] if len(left) == 2 else right[-1]
+    lookup = node.op.lookup
+    return None if lookup is None else (lookup.index, lookup.extent(node))
 
 
 def check_indices(fusion: Fusion) -> Fusion:

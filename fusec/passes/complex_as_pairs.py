@@ -10,9 +10,10 @@ from typing import Any
 from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Output, Type, Value
+from fusec.ir.roles import Combine
+from fusec.ops.complex_formulas import Pair
 from fusec.ops.complexes import MOVED
 from fusec.ops.find import find_op
-from fusec.passes.complex_formulas import FORMULAS, Pair
 from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name, typed
 
 SUFFIXES = ("re", "im")
@@ -145,29 +146,29 @@ class _Pairing:
 
     def _results(self, node: Node) -> Sequence[Pair | Operand]:
         name, computed = node.op.name, node.compute_dtypes
-        if name == "size":
+        if node.op.family == "scalar":
             operand = node.operands[0]
             source = self.pairs[operand].re if isinstance(operand, Value) else operand
             return [self.op("size", source, **node.attributes)]
-        if name == "cast":
+        if node.op.converts:
             return [self._converted(node)]
         if name == "complex":
             return [Pair(*(self._cast(o, self.part) for o in node.operands))]
-        if name == "where":
+        if node.op.chooses:
             condition, *rest = node.operands
             x, y = (self._pair(o, node.output.dtype) for o in rest)
             return [Pair(self.op("where", condition, x.re, y.re),
                          self.op("where", condition, x.im, y.im))]  # fmt: skip
         if name.startswith("logical_"):
             return [self.op(name, *(self._truth(o) for o in node.operands))]
-        if name in FORMULAS:
+        if node.op.parts is not None:
             pairs = [self._pair(o, d) for o, d in zip(node.operands, computed, strict=True)]
-            return [FORMULAS[name](self, *pairs)]
+            return [node.op.parts(self, *pairs)]
         if name in MOVED:
             return [self._moved(node)]
-        if name in ("var", "var_mean"):
+        if node.op.combine is Combine.MOMENTS and "correction" in node.attributes:
             return self._spreads(node)
-        if name in ("matmul", "linear"):
+        if node.op.product is not None and node.op.lookup is None:
             return [self._product(node)]
         raise Unsupported(f"`{name}` of complex numbers", span=node.span)
 

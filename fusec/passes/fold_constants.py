@@ -3,27 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import F64
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, rewrite
-
-_RIGHT_NEUTRAL: dict[str, float] = {"mul": 1, "div": 1, "truediv": 1, "pow": 1, "sub": 0}
-"""x * 1, x / 1, x ** 1 and x - 0 are x to the last bit; x + 0 is not, for x = -0.0."""
-_LEFT_NEUTRAL: dict[str, float] = {"mul": 1}
-
-_QUICK: Mapping[str, Callable[[list[float]], float]] = {
-    "add": lambda x: x[0] + x[1],
-    "sub": lambda x: x[0] - x[1],
-    "mul": lambda x: x[0] * x[1],
-    "truediv": lambda x: x[0] / x[1],
-    "neg": lambda x: -x[0],
-    "reciprocal": lambda x: 1 / x[0],
-    "sqrt": lambda x: math.sqrt(x[0]),
-}
-"""What Python computes in f64 to the same bit as NumPy, without the time to load NumPy."""
 
 
 def fold_constants(fusion: Fusion) -> Fusion:
@@ -38,7 +23,7 @@ def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
         literal = _literal(node)
         if literal is not None and _is_welcome(literal, node.output, work):
             return (literal,)
-    chosen = _neutral(node) if node.op.name != "where" else _selected(node)
+    chosen = _neutral(node) if not node.op.chooses else _selected(node)
     # What was computed in a wider type came back rounded to this one, so the value is the same.
     if isinstance(chosen, Value) and chosen.type == node.output.type:
         return (chosen,)
@@ -56,12 +41,12 @@ def _literal(node: Node) -> Const | None:
 
 
 def _quick_literal(node: Node) -> Const | None:
-    function = _QUICK.get(node.op.name)
+    function = node.op.quick
     if function is None or node.output.dtype != F64:
         return None
     literals = [o.value for o in node.operands if isinstance(o, Const)]
     try:
-        number = function([float(v) for v in literals if not isinstance(v, complex)])
+        number = function(*(float(v) for v in literals if not isinstance(v, complex)))
     except (ArithmeticError, ValueError):
         return None
     return Const(number, F64) if math.isfinite(number) else None
@@ -98,9 +83,10 @@ def _neutral(node: Node) -> Operand | None:
     if len(node.operands) != 2:
         return None
     left, right = node.operands
-    if _is_number(right, _RIGHT_NEUTRAL.get(node.op.name)):
+    before, after = node.op.neutral
+    if _is_number(right, after):
         return left
-    return right if _is_number(left, _LEFT_NEUTRAL.get(node.op.name)) else None
+    return right if _is_number(left, before) else None
 
 
 def _is_number(operand: Operand, number: float | None) -> bool:

@@ -24,7 +24,7 @@ def merge_casts(fusion: Fusion) -> Fusion:
 
 
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-    if node.op.name != "cast":
+    if not node.op.converts:
         return None
     operand, target = node.operands[0], node.output.dtype
     if isinstance(operand, Const):

@@ -120,5 +120,5 @@ def _mapped(node: Node, fill: Any) -> Any:
     ]
     raw = apply_reference(node.op, operands, evaluate_attributes(node.attributes, {}))[0]
     result = settle(node, node.output, raw)
-    exact = node.op.accuracy == 0 or node.op.name == "cast"
+    exact = node.op.accuracy == 0 or node.op.converts
     return result if exact or {float(fill), float(result)} <= set(_EXACT) else None

@@ -14,9 +14,10 @@ def multiply_outer_products(fusion: Fusion) -> Fusion:
 
 
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-    if node.op.name not in ("matmul", "linear") or node.operands[0].shape[-1] != 1:
+    product = node.op.product
+    if product is None or node.op.lookup is not None or node.operands[0].shape[-1] != 1:
         return None
-    if node.op.name == "linear":
+    if product.transposed:
         return _linear(node, work)
     left, right = node.operands
     left_rank, right_rank = len(left.shape), len(right.shape)

@@ -37,10 +37,10 @@ def protect_inputs(fusion: Fusion) -> Fusion:
 def _is_copied(fusion: Fusion, value: Value) -> bool:
     """Return whether the value is a copy behind a boundary that nothing reads."""
     node = fusion.producer[value]
-    if node.op.name != "set" or value in fusion.users:
+    if not node.op.copies or node.op.ends_segment or value in fusion.users:
         return False
     origin = fusion.producer.get(node.inputs[0])
-    return origin is not None and origin.op.name == "segment_set"
+    return origin is not None and origin.op.ends_segment
 
 
 def _reaches(
@@ -99,20 +99,16 @@ def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
     own = axes.get(node.inputs[0])
     if own is None:
         return None
-    attributes = node.attributes
-    if node.op.name in ("set", "segment_set"):
-        return own
-    if node.op.family == "reduction" or node.op.name == "squeeze":
-        return tuple(a for k, a in enumerate(own) if k not in attributes["dims"])
-    if node.op.name == "broadcast":
-        rest = iter(own)
-        return tuple(None if new else next(rest) for new in attributes["is_broadcast_dim"])
-    if node.op.name == "expand":
-        return (None,) * (node.output.rank - len(own)) + own
-    if node.op.name == "broadcast_in_dim":
-        placed: dict[int, int | None] = dict(zip(attributes["broadcast_dims"], own, strict=True))
-        return tuple(placed.get(k) for k in range(node.output.rank))
-    return None
+    if node.op.family == "reduction":
+        return tuple(a for k, a in enumerate(own) if k not in node.attributes["dims"])
+    access = node.op.access
+    if access is None or access.along is None or access.window is not None:
+        return None
+    along = access.along(node)
+    kept = [place for place in along if place is not None]
+    if kept != sorted(kept):
+        return None
+    return tuple(None if place is None else own[place] for place in along)
 
 
 def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:

@@ -18,9 +18,13 @@ def remove_copies(fusion: Fusion) -> Fusion:
     return _give_names(rewrite(fusion, _rule))
 
 
+def _is_copy(node: Node) -> bool:
+    return node.op.copies and not node.op.ends_segment
+
+
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
     pinned = node.output.name in work.pin_of
-    if node.op.name != "set" or node.output in work.finals or pinned:
+    if not _is_copy(node) or node.output in work.finals or pinned:
         return None
     return node.operands
 
@@ -59,14 +63,14 @@ def _renamings(fusion: Fusion) -> tuple[dict[Value, Value], set[Node]]:
     renamed: dict[Value, Value] = {}
     copies: set[Node] = set()
     for node in fusion.nodes:
-        if node.op.name != "set" or node.output not in finals:
+        if not _is_copy(node) or node.output not in finals:
             continue
         (source,) = node.inputs
         maker = fusion.producer.get(source)
         pin = owner.get(node.output.name)
         if (
             maker is not None
-            and maker.op.name != "segment_set"
+            and not maker.op.ends_segment
             and source not in finals
             and source not in renamed
             and (pin is None or pin == owner.get(source.name))

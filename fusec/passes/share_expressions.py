@@ -8,7 +8,6 @@ from typing import Any, cast
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.passes.rewrite import Rewriter, rewrite
 
-_COPIES = ("set", "segment_set")
 """Copies are asked for, as outputs or as boundaries."""
 
 
@@ -21,7 +20,7 @@ def share_expressions(fusion: Fusion) -> Fusion:
     number: dict[Value, int] = {}
 
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.op.name in _COPIES:
+        if node.op.copies:
             return None
         operands = [_operand(o, number) for o in node.operands]
         if node.op.commutative:

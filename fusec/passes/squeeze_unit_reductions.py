@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from fusec.ir.graph import Fusion, Node, Operand
 from fusec.passes.rewrite import Rewriter, rewrite
 
-_IDENTITY_OF_ONE = ("sum", "prod", "max", "min", "any", "all")
-"""Reductions of one element that return it; a variance is not one of them."""
-
 
 def squeeze_unit_reductions(fusion: Fusion) -> Fusion:
     """Squeeze the dims of extent 1 out of a reduction, and cast where it changes the type."""
@@ -17,7 +14,8 @@ def squeeze_unit_reductions(fusion: Fusion) -> Fusion:
 
 
 def _rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-    if node.op.name not in _IDENTITY_OF_ONE:
+    combine = node.op.combine
+    if node.op.family != "reduction" or combine is None or not combine.keeps_one:
         return None
     operand = node.operands[0]
     dims: tuple[int, ...] = node.attributes["dims"]

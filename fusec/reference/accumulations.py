@@ -15,6 +15,7 @@ import numpy as np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
+from fusec.ir.roles import Combine
 from fusec.reference.estimate import (
     LIMIT,
     SPREAD,
@@ -58,12 +59,12 @@ def scatter(
 
     raw = place(data.value, source.value)
     independent = both(data.independent, source.independent)
-    if independent is not None and node.op.name != "scatter" and source.value.ndim:
+    if independent is not None and node.op.combine is Combine.SUM and source.value.ndim:
         independent = independent * alike(source.value, (attributes["dim"],))
     common = both(*(None if c is None else np.sqrt(c) for c in (data.common, source.common)))
     common = None if common is None else np.square(common)
     part: Array | None = None
-    if node.op.name != "scatter" and dtype.is_float and rules.errors:
+    if node.op.combine is Combine.SUM and dtype.is_float and rules.errors:
         count = place(*(np.ones(o.value.shape) for o in (data, source)))
         squares = place(np.square(data.value), np.square(source.value))
         kind = dtype.compute.numpy
@@ -86,12 +87,15 @@ def scan(
     dim, dtype, x = attributes["dim"], node.output.dtype, operands[0]
     initial = [o.value for o in operands[1:]]
     (raw,) = apply_reference(node.op, [x.value, *initial], attributes)
-    if node.op.name == "cumsum":
+    if node.op.combine is Combine.SUM:
         found = _running_sum(x, initial, raw, dim, dtype, rules)
-    elif node.op.name == "cumprod":
+    elif node.op.combine is Combine.PRODUCT:
         found = _running_product(x, initial, raw, dim, dtype, rules)
     else:
         found = Estimate(raw, _moved(node, x, initial, raw, attributes))
+        if node.op.combine is Combine.MONOTONE and rules.errors and raw.size:
+            steps = _steps(node, raw, dim, len(initial))
+            found = Estimate(raw, None, add(found.independent, steps))
     return (result(raw, dtype, found.independent, found.common, x.ancestors, found.part),)
 
 
@@ -108,6 +112,14 @@ def _moved(
     ]
     change = np.maximum(*(distance(end, raw) for end in ends)) / LIMIT
     return known(np.square(change))
+
+
+def _steps(node: Node, raw: Array, dim: int, more: int) -> Array:
+    """Return the variance of as many roundings as results before each one, of the largest."""
+    size = np.maximum.accumulate(np.abs(raw), axis=dim)
+    terms = size if node.op.terms is None else node.op.terms(size)
+    off = node.op.accuracy * unit(node.output.dtype) * terms
+    return np.nan_to_num(squared(off), posinf=inf) * (_counts(raw, dim, more) * SPREAD)
 
 
 def _counts(raw: Array, dim: int, more: int) -> Array:

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from fusec.ir.evaluate import Sizes, evaluate_attributes, extents
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.reference.reductions import MERGEABLE
+from fusec.ir.roles import Links, Shapes
+from fusec.ops.links import beside
 
 Axis = tuple[Value, int]
-Shapes = Sequence[tuple[int, ...]]
 
 
-@dataclass
-class Links:
-    """How a node's axes relate: operand axis to result axis, and the operand axes it sums over."""
-
-    same: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
-    """(operand, its axis, axis of every result)"""
-    summed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-
-
-LinkRule = Callable[[Links, Mapping[str, Any], Shapes, tuple[int, ...]], None]
-
-STRETCHED = {
-    "expand": "shape",
-    "broadcast_in_dim": "shape",
-    "reshape": "new_shape",
-    "full": "shape",
-    "slice": "end_indices",
-    "uniform": "shape",
-    "normal": "shape",
-}
-"""Operations with an attribute that holds the extents of the result."""
-
-UNBOUND = frozenset({"expand", "broadcast_in_dim", "full"})
-"""Operations that can make a block of a result axis that no operand has."""
 DRAWN_RUNS = 256
 """Runs of neighbouring elements up to which a block of random numbers is drawn run by run."""
 
@@ -62,182 +38,33 @@ def _reduction(
     links.summed += [(0, a) for a in dims]
 
 
-def _broadcast(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+def _lying_along(
+    links: Links, along: Sequence[int | None], shapes: Shapes, out: tuple[int, ...]
 ) -> None:
-    places = [k for k, new in enumerate(attributes["is_broadcast_dim"]) if not new]
-    links.same += [(0, a, k) for a, k in enumerate(places)]
-
-
-def _broadcast_in_dim(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    places = attributes["broadcast_dims"]
-    links.same += [(0, a, k) for a, k in enumerate(places) if shapes[0][a] == out[k]]
-
-
-def _squeeze(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    kept = [a for a in range(len(shapes[0])) if a not in attributes["dims"]]
-    links.same += [(0, a, k) for k, a in enumerate(kept)]
-
-
-def _permute(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [(0, a, k) for k, a in enumerate(attributes["dims"])]
-
-
-def _reshape(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    starts, before = dict[tuple[int, int], int](), 1
-    for axis, extent in enumerate(shapes[0]):
-        starts.setdefault((before, extent), axis)
-        before *= extent
-    before = 1
-    for axis, extent in enumerate(out):
-        if extent > 1 and (before, extent) in starts:
-            links.same.append((0, starts[before, extent], axis))
-        before *= extent
-
-
-def _slice(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [
-        (0, a, a)
-        for a in range(len(out))
-        if out[a] == shapes[0][a] and attributes["start_indices"][a] == 0
-    ]
-
-
-def _pad(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
-    widths = attributes["pad_widths"]
-    links.same += [(0, a, a) for a in range(len(out)) if widths[2 * a] == 0 == widths[2 * a + 1]]
-
-
-def _cat(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
-    dim = attributes["dim"]
-    links.same += [(i, a, a) for i in range(len(shapes)) for a in range(len(out)) if a != dim]
-
-
-def _matmul(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    a, b = shapes[0], shapes[1]
-    links.summed += [(0, len(a) - 1), (1, max(len(b) - 2, 0))]
-    rank = len(out)
-    if len(a) > 1:
-        row = rank - (2 if len(b) > 1 else 1)
-        links.same.append((0, len(a) - 2, row))
-    if len(b) > 1:
-        links.same.append((1, len(b) - 1, rank - 1))
-    matrix_dims = (len(a) > 1) + (len(b) > 1)
-    for index, shape in enumerate((a, b)):
-        for back in range(3, len(shape) + 1):
-            axis, target = len(shape) - back, rank - matrix_dims - (back - 2)
-            if shape[axis] == out[target]:
-                links.same.append((index, axis, target))
-
-
-def _linear(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [(0, a, a) for a in range(len(shapes[0]) - 1)]
-    for index in range(1, len(shapes)):
-        if len(shapes[index]) == 3 - index:
-            links.same.append((index, 0, len(out) - 1))
-
-
-def _kept(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    dims = attributes["dims"]
-    kept = [a for a in range(len(shapes[0])) if a not in dims]
-    links.same += [(0, a, k) for k, a in enumerate(kept)]
-
-
-def _flip(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [(0, a, a) for a in range(len(out)) if a not in attributes["dims"]]
-
-
-def _beside(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    """Link the axes beside `dim`, in a row of which the operation works."""
-    tensors = [k for k, shape in enumerate(shapes) if len(shape) == len(out)]
-    for axis, extent in enumerate(out):
-        if axis != attributes["dim"] and all(shapes[k][axis] == extent for k in tensors):
-            links.same += [(k, axis, axis) for k in tensors]
-
-
-def _index_select(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [(0, a, a) for a in range(len(out)) if a != attributes["dim"]]
-    if shapes[1]:
-        links.same.append((1, 0, attributes["dim"]))
-
-
-def _select(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    dim = attributes["dim"]
-    links.same += [(0, a, a - (a > dim)) for a in range(len(shapes[0])) if a != dim]
-
-
-def _embedding(
-    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
-) -> None:
-    links.same += [(0, a, a) for a in range(len(shapes[0]))]
-    links.same.append((1, 1, len(out) - 1))
-
-
-_RULES: dict[str, LinkRule] = {
-    "argmax": _kept,
-    "argmin": _kept,
-    "flip": _flip,
-    "index_select": _index_select,
-    "select": _select,
-    "gather": _beside,
-    "take_along_axis": _beside,
-    "embedding_fwd": _embedding,
-    "scatter": _beside,
-    "scatter_add": _beside,
-    "scan": _beside,
-    "sort": _beside,
-    "broadcast": _broadcast,
-    "broadcast_in_dim": _broadcast_in_dim,
-    "expand": _elementwise,
-    "squeeze": _squeeze,
-    "permute": _permute,
-    "reshape": _reshape,
-    "slice": _slice,
-    "pad": _pad,
-    "cat": _cat,
-    "set": _elementwise,
-    "segment_set": _elementwise,
-    "matmul": _matmul,
-    "linear": _linear,
-}
+    places = ((source, k) for k, source in enumerate(along) if source is not None)
+    links.same += [(0, a, k) for a, k in places if shapes[0][a] == out[k]]
 
 
 def links_of(
     node: Node, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> Links:
     """Return how a node's axes relate; axes that it does not name cannot be cut into blocks."""
-    links = Links()
-    rule = _RULES.get(node.op.name) or _RULES.get(node.op.family)
-    if rule is None and node.op.is_elementwise:
-        rule = _elementwise
-    elif rule is None and node.op.name in MERGEABLE:
-        rule = _reduction
-    if rule is not None:
-        rule(links, attributes, shapes, out)
+    links, op = Links(), node.op
+    if op.links is not None:
+        op.links(links, attributes, shapes, out)
+    elif op.access is not None and op.access.along is not None:
+        _lying_along(links, op.access.along(node), shapes, out)
+        if op.access.window is not None:
+            starts, _ = op.access.window(replace(node, attributes=attributes))
+            links.same = [(i, a, k) for i, a, k in links.same if starts[a] == 0]
+    elif op.is_elementwise:
+        _elementwise(links, attributes, shapes, out)
+    elif op.family == "reduction" and op.combine is not None:
+        _reduction(links, attributes, shapes, out)
+        if op.combine.is_position:
+            links.summed = []
+    elif op.family in ("scan", "sort"):
+        beside(links, attributes, shapes, out)
     return links
 
 
@@ -326,4 +153,4 @@ def _makes_blocks(node: Node, before: tuple[int, ...]) -> bool:
     """Return whether a node makes a block of a result axis that no operand has."""
     if node.op.family == "random":
         return prod(before) <= DRAWN_RUNS
-    return node.op.name in UNBOUND
+    return node.op.access.repeats if node.op.access is not None else bool(node.op.extents)

@@ -1,6 +1,6 @@
 """Errors of complex arithmetic: of the modulus of the difference, relative to moduli.
 
-A kernel computes the parts with the formulas of `fusec.passes.complex_formulas`; below, u is the
+A kernel computes the parts with the formulas of `fusec.ops.complex_formulas`; below, u is the
 unit in the last place of a part's type and z the exact result.
 
 - Products: 1.2 u |z|, though a part may cancel: |ac| + |bd| <= |a + bi| |c + di|.
@@ -16,62 +16,37 @@ of it: those elements are not judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import sqrt
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Node
 
 Array = NDArray[Any]
 
-_EXACT = frozenset({"neg", "where", "real", "imag", "complex"})
-_ULPS: Mapping[str, float] = {
-    "add": 1, "sub": 1, "mul": 1.5, "div": 10, "truediv": 10, "reciprocal": 10, "abs": 4,
-    "addcmul": 4, "exp": 5, "log": 4, "log2": 7, "log10": 7, "sqrt": 5, "rsqrt": 16, "pow": 8,
-    "sin": 6, "cos": 6, "sinh": 6, "cosh": 6, "tan": 17, "tanh": 17,
-}  # fmt: skip
 _LEAST_NORMAL = {"f32": 2.0**-126, "f64": 2.0**-1022}
 _NEAR_OVERFLOW = {"f32": 2.0**126, "f64": 2.0**1022}
-
-
-def _quotient(raw: Array, a: Array, b: Array, least: float) -> Array:
-    # The parts of the dividend are rounded as denormals before they are divided.
-    return np.abs(raw) + least / np.abs(b)
-
-
-def _logarithm(raw: Array, x: Array, least: float) -> Array:
-    return np.abs(raw) + 1
-
-
-def _power(raw: Array, a: Array, b: Array, least: float) -> Array:
-    logarithm = np.where(a == 0, 0, np.log(np.where(a == 0, 1, a)))
-    return np.abs(raw) * (1 + np.abs(b) * (1 + np.abs(logarithm)))
-
-
-def _sum_of_product(raw: Array, a: Array, b: Array, c: Array, alpha: Array, least: float) -> Array:
-    return np.abs(a) + np.abs(alpha * b * c)
-
-
-_TERMS: Mapping[str, Callable[..., Array]] = {
-    "div": _quotient, "truediv": _quotient, "log": _logarithm, "log2": _logarithm,
-    "log10": _logarithm, "pow": _power, "addcmul": _sum_of_product,
-}  # fmt: skip
 
 
 def complex_error(node: Node, values: Sequence[Array], raw: Array) -> tuple[float, Array] | None:
     """Return (ulps, terms they are relative to) of an operation on complex numbers, else None."""
     if not any(d.is_complex for d in node.compute_dtypes) and not node.output.dtype.is_complex:
         return None
-    name = node.op.name
-    if name in _EXACT or not node.output.dtype.is_rounded:
+    declared = node.op.complex_error
+    if not node.output.dtype.is_rounded or (declared is not None and not declared.ulps):
         return 0.0, np.abs(raw)
+    if declared is None:
+        message = f"no error is known of `{node.op.name}` on complex numbers"
+        raise Unsupported(message, span=node.span)
     least = _LEAST_NORMAL[node.output.dtype.part.name]
     with np.errstate(all="ignore"):
-        terms = _TERMS[name](raw, *values, least) if name in _TERMS else np.abs(raw)
-    return _ULPS[name], np.where(np.isfinite(terms), terms, np.abs(raw))
+        size = np.abs(raw)
+        terms = size if declared.terms is None else declared.terms(raw, *values, least)
+    return declared.ulps, np.where(np.isfinite(terms), terms, np.abs(raw))
 
 
 def unjudged(

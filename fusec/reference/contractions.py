@@ -130,8 +130,12 @@ def _beside_zero(operands: Sequence[Estimate]) -> list[Array] | None:
 
 def _summed(node: Node, place: int, factor: Array) -> int:
     """Return the axis of a factor that is summed over."""
-    last = place == 0 or factor.ndim == 1 or node.op.name == "linear"
+    last = place == 0 or factor.ndim == 1 or _is_transposed(node)
     return factor.ndim - 1 if last else factor.ndim - 2
+
+
+def _is_transposed(node: Node) -> bool:
+    return node.op.product is not None and node.op.product.transposed
 
 
 def _indexed(node: Node) -> bool:
@@ -247,7 +251,7 @@ def _matrices(node: Node, values: Sequence[Array]) -> tuple[Array, Array]:
     a = a[None, :] if a.ndim == 1 else a[(0,) * (a.ndim - 2)]
     if b.ndim == 1:
         b = b[:, None]
-    elif node.op.name == "linear":
+    elif _is_transposed(node):
         b = b.T
     else:
         b = b[(0,) * (b.ndim - 2)]

@@ -17,7 +17,6 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
-from fusec.reference.axes import STRETCHED
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
 from fusec.reference.order import Order, Stage, unknown
@@ -65,8 +64,8 @@ class Nodes:
             return tuple(Estimate(k) for k in known if k is not None)
         operands = [operand_of(o, environment) for o in node.operands]
         attributes = evaluate_attributes(node.attributes, self.sizes)
-        if block is not None and node.op.name in STRETCHED:
-            name = STRETCHED[node.op.name]
+        name = node.op.extents
+        if block is not None and name:
             attributes[name] = Block(attributes[name], *block)
         try:
             found = selected(node, operands, attributes, self.rules(node))
@@ -74,7 +73,7 @@ class Nodes:
             raise error.at(node.span) from None  # a bad index
         if found is None:
             taken = self.taken(node, operands)
-            if node.op.name == "cast":
+            if node.op.converts:
                 found = (cast(node, operands[0].settled, attributes),)
             elif node.op.family == "reduction":
                 found = reduce_estimate(node, taken[0], attributes, self.rules(node))

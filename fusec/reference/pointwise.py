@@ -98,7 +98,7 @@ def _with_certain_nans(
     node: Node, operands: Sequence[Estimate], raw: Array, passed: Estimate
 ) -> Estimate:
     """Return a result without errors where it is no number since an operand certainly is none."""
-    if passed.exact or raw.dtype.kind not in "fc" or node.op.name == "where":
+    if passed.exact or raw.dtype.kind not in "fc" or node.op.chooses:
         return passed
     with np.errstate(all="ignore"):
         nan = np.isnan(raw)

@@ -17,62 +17,67 @@ import numpy as np
 from fusec.diagnostics import Unsupported
 from fusec.ir.evaluate import Array, apply_reference
 from fusec.ir.graph import Node
+from fusec.ir.roles import Combine
 from fusec.reference.estimate import FLIP, LIMIT, Estimate, result
 from fusec.reference.products import finish_product, start_product
-from fusec.reference.spreads import SPREADS, finish_spread, merge_spread, start_spread
+from fusec.reference.spreads import finish_spread, merge_spread, start_spread
 from fusec.reference.sums import Rules, State, finish_sum, merged, start_sum
-
-MERGEABLE = SPREADS | {"sum", "max", "min", "prod", "any", "all"}
 
 
 def start(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
     """Return the state of one block of the operand."""
-    name, x = node.op.name, operand.value
+    x, dtype, combine = operand.value, node.output.dtype, node.op.combine
     state: State = {"count": np.asarray(prod(x.shape[a] for a in axes))}
     with np.errstate(all="ignore"):
-        if name == "sum":
-            return state | start_sum(operand, axes, node.output.dtype, rules)
-        if name in SPREADS:
-            return state | start_spread(node, operand, axes, rules)
-        if name in ("max", "min"):
-            return state | _extremum(node, operand, axes)
-        if name == "prod":
-            return state | start_product(operand, axes, node.output.dtype, rules)
-        if name in ("any", "all"):
-            return state | _truth(node, operand, axes)
-    raise Unsupported(f"no expected error is known for reduction `{name}`", span=node.span)
+        match combine:
+            case Combine.SUM:
+                return state | start_sum(operand, axes, dtype, rules)
+            case Combine.MOMENTS:
+                return state | start_spread(node, operand, axes, rules)
+            case Combine.MAXIMUM | Combine.MINIMUM:
+                return state | _extremum(node, operand, axes)
+            case Combine.PRODUCT:
+                return state | start_product(operand, axes, dtype, rules)
+            case Combine.SOME | Combine.EVERY:
+                return state | _truth(node, operand, axes)
+            case _:
+                message = f"no expected error is known for reduction `{node.op.name}`"
+                raise Unsupported(message, span=node.span)
 
 
 def merge(node: Node, a: State, b: State) -> State:
     """Return the state of two blocks together."""
-    name = node.op.name
+    combine = node.op.combine
     with np.errstate(all="ignore"):
-        if name in SPREADS:
-            return merge_spread(a, b)
-        if name in ("max", "min"):
-            return _merge_extremum(a, b, np.maximum if name == "max" else np.minimum)
-        if name in ("any", "all"):
-            pick = np.logical_or if name == "any" else np.logical_and
-            return {k: a[k] + b[k] if k == "count" else pick(a[k], b[k]) for k in a}
-        if name == "prod":
-            times = {"out", "performed"}
-            return {k: a[k] * b[k] if k in times else a[k] + b[k] for k in a}
-        return merged(a, b)
+        match combine:
+            case Combine.MOMENTS:
+                return merge_spread(a, b)
+            case Combine.MAXIMUM | Combine.MINIMUM:
+                larger = combine is Combine.MAXIMUM
+                return _merge_extremum(a, b, np.maximum if larger else np.minimum)
+            case Combine.SOME | Combine.EVERY:
+                pick = np.logical_or if combine is Combine.SOME else np.logical_and
+                return {k: a[k] + b[k] if k == "count" else pick(a[k], b[k]) for k in a}
+            case Combine.PRODUCT:
+                times = {"out", "performed"}
+                return {k: a[k] * b[k] if k in times else a[k] + b[k] for k in a}
+            case _:
+                return merged(a, b)
 
 
 def finish(
     node: Node, state: State, attributes: Mapping[str, Any], ancestors: int, rules: Rules
 ) -> tuple[Estimate, ...]:
     """Return the results of a reduction from its state."""
-    name, dtype = node.op.name, node.output.dtype
+    combine, dtype = node.op.combine, node.output.dtype
     with np.errstate(all="ignore"):
-        if name in SPREADS:
+        if combine is Combine.MOMENTS:
             return finish_spread(node, state, attributes, ancestors, rules)
-        if name == "sum":
+        if combine is Combine.SUM:
             found = finish_sum(state, dtype, rules)
-        elif name in ("max", "min"):
+        elif combine in (Combine.MAXIMUM, Combine.MINIMUM):
             found = Estimate(state["out"], state.get("variance"))
-        elif name == "prod":
+        elif combine is Combine.PRODUCT:
             found = finish_product(state, dtype, rules)
         else:
             flips = np.square(FLIP * (state["up"] != state["down"])) if "up" in state else None
@@ -88,7 +93,7 @@ def reduce_estimate(
     axes = attributes["dims"]
     results = apply_reference(node.op, [operand.value], attributes)
     state = start(node, operand, axes, rules)
-    if node.op.name not in SPREADS:
+    if node.op.combine is not Combine.MOMENTS:
         # The reference decides the value, the state only how far it may be off.
         state["out"] = results[0]
     found = finish(node, state, attributes, operand.ancestors, rules)
@@ -107,7 +112,7 @@ def _extremum(node: Node, operand: Estimate, axes: tuple[int, ...]) -> State:
         return state
     variance = np.broadcast_to(variance, x.shape)
     reach = LIMIT * np.sqrt(variance)
-    sign = 1.0 if node.op.name == "max" else -1.0
+    sign = 1.0 if node.op.combine is Combine.MAXIMUM else -1.0
     far, near = sign * x + reach, sign * x - reach
     sure = np.max(near, axis=axes, keepdims=True, initial=-inf)
     state["variance"] = np.max(np.where(far >= sure, variance, 0.0), axis=axes, initial=0.0)
@@ -127,7 +132,7 @@ def _merge_extremum(a: State, b: State, pick: Callable[..., Array]) -> State:
 
 
 def _truth(node: Node, operand: Estimate, axes: tuple[int, ...]) -> State:
-    pick = np.any if node.op.name == "any" else np.all
+    pick = np.any if node.op.combine is Combine.SOME else np.all
     truth, variance = operand.value.astype(np.bool_), operand.variance
     state: State = {"out": pick(truth, axis=axes)}
     if variance is not None:

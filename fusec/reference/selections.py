@@ -19,8 +19,8 @@ import numpy as np
 
 from fusec.ir.evaluate import Array, apply_reference, convert_operand, settle
 from fusec.ir.graph import Node
+from fusec.ir.roles import Combine
 from fusec.reference.accumulations import scan, scatter
-from fusec.reference.axes import UNBOUND
 from fusec.reference.estimate import (
     LIMIT,
     Estimate,
@@ -37,6 +37,10 @@ from fusec.reference.sums import Rules
 Attributes = Mapping[str, Any]
 Rule = Callable[[Node, Sequence[Estimate], Attributes, Rules], tuple[Estimate, ...]]
 
+_SIGN: Mapping[Combine | None, float] = {
+    Combine.FIRST_MAXIMUM: 1.0,
+    Combine.FIRST_MINIMUM: -1.0,
+}
 MARGIN = 1 + 2.0**-20
 """Intervals that touch count as overlapping."""
 
@@ -47,7 +51,8 @@ def selected(
     """Return the results of a node of these families; None for any other node."""
     if node.op.family == "movement":
         return _movement(node, operands, attributes)
-    rule = _RULES.get(node.op.name) or _RULES.get(node.op.family)
+    by_position = node.op.family == "reduction" and node.op.combine in _SIGN
+    rule = _position if by_position else _RULES.get(node.op.family)
     if rule is None:
         return None
     taken = [
@@ -100,7 +105,8 @@ def _movement(
     for value, independent, common, part in zip(values, *parts, strict=True):
         held = value if rounds_to is not None else settle(node, node.output, value)
         each = Estimate(held, independent, common, ancestors, part, rounds_to)
-        repeated = node.op.name in UNBOUND and each.independent is not None
+        access = node.op.access
+        repeated = access is not None and access.repeats and each.independent is not None
         found.append(_common(each) if repeated and value.size > taken[0].value.size else each)
     return tuple(found)
 
@@ -119,7 +125,7 @@ def _lost(index: Estimate) -> Array | None:
 def _indexing(
     node: Node, operands: Sequence[Estimate], attributes: Attributes, rules: Rules
 ) -> tuple[Estimate, ...]:
-    place = 0 if node.op.params[0].name == "input" else 1
+    place = 0 if node.op.lookup is None else node.op.lookup.index
     data, index = operands[1 - place], operands[place]
 
     def pick(array: Array | None) -> Array | None:
@@ -143,7 +149,7 @@ def _reached(node: Node, lost: Array, shape: tuple[int, ...], attributes: Attrib
     """Return which results a mask over the index reaches."""
     if lost.ndim == 0:
         return np.full(shape, bool(lost))
-    if node.op.name == "embedding_fwd":
+    if "dim" not in attributes:
         return np.broadcast_to(lost[..., None], shape)
     if lost.ndim < len(shape):
         axes = [k for k in range(len(shape)) if k != attributes["dim"]]
@@ -201,7 +207,7 @@ def _position(
     held = settle(node, node.output, positions)
     if x.exact or not x.value.size:
         return (Estimate(held),)
-    sign = 1.0 if node.op.name == "argmax" else -1.0
+    sign = _SIGN[node.op.combine]
     rows = _rows(x.value, attributes["dims"]) * sign
     reach = np.broadcast_to(LIMIT * x.sigma * MARGIN, x.value.shape)
     reach = _rows(reach, attributes["dims"])
@@ -256,7 +262,5 @@ _RULES: Mapping[str, Rule] = {
     "scan": scan,
     "sort": _sort,
     "random": _random,
-    "argmax": _position,
-    "argmin": _position,
 }
-"""By name, else by family."""
+"""By family."""

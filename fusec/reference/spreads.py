@@ -34,8 +34,6 @@ from fusec.reference.sums import (
     widened,
 )
 
-SPREADS = frozenset({"var", "var_mean", "welford"})
-
 
 def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Rules) -> State:
     """Return the state of one block of the operand."""

@@ -11,7 +11,6 @@ from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.run.index_inputs import index_limit, offsets_end
 
-_THROUGH = frozenset({"cast", "set", "segment_set"})
 _PLACING = frozenset({"movement", "indexing", "scatter", "sort"})
 
 
@@ -70,4 +69,4 @@ def _domains(fusion: Fusion, value: Value) -> Iterable[tuple[float, float]]:
 
 
 def _passes(node: Node) -> bool:
-    return node.op.name in _THROUGH or node.op.family in _PLACING
+    return node.op.converts or node.op.family in _PLACING

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from fusec.ir.dim import Dim
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Node, Value
-
-_THROUGH = frozenset({"cast", "set", "segment_set", "where"})
 
 
 def index_limit(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
@@ -18,9 +17,7 @@ def index_limit(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
     if not value.dtype.is_integer:
         return None
     extents = [
-        data.shape[axis].evaluate(sizes)
-        for node, at in _uses(fusion, value)
-        for data, axis in _indexed(node, at)
+        extent.evaluate(sizes) for node, at in _uses(fusion, value) for extent in _indexed(node, at)
     ]
     return min(extents, default=None)
 
@@ -34,26 +31,23 @@ def _uses(fusion: Fusion, value: Value) -> Iterable[tuple[Node, int]]:
 
 
 def _passes(node: Node) -> bool:
-    through = node.op.name in _THROUGH or node.op.family == "movement"
+    through = node.op.converts or node.op.chooses or node.op.family == "movement"
     return through and node.output.dtype.is_integer
 
 
-def _indexed(node: Node, at: int) -> Iterable[tuple[Any, int]]:
-    """Return the tensor and dim that operand `at` of a node indexes, if it does."""
-    if node.op.name == "embedding_fwd" and at == 0:
-        yield node.operands[1], 0
-    elif node.op.family in ("indexing", "scatter") and node.op.name != "embedding_fwd" and at == 1:
-        yield node.operands[0], node.attributes["dim"]
+def _indexed(node: Node, at: int) -> Iterable[Dim]:
+    """Return the extent that operand `at` of a node indexes, if it does."""
+    lookup = node.op.lookup
+    if lookup is not None and lookup.index == at and not lookup.ends:
+        yield lookup.extent(node)
 
 
 def offsets_end(fusion: Fusion, value: Value, sizes: Sizes) -> int | None:
     """Return the extent that an input cuts into groups; None if it holds no group ends."""
     for node, at in _uses(fusion, value):
-        if node.op.name == "grouped_mm" and at == 2:
-            rows, columns = node.operands[0].shape, node.operands[1].shape
-            cut = rows[-1] if len(rows) == len(columns) else rows[0]
-            cut = columns[-1] if len(columns) < len(rows) else cut
-            return cut.evaluate(sizes)
+        lookup = node.op.lookup
+        if lookup is not None and lookup.index == at and lookup.ends:
+            return lookup.extent(node).evaluate(sizes) - 1
     return None
 
 

@@ -17,7 +17,7 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion, Input, Value
 from fusec.run.arrays import span
 from fusec.run.contents import Ends, Numbers, contents_of
-from fusec.run.lattice import BOOL, SUMS, Lattice, held, is_ruled, lattices, of_number
+from fusec.run.lattice import BOOL, Lattice, held, is_ruled, is_sum, lattices, of_number
 
 LARGEST = 2.0**60
 HALVINGS = 30
@@ -46,7 +46,7 @@ class Choice:
 def choose(fusion: Fusion, sizes: Sizes) -> Choice:
     """Return the first way that lets the most sums be exact."""
     choices = (Choice(w, frozenset(places(fusion, sizes, w))) for w in WAYS)
-    sums = [v for n in fusion.nodes if n.op.name in SUMS for v in n.outputs]
+    sums = [v for n in fusion.nodes if is_sum(n) for v in n.outputs]
     return max(choices, key=lambda c: sum(v in c.exact for v in sums))  # of equal ones the first
 
 
@@ -56,7 +56,7 @@ def exact_outputs(fusion: Fusion, sizes: Sizes) -> frozenset[str]:
     Integers and truth values are the same on any inputs, so floats alone count.
     """
     exact = choose(fusion, sizes).exact
-    if not any(v in exact for n in fusion.nodes if n.op.name in SUMS for v in n.outputs):
+    if not any(v in exact for n in fusion.nodes if is_sum(n) for v in n.outputs):
         return frozenset()
     outputs = (o.value for o in fusion.outputs)
     return frozenset(v.name for v in outputs if v in exact and v.dtype.is_float)

@@ -18,11 +18,10 @@ import numpy as np
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Sizes
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.roles import Combine
 
 STEPS = {"f32": 2.0**24, "f64": 2.0**53}
 """Up to so many steps every multiple is a number of the type."""
-SUMS = frozenset({"sum", "cumsum", "matmul", "linear", "grouped_mm", "scatter_add", "index_add"})
-"""Operations whose results depend on the order of additions, unless those are exact."""
 _FINEST = 2.0**200
 """The step of 0, and of infinities: they take any other."""
 
@@ -60,6 +59,10 @@ class Lattice:
     def whole(self) -> Lattice:
         """Return where the value lies rounded to an integer, in any direction."""
         return replace(self, step=max(1.0, self.step), most=float(np.ceil(self.most)))
+
+    def truth(self) -> Lattice:
+        """Return where a bool lies that follows from the value."""
+        return BOOL
 
 
 BOOL = Lattice(1.0, 1.0)
@@ -121,7 +124,7 @@ def lattices(fusion: Fusion, inputs: Mapping[Value, Lattice], sizes: Sizes) -> d
 
 def is_ruled(node: Node) -> bool:
     """Return whether results of the operation are exact where its operands are, within limits."""
-    return node.op.name in RULES or node.op.family in FAMILIES or node.op.family == "sort"
+    return _rule(node) is not None or node.op.family == "sort"
 
 
 def _results(
@@ -138,7 +141,7 @@ def _results(
     if node.op.family == "sort":
         places = Lattice(1.0, float(count_of(node.operands[0], sizes)))
         return tuple(known[0] | places if v.dtype.is_integer else known[0] for v in node.outputs)
-    rule = RULES.get(node.op.name) or FAMILIES.get(node.op.family)
+    rule = _rule(node)
     if rule is not None:
         return (rule(node, known, sizes),) * len(node.outputs)
     # Arithmetic of integers is exact, whatever it is.
@@ -181,7 +184,8 @@ def _moved(node: Node, found: Found, sizes: Sizes) -> Lattice:
 
 def _looked_up(node: Node, found: Found, sizes: Sizes) -> Lattice:
     """Return where the elements lie; one may be taken many times."""
-    return replace(found[node.op.name == "embedding_fwd"], share=1.0)
+    assert node.op.lookup is not None
+    return replace(found[node.op.lookup.table], share=1.0)
 
 
 def _cast(node: Node, found: Found, sizes: Sizes) -> Lattice | None:
@@ -210,8 +214,27 @@ def _anywhere(lattice: Lattice) -> Lattice:
 def _product(node: Node, found: Found, sizes: Sizes) -> Lattice:
     """Return where a product of matrices lies, with its bias."""
     product = (found[0] * found[1]).total(node.operands[0].shape[-1].evaluate(sizes))
-    biased = node.op.name == "linear" and len(found) > 2
-    return _anywhere(product + found[2] if biased else product)
+    declared = node.op.product
+    bias = None if declared is None else declared.bias
+    if bias is None or len(found) <= bias:
+        return _anywhere(product)
+    return _anywhere(product + found[bias])
+
+
+def _any_of_it(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return _anywhere(found[0])
+
+
+def _any_of_all(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return _anywhere(_either(node, found, sizes))
+
+
+def _truth(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return BOOL
+
+
+def _written(node: Node, found: Found, sizes: Sizes) -> Lattice:
+    return found[0] | found[2]
 
 
 def _scattered(node: Node, found: Found, sizes: Sizes) -> Lattice:
@@ -230,37 +253,35 @@ def _place(node: Node, found: Found, sizes: Sizes) -> Lattice:
     return Lattice(1.0, float(count_of(node.operands[0], sizes)))
 
 
-_FIRST: Rule = lambda node, found, sizes: found[0]  # noqa: E731
-FAMILIES: Mapping[str, Rule] = {"movement": _moved, "indexing": _looked_up}
-RULES: Mapping[str, Rule] = {
-    **dict.fromkeys(("minimum", "maximum", "clamp", "threshold", "gcd"), _either),
-    **dict.fromkeys(("abs", "neg", "relu", "full"), _FIRST),
-    **dict.fromkeys(
-        ("ceil", "floor", "round", "trunc", "sign"), lambda node, found, sizes: found[0].whole()
-    ),
-    **dict.fromkeys(
-        (
-            "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_not", "any",
-            "all", "isfinite", "isinf", "isnan", "isneginf", "isposinf", "isreal", "signbit",
-        ),
-        lambda node, found, sizes: BOOL,
-    ),
-    "where": lambda node, found, sizes: found[1] | found[2],
-    "cast": _cast,
-    "add": lambda node, found, sizes: found[0] + found[1],
-    "sub": lambda node, found, sizes: found[0] + found[1],
-    "mul": lambda node, found, sizes: found[0] * found[1],
-    "addcmul": lambda node, found, sizes: found[0] + found[3] * found[1] * found[2],
-    "iota": _sequence,
-    "sum": _summed,
-    **dict.fromkeys(("max", "min"), lambda node, found, sizes: _anywhere(found[0])),
-    **dict.fromkeys(("argmax", "argmin"), _place),
-    "cumsum": _running_sum,
-    **dict.fromkeys(
-        ("cummax", "cummin"), lambda node, found, sizes: _anywhere(_either(node, found, sizes))
-    ),
-    **dict.fromkeys(("matmul", "linear", "grouped_mm"), _product),
-    "scatter": lambda node, found, sizes: found[0] | found[2],
-    **dict.fromkeys(("scatter_add", "index_add"), _scattered),
-}  # fmt: skip
-"""Where the result of an operation lies; of any other operation nothing is known."""
+ROLES: Mapping[tuple[str, Combine | None], Rule] = {
+    ("reduction", Combine.SUM): _summed,
+    ("reduction", Combine.MAXIMUM): _any_of_it,
+    ("reduction", Combine.MINIMUM): _any_of_it,
+    ("reduction", Combine.FIRST_MAXIMUM): _place,
+    ("reduction", Combine.FIRST_MINIMUM): _place,
+    ("reduction", Combine.SOME): _truth,
+    ("reduction", Combine.EVERY): _truth,
+    ("scan", Combine.SUM): _running_sum,
+    ("scan", Combine.MAXIMUM): _any_of_all,
+    ("scan", Combine.MINIMUM): _any_of_all,
+    ("contraction", Combine.SUM): _product,
+    ("scatter", None): _written,
+    ("scatter", Combine.SUM): _scattered,
+    ("movement", None): _moved,
+    ("indexing", None): _looked_up,
+    ("factory", None): _sequence,
+}
+"""Where results lie, by family and by what is made of elements that meet; else it is unknown."""
+
+
+def is_sum(node: Node) -> bool:
+    """Return whether results depend on the order of additions, unless those are exact."""
+    return node.op.combine is Combine.SUM
+
+
+def _rule(node: Node) -> Rule | None:
+    op = node.op
+    if op.exact is not None:
+        declared = op.exact
+        return lambda node, found, sizes: declared(found)
+    return _cast if op.converts else ROLES.get((op.family, op.combine))

@@ -180,7 +180,7 @@ def _instructions(split: Split, work: Work, elements: int) -> float:
         n
         for n in split.main.nodes
         if n.op.family == "pointwise"
-        and n.op.name != "cast"
+        and not n.op.converts
         and n.output in homes
         and homes[n.output].variables & columns
     ]

@@ -12,17 +12,14 @@ from itertools import pairwise
 
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
 from fusec.schedule.problem import Problem
 from fusec.schedule.rows import Rows, in_place_hazard, lowered
 from fusec.segment.protocol import Refusal
-
-REDUCTIONS = frozenset({"sum", "prod", "max", "min", "any", "all"})
-"""Reductions whose parts a combiner can take together."""
 
 Chosen = frozenset[Var]
 
@@ -141,7 +138,7 @@ def _axes(domain: Domain) -> tuple[tuple[Var, ...], tuple[Chosen, ...]] | Refusa
     """Return the column axes, and the column sets from the smallest to the largest."""
     axes = [a for a in domain.axes if a.extent != 1]
     for node in domain.reduced:
-        if node.op.name not in REDUCTIONS:
+        if node.op.combine is None or not node.op.combine.keeps_one:
             return Refusal("reduction", f"`{node.op.name}` has no partial results to add up")
     sets = {s for s in domain.reduced.values() if s}
     along = {s for s in sets if axes and axes[-1] in s}

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.index.access import Facts, vector_base
-from fusec.index.expression import Var
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.ir.expression import Var
 from fusec.schedule.inner_outer_persistent_split import Split
 
 COPY_SIZES = (4, 8, 16, 32, 64)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fusec.index.expression import Atom, Quotient, Remainder
 from fusec.index.instances import Instance
 from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -103,7 +103,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         lowering, phases, loops = problem.loops(width)
         if parameters.keep_values:
             phases = phases_of(fusion, lowering, loops[1:], keep=True)
-        staged = () if parameters.storage == "none" else _staged(problem, width)
+        staged = () if parameters.storage == "none" else _staged(problem, phases, width)
         shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
         kernel = Kernel(
             name=f"{fusion.name}_inner_persistent",
@@ -181,9 +181,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         return variances_in_two_passes(segment)
 
 
-def _staged(problem: RowsProblem, width: int) -> tuple[Staged, ...]:
+def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, ...]:
     """Return the loads of one row that more than one phase reads, of which whole vectors stay."""
-    phases = lowered(problem.fusion, problem.domain, problem.rows, width)[1]
     columns = -(-problem.rows.columns.value // 16) * 16
     whole = (i for i in phases.cached if problem.is_whole(i, width))
     return staged_in_turn((i, columns * i.dtype.size) for i in whole)

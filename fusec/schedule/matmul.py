@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import repeated
-from fusec.index.expression import Index
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
+from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,

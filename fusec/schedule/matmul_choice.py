@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields, replace
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.index.access import Facts
-from fusec.index.expression import Atom, Loaded, Var
 from fusec.ir.dim import Dim
+from fusec.ir.expression import Atom, Loaded, Var
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.target import Target
 

@@ -36,7 +36,8 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
     """
     kind = sums_dtype(node.output.dtype)
     first: list[Node] = []
-    has_bias = node.op.name == "linear" and len(node.operands) > 2
+    declared = node.op.product
+    has_bias = declared is not None and declared.bias is not None and len(node.operands) > 2
     if kind == node.output.dtype and not has_bias:
         sums = node.output
     else:

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain, Refusal, find_domain
-from fusec.index.expression import (
+from fusec.index.movement import pull
+from fusec.ir.access import Coordinates
+from fusec.ir.dim import Dim, dim, product
+from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, DType
+from fusec.ir.expression import (
     Index,
     Quotient,
     Remainder,
@@ -16,9 +20,6 @@ from fusec.index.expression import (
     linearize,
     of_var,
 )
-from fusec.index.movement import PULL, Coordinates, pull
-from fusec.ir.dim import Dim, dim, product
-from fusec.ir.dtype import BF16, F8E4M3, F8E5M2, F16, F32, DType
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
 
@@ -147,11 +148,11 @@ def find_product(fusion: Fusion) -> Product | Refusal:
     if len(products) != 1:
         return Refusal("contraction", f"the segment has {len(products)} matrix products, not one")
     node = products[0]
-    if node.op.name not in ("matmul", "linear", "grouped_mm"):
+    if node.op.product is None:
         return Refusal("operation", f"`{node.op.name}` is not this family's")
     axes = tuple(Var(f"i{k}", extent) for k, extent in enumerate(node.output.shape))
     depth = Var("k", node.operands[0].shape[-1])
-    if node.op.name == "grouped_mm":
+    if node.op.lookup is not None:
         return _grouped(fusion, node, axes, depth)
     left, right, columns = _coordinates(node, axes, depth)
     a = _located(fusion, node.inputs[0], left)
@@ -230,7 +231,7 @@ def _coordinates(
     """Return the coordinates of both operands, and how many axes of the result are columns."""
     first, second = node.operands[0].shape, node.operands[1].shape
     k, at = of_var(depth), [of_var(a) for a in axes]
-    if node.op.name == "linear":
+    if node.op.product is not None and node.op.product.transposed:
         columns = len(second) - 1
         return (*at[: len(at) - columns], k), (*at[len(at) - columns :], k), columns
     rows, columns = int(len(first) > 1), int(len(second) > 1)
@@ -258,10 +259,10 @@ def _located(fusion: Fusion, value: Value, at: Coordinates) -> Located | Refusal
     name = value.name
     while value not in fusion.input_of:
         node = fusion.producer[value]
-        if node.op.name == "cast" and _keeps(node.inputs, value.dtype):
+        if node.op.converts and _keeps(node.inputs, value.dtype):
             (value,) = node.inputs
             continue
-        pulled = pull(node, at) if node.op.name in PULL else None
+        pulled = pull(node, at) if node.op.access is not None else None
         branch = pulled.branches[0] if pulled is not None and len(pulled.branches) == 1 else None
         if branch is None or branch.conditions or not isinstance(branch.operand, Value):
             return Refusal(

@@ -17,8 +17,6 @@ from fusec.ir.graph import Fusion, Node
 if TYPE_CHECKING:
     from fusec.reference.order import Order
 
-SUMS = frozenset({"sum", "prod", "var", "var_mean", "welford", "cumsum", "cumprod"})
-"""Operations besides contractions that add or multiply many terms, as their kernel has them."""
 WARP = 32
 GROUP = 16
 """Products along K that an instruction of a tensor core adds (PTX mma.m16n8k16, wgmma k16)."""
@@ -95,7 +93,8 @@ class PlannedOrder:
 
 def is_sum(node: Node) -> bool:
     """Return whether a plan gives the order of a node; a scatter adds as its source lies."""
-    return node.op.family == "contraction" or node.op.name in SUMS
+    combine = node.op.combine
+    return node.op.family != "scatter" and combine is not None and combine.rounds
 
 
 def of_all(segment: Fusion, order: PlannedOrder) -> dict[str, PlannedOrder]:

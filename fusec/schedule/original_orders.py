@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
+from fusec.ir.roles import Combine
 from fusec.schedule.orders import PlannedOrder, is_sum, serial
 from fusec.schedule.plan import KernelPlan
 
-PASSING = frozenset({"cast", "neg", "mul", "div"})
 """Operations besides movement after which a sum is still one, where others are of scalars."""
 MOST_PARTS = 64
 """Parts of a sum that are looked for where they are added one by one."""
@@ -71,7 +71,7 @@ class _Made:
 
     def _of_sum(self, node: Node) -> PlannedOrder | None:
         own = self._planned.get(node.output.name)
-        if own is None or node.op.name != "sum":
+        if own is None or node.op.family != "reduction" or node.op.combine is not Combine.SUM:
             return own
         first = self._of_new(node.operands[0])
         return own if first is None else first.then(own)
@@ -113,7 +113,7 @@ class _Made:
 def _passes(node: Node) -> bool:
     """Return whether a node's result is one tensor moved, converted or scaled."""
     tensors = [o for o in node.operands if not _is_factor(o)]
-    moves = node.op.family == "movement" or node.op.name in PASSING
+    moves = node.op.family == "movement" or node.op.converts or node.op.scales
     return len(tensors) == 1 and moves
 
 
@@ -130,7 +130,7 @@ def _names(fusion: Fusion, node: Node) -> Iterator[str]:
     for value in found:
         yield value.name
         users = fusion.users.get(value, ())
-        moved = (u.output for u in users if u.op.family == "movement" or u.op.name == "cast")
+        moved = (u.output for u in users if u.op.family == "movement" or u.op.converts)
         found += [v for v in moved if v not in found]
 
 

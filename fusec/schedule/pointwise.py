@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
-from fusec.index.expression import of_var
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     dynamic_symbols,

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
-from fusec.index.expression import (
+from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.access import Conditions
+from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import (
     Atom,
     Index,
     Var,
@@ -15,9 +18,6 @@ from fusec.index.expression import (
     of_var,
     variables_of,
 )
-from fusec.index.instances import Instance, Lowering, instances_under
-from fusec.index.movement import Conditions
-from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in

@@ -11,12 +11,18 @@ from collections.abc import Mapping, Sequence
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ir.roles import Combine
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.segment.protocol import Redefinition
 
 MOST_SPLITS = 16
 LEAST_DEPTH = 512
 """Elements of K that a part of a split product keeps at least."""
+
+
+def _is_plain(node: Node) -> bool:
+    """Return whether a node is a product of matrices, not of groups of them."""
+    return node.op.product is not None and node.op.lookup is None
 
 
 def splits_of_depth(
@@ -27,7 +33,7 @@ def splits_of_depth(
     The parts are stored, and added where the result is read: their sum may join what follows.
     """
     first = node.operands[0]
-    if node.op.name not in ("matmul", "linear") or not isinstance(first, Value):
+    if not _is_plain(node) or not isinstance(first, Value):
         return ()
     if len(node.operands) > 2 or [o.rank for o in node.inputs] != [2, 2]:
         return ()
@@ -55,15 +61,15 @@ def splits_of_depth(
 
 def _split_rule(name: str, parts: int, part: Dim) -> Rule:
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.output.name != name or node.op.name not in ("matmul", "linear"):
+        if node.output.name != name or not _is_plain(node) or node.op.product is None:
             return None
         a, b = node.operands
         assert isinstance(a, Value)
         assert isinstance(b, Value)
-        columns = b.shape[0] if node.op.name == "linear" else b.shape[1]
+        columns = b.shape[0] if node.op.product.transposed else b.shape[1]
         split_a = _reshape(work, node, a, (a.shape[0], dim(parts), part))
         split_a = work.add(node, "permute", [split_a], {"dims": (1, 0, 2)})
-        if node.op.name == "linear":
+        if node.op.product.transposed:
             split_b = _reshape(work, node, b, (columns, dim(parts), part))
             split_b = work.add(node, "permute", [split_b], {"dims": (1, 2, 0)})
         else:
@@ -158,5 +164,5 @@ def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
     return tuple(
         Redefinition("two_pass", n.output.name, because)
         for n in segment.nodes
-        if n.op.name in ("var", "var_mean", "welford")
+        if n.op.combine is Combine.MOMENTS
     )

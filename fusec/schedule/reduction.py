@@ -8,12 +8,13 @@ from functools import cached_property
 
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
+from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.recent import Recent
+from fusec.ir.roles import Combine
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -48,7 +49,6 @@ MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 UNROLLED = 4
 """Vectors that a loop takes at a time."""
-VARIANCES = ("var", "var_mean", "welford")
 """Reductions that a Welford state computes."""
 DIVISION = 12
 """Operations of a division, which a Welford state takes for each element that is pushed by itself.
@@ -257,7 +257,7 @@ def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | Non
 def _variance_elements(fusion: Fusion) -> Iterator[int]:
     """Yield how many elements each variance of a fusion is of."""
     for node in fusion.nodes:
-        if node.op.name in VARIANCES:
+        if node.op.combine is Combine.MOMENTS:
             yield product(node.inputs[0].shape).evaluate(fusion.hints)
 
 
@@ -369,9 +369,9 @@ def partial_words(node: Node) -> int:
 
     Three for a variance, a value and its position for argmax.
     """
-    if node.op.name in ("argmax", "argmin"):
+    if node.op.combine is not None and node.op.combine.is_position:
         return 2
-    return 3 if node.op.name in VARIANCES else 1
+    return 3 if node.op.combine is Combine.MOMENTS else 1
 
 
 def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:

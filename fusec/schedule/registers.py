@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusec.index.domain import Domain
-from fusec.index.expression import Var
 from fusec.ir.dtype import F64, DType
+from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node
 
 SM_REGISTERS = 65536

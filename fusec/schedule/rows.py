@@ -8,7 +8,6 @@ from typing import Generic
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
-from fusec.index.expression import Index, Var, delinearize, linearize, of_var
 from fusec.index.instances import (
     MOST_MAPS,
     Instance,
@@ -17,6 +16,7 @@ from fusec.index.instances import (
     reading_order,
 )
 from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
 from fusec.schedule.layout import output_strides_in

@@ -8,10 +8,10 @@ from functools import cached_property
 
 from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Var, linearize, of_var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
+from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.common import (
     access,

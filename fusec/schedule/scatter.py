@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import F32, F64, I32, U8, U16, U32, DType
+from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Operand, Output, Value
 from fusec.ops.build import make_node
 from fusec.schedule.common import (
@@ -78,7 +78,7 @@ class Scatter(Problem):
     @property
     def adds(self) -> bool:
         """Return whether elements are added to what is there."""
-        return self.node.op.name != "scatter"
+        return self.node.op.combine is not None
 
     @property
     def length(self) -> int:
@@ -110,7 +110,12 @@ class Scatter(Problem):
 
     def index_at(self, place: Index) -> tuple[Index, ...]:
         """Return the coordinates in the index."""
-        return (place,) if self.node.op.name == "index_add" else self.at(place)
+        return (place,) if of_slices(self.node) else self.at(place)
+
+
+def of_slices(node: Node) -> bool:
+    """Return whether an entry of the index stands for a whole slice."""
+    return node.op.lookup is not None and node.op.lookup.slices
 
 
 ScatterPlan = Plan[Scatter, ScatterParameters]
@@ -178,11 +183,11 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     node = next(n for n in fusion.nodes if n.op.family == "scatter")
     axis: int = node.attributes["dim"]
     arg, index = node.operands[0].shape, node.operands[1].shape
-    shape = node.operands[2].shape if node.op.name == "index_add" else index
+    shape = node.operands[2].shape if of_slices(node) else index
     for k, extent in enumerate(shape):
         if k != axis and extent.value > arg[k].value:
             return Refusal("shape", f"extent {extent} of dim {k} exceeds the tensor's {arg[k]}")
-    if node.operands[2].shape and node.op.name != "index_add":
+    if node.operands[2].shape and not of_slices(node):
         pairs = zip(shape, node.operands[2].shape, strict=True)
         if any(small.value > large.value for small, large in pairs):
             return Refusal("shape", "the index is larger than the source")
@@ -289,7 +294,7 @@ def _order(scatter: Scatter, target: Target) -> tuple[KernelPlan, Value]:
             make_node("cast", [index], {"dtype": key}, [free_name("where", scatter.fusion)])
         )
         index = nodes[-1].output
-    axis = 0 if scatter.node.op.name == "index_add" else scatter.axis
+    axis = 0 if of_slices(scatter.node) else scatter.axis
     ways = {"dim": axis, "descending": False, "stable": True}
     nodes.append(make_node("argsort", [index], ways, [free_name("order", scatter.fusion)]))
     order = nodes[-1].output

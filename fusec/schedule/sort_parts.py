@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Var, contiguous_strides, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, product
 from fusec.ir.dtype import DType
+from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Output, Value, needed_nodes
 from fusec.schedule.common import dynamic_symbols, is_empty, specialise
 from fusec.schedule.problem import Problem

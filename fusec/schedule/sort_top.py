@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fusec.index.access import Facts, access_class
-from fusec.index.expression import Index, Var, delinearize, of_var
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
+from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.schedule.common import specialise, tensor_arguments
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards

@@ -8,9 +8,9 @@ from itertools import pairwise
 
 from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
-from fusec.index.expression import Index, Var, index, of_var
 from fusec.index.instances import MOST_MAPS, Instance, Lowering
 from fusec.ir.dim import product
+from fusec.ir.expression import Index, Var, index, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
-from fusec.index.expression import Index, Var, delinearize, linearize, of_var
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,

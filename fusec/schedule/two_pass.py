@@ -11,6 +11,7 @@ from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
 from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ir.recent import Recent
+from fusec.ir.roles import Combine
 from fusec.ops import TABLE
 
 _RECENT: Recent[Fusion] = Recent()
@@ -29,7 +30,7 @@ def two_pass(fusion: Fusion) -> Fusion:
 def _written_out(fusion: Fusion) -> Fusion:
     nodes: list[Node] = []
     for node in fusion.nodes:
-        if node.op.name in ("var", "var_mean", "welford"):
+        if node.op.combine is Combine.MOMENTS:
             nodes += _Rewrite(node).nodes
         else:
             nodes.append(node)
@@ -60,8 +61,8 @@ class _Rewrite:
         spread = self.call("broadcast", f"{name}_center", wide, once, mean, is_broadcast_dim=mask)
         away = self.call("sub", f"{name}_away", wide, tensor.type.shape, tensor, spread)
         squares = self.call("mul", f"{name}_squares", wide, tensor.type.shape, away, away)
-        if node.op.name == "welford":
-            square_value = node.outputs[1]
+        square_value = by_name.get("var_sum")
+        if square_value is not None:
             self.finish(
                 "sum", square_value, f"{name}_m2", wide, kept, squares, dims=dims, dtype=None
             )

@@ -20,7 +20,11 @@ def sizes_of_inputs(fusion: Fusion) -> Fusion:
     nodes: list[Node] = []
     for node in fusion.nodes:
         place = None if node.output.dim is None else places.get(node.output.dim)
-        if node.op.name == "size" and node.inputs[0] not in fusion.input_of and place is not None:
+        if (
+            node.op.family == "scalar"
+            and node.inputs[0] not in fusion.input_of
+            and place is not None
+        ):
             attributes = {**node.attributes, "dim": place[1]}
             node = replace(node, operands=(place[0],), attributes=attributes)
         nodes.append(node)
@@ -41,7 +45,7 @@ def as_defined(fusion: Fusion, original: Fusion) -> Fusion:
         else:
             # A copy has taken the name of what it copies, which was made in its place.
             users = fusion.users.get(node.output, ())
-            copies = [u.output.name for u in users if u.op.name == "set"]
+            copies = [u.output.name for u in users if u.op.copies and not u.op.ends_segment]
             own = min((position.get(n, last) for n in copies if name not in maker), default=last)
         places[node] = max(own, *before) if before else own
     return fusion.with_nodes(sorted(fusion.nodes, key=lambda n: places[n]))

@@ -13,19 +13,6 @@ from collections.abc import Collection
 from fusec.ir.graph import Fusion, Input, Node, Value
 from fusec.segment.price import elements
 
-MOVEMENTS = frozenset(
-    {
-        "set",
-        "broadcast",
-        "broadcast_in_dim",
-        "expand",
-        "squeeze",
-        "reshape",
-        "permute",
-        "slice",
-        "flip",
-    }
-)
 MAX_FLOPS = 2
 """Operations per element up to which a pointwise node is cheaper to repeat than to read."""
 
@@ -67,7 +54,8 @@ def _repeatable(node: Node) -> bool:
     cheap = node.op.cost.sfu == 0 and node.op.cost.flops <= MAX_FLOPS
     if node.op.family == "pointwise":
         return cheap
-    return node.op.family == "factory" or node.op.name in MOVEMENTS
+    access = node.op.access
+    return node.op.family == "factory" or (access is not None and access.repeatable)
 
 
 def _reading(fusion: Fusion, source: Value, node: Node, cost: dict[Value, int]) -> int:
@@ -78,7 +66,7 @@ def _reading(fusion: Fusion, source: Value, node: Node, cost: dict[Value, int]) 
         whole = elements(source, fusion.hints) * source.dtype.size
         if entry is not None:
             whole = distinct_bytes(fusion, entry)
-    if node.op.name == "slice":
+    if node.op.access is not None and node.op.access.window is not None:
         total = elements(source, fusion.hints)
         return whole * elements(node.output, fusion.hints) // max(1, total)
     return whole

@@ -16,7 +16,7 @@ from itertools import product as combinations
 from math import prod
 
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
-from fusec.segment.views import VIEW_OPS, view_of
+from fusec.segment.views import may_be_view, view_of
 
 Range = tuple[int, int]
 Box = tuple[Range, ...]
@@ -76,7 +76,7 @@ class Floor:
 
     def _chain(self, value: Value) -> Iterable[Value]:
         node, bases = self.fusion.producer.get(value), list[Value]()
-        while node is not None and node.op.name in VIEW_OPS:
+        while node is not None and may_be_view(node):
             source = node.inputs[0]
             bases.append(source)
             if view_of(self.fusion, value, frozenset({source})) is not None:
@@ -103,7 +103,7 @@ class Floor:
     def _scattered_into(self, output: Output) -> Node | None:
         """Return the node that changes some elements of the input that an output overwrites."""
         node = self.fusion.producer.get(output.value)
-        while node is not None and node.op.name in ("set", "segment_set"):
+        while node is not None and node.op.copies:
             node = self.fusion.producer.get(node.inputs[0])
         if output.alias is None or node is None or node.op.family != "scatter":
             return None
@@ -119,7 +119,8 @@ class Floor:
 
     def _changed(self, scatter: Node) -> int:
         """Return how many elements a scatter writes, one that is written twice counted twice."""
-        every = scatter.operands[2 if scatter.op.name == "index_add" else 1]
+        lookup = scatter.op.lookup
+        every = scatter.operands[2 if lookup is not None and lookup.slices else 1]
         return prod(e.evaluate(self.fusion.hints) for e in every.shape)
 
     def _of_scatter(self, user: Node, value: Value, needed: int) -> Need:
@@ -128,7 +129,7 @@ class Floor:
             return self.whole(value)
         count = 1
         if value is into:
-            overwritten = self._changed(user) if user.op.name == "scatter" else 0
+            overwritten = self._changed(user) if user.op.combine is None else 0
             count = 0 if user in self._in_place else max(0, needed - overwritten)
         if value is source and needed == self.size(user.output):
             count = max(count, self._changed(user))
@@ -188,7 +189,8 @@ class Floor:
         most = max(needs, key=lambda n: n.count)
         if most.count == 0:
             return Need(0, frozenset())
-        if user.op.family == "indexing" and value is _table(user):
+        lookup = user.op.lookup
+        if lookup and user.op.family == "indexing" and value is user.operands[lookup.table]:
             # Estimates count what is looked up, also where an element is looked up twice.
             return Need(min(self.size(user.output), self.size(value)))
         if user.op.family == "scatter":
@@ -208,11 +210,10 @@ class Floor:
             exact = frozenset(b for b in boxes if b is not None)
             return Need(union(exact), exact)
         missing = prod(target) - need.count
-        if user.op.name == "cat":
-            return Need(max(0, prod(shape) - missing))
-        if user.op.name == "pad":
-            return Need(max(0, prod(_kept(user, shape, target)) - missing))
-        if user.op.name == "slice":
+        access = user.op.access
+        if access is not None and access.reached is not None:
+            return Need(max(0, prod(access.reached(user, shape, target)) - missing))
+        if access is not None and access.window is not None:
             return Need(need.count)
         if missing == 0:
             return self.whole(value)
@@ -220,50 +221,22 @@ class Floor:
         return Need(min(prod(shape), -(-need.count // max(1, repeats))))
 
 
-def _table(user: Node) -> object:
-    """Return the operand of an indexing node in which elements are looked up."""
-    return user.operands[1 if user.op.name == "embedding_fwd" else 0]
-
-
-def _kept(user: Node, shape: tuple[int, ...], target: tuple[int, ...]) -> Iterable[int]:
-    """Return how much of each dim a pad leaves, where widths are negative."""
-    widths = user.attributes["pad_widths"]
-    for axis, (extent, padded) in enumerate(zip(shape, target, strict=True)):
-        given = widths[2 * axis : 2 * axis + 2]
-        if all(w.is_const for w in given):
-            yield max(0, extent + sum(min(0, int(w.value)) for w in given))
-        else:
-            yield extent if padded >= extent else 0
-
-
 def _moved(user: Node, box: Box, shape: tuple[int, ...]) -> Box | None:
     """Return the box of the operand under a box of the result; None where it is no box."""
-    attributes = user.attributes
-    match user.op.name:
-        case "set" | "segment_set":
-            return box
-        case "slice":
-            starts = attributes["start_indices"]
-            steps = attributes["strides"]
-            if any(int(step) != 1 for step in steps) or any(not s.is_const for s in starts):
-                return None
-            return tuple(
-                (a + int(s.value), b + int(s.value)) for (a, b), s in zip(box, starts, strict=True)
-            )
-        case "permute":
-            order: tuple[int, ...] = attributes["dims"]
-            return tuple(box[order.index(axis)] for axis in range(len(order)))
-        case "squeeze":
-            rest = iter(box)
-            gone: tuple[int, ...] = attributes["dims"]
-            return tuple((0, 1) if k in gone else next(rest) for k in range(len(shape)))
-        case "broadcast":
-            mask: tuple[bool, ...] = attributes["is_broadcast_dim"]
-            return tuple(r for r, new in zip(box, mask, strict=True) if not new)
-        case _:
-            if user.op.family == "pointwise" and len(shape) == len(box):
-                return tuple((0, 1) if e == 1 else r for r, e in zip(box, shape, strict=True))
+    access = user.op.access
+    if user.op.family == "pointwise" and len(shape) == len(box):
+        return tuple((0, 1) if e == 1 else r for r, e in zip(box, shape, strict=True))
+    if access is None or access.along is None or access.repeats:
+        return None
+    if access.window is not None:
+        starts, steps = access.window(user)
+        if any(step != 1 for step in steps) or any(not s.is_const for s in starts):
             return None
+        box = tuple(
+            (a + int(s.value), b + int(s.value)) for (a, b), s in zip(box, starts, strict=True)
+        )
+    found = {place: r for place, r in zip(access.along(user), box, strict=True)}
+    return tuple(found.get(k, (0, 1)) for k in range(len(shape)))
 
 
 def union(boxes: Iterable[Box]) -> int:

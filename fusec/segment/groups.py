@@ -329,7 +329,7 @@ class Groups:
         return any(
             user in members
             for node in members
-            if node.op.name == "segment_set"
+            if node.op.ends_segment
             for user in users.get(node.output, ())
         )
 
@@ -344,7 +344,7 @@ class Groups:
             for value in piece.leaves:
                 source = self.maker(value)
                 if source is not None:
-                    ends = source in breaks or producer[value].op.name == "segment_set"
+                    ends = source in breaks or producer[value].op.ends_segment
                     deepest = max(deepest, depth[source] + ends)
             late = (depth[p] + 1 for p in self.readers_before(piece))
             depth[piece] = max([deepest, *late])

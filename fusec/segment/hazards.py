@@ -36,5 +36,5 @@ def copy_last(fusion: Fusion, outputs: Iterable[Output]) -> tuple[Fusion, tuple[
 
 def is_copy(fusion: Fusion, value: Value) -> bool:
     """Return whether a value is a copy that nothing reads: its writing can come last."""
-    copy = fusion.producer[value].op.name in ("set", "segment_set")
+    copy = fusion.producer[value].op.copies
     return copy and value not in fusion.users

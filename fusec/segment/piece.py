@@ -66,7 +66,7 @@ class Piece:
         self.alive = True
         self.fixed = False
         self.pinned = False
-        self.sets = any(n.op.name == "segment_set" for n in nodes)
+        self.sets = any(n.op.ends_segment for n in nodes)
         self.into: Piece | None = None
         self.structure: int | None = None
         self.boundary: tuple[Value, ...] = ()

@@ -90,7 +90,7 @@ def _completed(graph: Graph, groups: list[tuple[Group, Pin]]) -> Iterable[tuple[
         for node in () if pin.open else reversed(graph.fusion.nodes):
             if node in taken or node not in graph.owned or not is_injective(node):
                 continue
-            if node.op.name == "segment_set" or any(v in final for v in node.outputs):
+            if node.op.ends_segment or any(v in final for v in node.outputs):
                 continue
             users = [u for v in node.outputs for u in graph.fusion.users.get(v, ())]
             if users and all(_ends_in(graph, u, grown) for u in users):

@@ -77,9 +77,11 @@ def _picked(fusion: Fusion, value: Value) -> int | None:
     """Return how many elements are looked up in a table; None if it is also read otherwise."""
     count = 0
     for user in fusion.users.get(value, ()):
-        table = user.operands[1 if user.op.name == "embedding_fwd" else 0]
+        if user.op.lookup is None or user.op.family != "indexing":
+            return None
+        table = user.operands[user.op.lookup.table]
         others = [o for o in user.operands if o is not table]
-        if user.op.family != "indexing" or table is not value or value in others:
+        if table is not value or value in others:
             return None
         count += elements(user.output, fusion.hints)
     return None if any(o.value is value for o in fusion.outputs) else count
@@ -117,35 +119,25 @@ def _touched(fusion: Fusion, value: Value, known: dict[Value, Touched]) -> Touch
 
 
 def _through(fusion: Fusion, user: Node, value: Value, known: dict[Value, Touched]) -> Touched:
-    name = user.op.name
-    if name not in ("slice", "permute", "squeeze", "broadcast"):
+    access = user.op.access
+    if access is None or access.along is None or access.repeats or user.op.copies:
         return None
     sizes = fusion.hints
     boxes = _touched(fusion, user.output, known)
     if boxes is None:
-        boxes = frozenset({_whole(e.evaluate(sizes) for e in user.output.shape)})
-        if name != "slice":
+        if access.window is None:
             return None
+        boxes = frozenset({_whole(e.evaluate(sizes) for e in user.output.shape)})
     moved: set[Box] = set()
     for box in boxes:
-        if name == "slice":
-            starts, steps = user.attributes["start_indices"], user.attributes["strides"]
-            moved.add(
-                tuple(
-                    _scaled(r, begin.evaluate(sizes), step)
-                    for r, begin, step in zip(box, starts, steps, strict=True)
-                )
+        if access.window is not None:
+            starts, steps = access.window(user)
+            box = tuple(
+                _scaled(r, begin.evaluate(sizes), step)
+                for r, begin, step in zip(box, starts, steps, strict=True)
             )
-        elif name == "permute":
-            order: tuple[int, ...] = user.attributes["dims"]
-            moved.add(tuple(box[order.index(axis)] for axis in range(len(order))))
-        elif name == "squeeze":
-            rest = iter(box)
-            gone: tuple[int, ...] = user.attributes["dims"]
-            moved.add(tuple((0, 1, 1) if k in gone else next(rest) for k in range(value.rank)))
-        else:
-            mask: tuple[bool, ...] = user.attributes["is_broadcast_dim"]
-            moved.add(tuple(r for r, new in zip(box, mask, strict=True) if not new))
+        found = {place: r for place, r in zip(access.along(user), box, strict=True)}
+        moved.add(tuple(found.get(k, (0, 1, 1)) for k in range(value.rank)))
     return frozenset(moved)
 
 

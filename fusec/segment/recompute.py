@@ -33,7 +33,7 @@ Sharers = Mapping[Value, int]
 
 def may_repeat(node: Node) -> bool:
     """Return whether a node may be computed in several segments."""
-    return node.op.family in FAMILIES and node.op.name != "segment_set" and len(node.outputs) == 1
+    return node.op.family in FAMILIES and not node.op.ends_segment and len(node.outputs) == 1
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,8 @@ def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> in
 
 def _sliced(seen: Before, node: Node, operand: Value, sharers: Sharers) -> int | None:
     """Return the bytes of a slice of something in memory, which is not read whole."""
-    if node.op.name != "slice" or operand in seen.leaves:
+    access = node.op.access
+    if access is None or access.window is None or operand in seen.leaves:
         return None
     groups, fusion = seen.groups, seen.groups.graph.fusion
     stored = operand in fusion.input_of or operand in groups.graph.final

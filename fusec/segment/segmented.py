@@ -210,7 +210,7 @@ def _sizes(attribute: object) -> Iterable[Dim]:
 
 def _sizes_from_inside(fusion: Fusion, ordered: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the nodes with `size` asking a tensor that the others read anyway."""
-    asking = [n for n in ordered if n.op.name == "size" and n.inputs]
+    asking = [n for n in ordered if n.op.family == "scalar" and n.inputs]
     if not asking:
         return ordered
     others = [n for n in ordered if n.op.family != "scalar"]

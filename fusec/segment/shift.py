@@ -37,7 +37,7 @@ def beginnings(
     depends: dict[Value, frozenset[Node]] = {}
     roots: dict[Value, frozenset[Value]] = {}
     for node in own:
-        if node in groups.graph.copied or not is_injective(node) or node.op.name == "segment_set":
+        if node in groups.graph.copied or not is_injective(node) or node.op.ends_segment:
             continue
         found = _needs(groups, source, piece, node, depends)
         if found is None:

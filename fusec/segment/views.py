@@ -5,18 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 
-from fusec.index.expression import contiguous_strides
 from fusec.ir.dim import Dim, Shape, dim
+from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.segmented import crossing_strides
 
-VIEW_OPS = frozenset(
-    {
-        "segment_set", "permute", "reshape", "slice", "squeeze", "broadcast", "expand",
-        "broadcast_in_dim",
-    }
-)  # fmt: skip
-"""Movements that may be views; `set` is a copy on purpose."""
+
+def may_be_view(node: Node) -> bool:
+    """Return whether a node's result may be its operand's memory."""
+    return node.op.access is not None and node.op.access.view
+
+
+def rearranges(node: Node) -> bool:
+    """Return whether a node's result is a window of its operand under other dims, none repeated."""
+    access = node.op.access
+    return access is not None and access.along is not None and not access.repeats
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
         way = [node]
         while way[-1].inputs[0] is not layout.base:
             way.append(fusion.producer[way[-1].inputs[0]])
-        if any(n.op.name == "segment_set" for n in way[1:]):
+        if any(n.op.ends_segment for n in way[1:]):
             continue
         if not pinned.intersection(way):
             last.add(node)
@@ -73,7 +76,7 @@ def view_of(fusion: Fusion, value: Value, bases: frozenset[Value]) -> Layout | N
     current = value
     while current not in bases or not chain:
         node = fusion.producer.get(current)
-        if node is None or node.op.name not in VIEW_OPS:
+        if node is None or not may_be_view(node):
             return None
         chain.append(node)
         current = node.inputs[0]
@@ -88,49 +91,23 @@ def view_of(fusion: Fusion, value: Value, bases: frozenset[Value]) -> Layout | N
 def _moved(layout: Layout, node: Node) -> Layout | None:
     """Return the layout after one movement; None if no strides say it."""
     source, target = node.inputs[0].shape, node.output.shape
-    given: tuple[Dim, ...] = layout.strides
-    attributes = node.attributes
-    match node.op.name:
-        case "permute":
-            order: tuple[int, ...] = attributes["dims"]
-            strides = tuple(given[axis] for axis in order)
-        case "slice":
-            offset = layout.offset
-            for start, stride in zip(attributes["start_indices"], given, strict=True):
-                offset = offset + start * stride
-            steps: tuple[int, ...] = attributes["strides"]
-            strides = tuple(s * int(step) for s, step in zip(given, steps, strict=True))
-            return Layout(layout.base, offset, strides)
-        case "squeeze":
-            strides = tuple(s for k, s in enumerate(given) if k not in attributes["dims"])
-        case "broadcast":
-            rest = iter(given)
-            strides = tuple(dim(0) if new else next(rest) for new in attributes["is_broadcast_dim"])
-        case "expand":
-            padding = len(target) - len(source)
-            filled = (*(dim(0),) * padding, *given)
-            strides = _expanded((*(dim(1),) * padding, *source), filled, target)
-        case "broadcast_in_dim":
-            shape, placed = [dim(1)] * len(target), [dim(0)] * len(target)
-            places = attributes["broadcast_dims"]
-            for place, extent, stride in zip(places, source, given, strict=True):
-                shape[place], placed[place] = extent, stride
-            strides = _expanded(tuple(shape), tuple(placed), target)
-        case "reshape":
-            reshaped = reshape_strides(source, given, target)
-            if reshaped is None:
-                return None
-            strides = reshaped
-        case _:
-            strides = given
-    return Layout(layout.base, layout.offset, strides)
-
-
-def _expanded(source: Shape, strides: tuple[Dim, ...], target: Shape) -> tuple[Dim, ...]:
-    return tuple(
-        stride if extent == to else dim(0)
-        for extent, stride, to in zip(source, strides, target, strict=True)
-    )
+    access = node.op.access
+    assert access is not None
+    if access.along is None:
+        reshaped = reshape_strides(source, layout.strides, target)
+        return None if reshaped is None else Layout(layout.base, layout.offset, reshaped)
+    along = access.along(node)
+    if access.window is None:
+        strides = (
+            dim(0) if place is None or source[place] != extent else layout.strides[place]
+            for place, extent in zip(along, target, strict=True)
+        )
+        return Layout(layout.base, layout.offset, tuple(strides))
+    offset, strides = layout.offset, list[Dim]()
+    for place, start, step in zip(along, *access.window(node), strict=True):
+        stride = dim(0) if place is None else layout.strides[place]
+        offset, strides = offset + start * stride, [*strides, stride * step]
+    return Layout(layout.base, offset, tuple(strides))
 
 
 def reshape_strides(

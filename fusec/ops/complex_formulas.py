@@ -6,7 +6,7 @@ of rounded terms, unless the result itself is; `fusec.reference.complex_bounds` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
 from typing import Protocol
@@ -232,13 +232,32 @@ def _imag(w: Writer, a: Pair) -> Operand:
     return a.im
 
 
-FORMULAS: Mapping[str, Callable[..., Pair | Operand]] = {
-    "add": _add, "sub": _sub, "neg": _neg, "mul": _mul, "div": _div, "truediv": _div,
-    "reciprocal": _reciprocal, "addcmul": _addcmul, "abs": _abs, "exp": _exp, "log": _log,
-    "log2": _log_to(2), "log10": _log_to(10), "sqrt": _sqrt, "rsqrt": _rsqrt, "sin": _sin,
-    "cos": _cos, "sinh": _sinh, "cosh": _cosh, "tanh": _tanh, "tan": _tan, "pow": _pow,
-    "eq": _eq, "ne": _ne, "isreal": _isreal, "real": _real, "imag": _imag,
-    "isfinite": _tested("isfinite", "logical_and"), "isnan": _tested("isnan", "logical_or"),
-    "isinf": _tested("isinf", "logical_or"),
-}  # fmt: skip
-"""By operation, of operands that are all complex."""
+ADD = _add
+SUB = _sub
+NEG = _neg
+MUL = _mul
+DIV = _div
+RECIPROCAL = _reciprocal
+ADDCMUL = _addcmul
+ABS = _abs
+EXP = _exp
+LOG = _log
+LOG2 = _log_to(2)
+LOG10 = _log_to(10)
+SQRT = _sqrt
+RSQRT = _rsqrt
+SIN = _sin
+COS = _cos
+SINH = _sinh
+COSH = _cosh
+TANH = _tanh
+TAN = _tan
+POW = _pow
+EQ = _eq
+NE = _ne
+ISREAL = _isreal
+REAL = _real
+IMAG = _imag
+ISFINITE = _tested("isfinite", "logical_and")
+ISNAN = _tested("isnan", "logical_or")
+ISINF = _tested("isinf", "logical_or")

@@ -1,0 +1,106 @@
+"""Where an operation's results find their elements: maps of coordinates, declared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from fusec.ir.dim import Dim
+from fusec.ir.expression import Index
+from fusec.ir.graph import Node, Operand
+
+Coordinates = tuple[Index, ...]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """low <= position < end."""
+
+    position: Index
+    low: Dim
+    end: Dim
+
+    @property
+    def is_true(self) -> bool:
+        """Return whether the condition always holds."""
+        return self.position.within(self.low, self.end)
+
+    def __str__(self) -> str:
+        return f"{self.low} <= {self.position} < {self.end}"
+
+
+Conditions = tuple[Condition, ...]
+
+
+def needed(*conditions: Condition) -> Conditions:
+    """Return the conditions that do not always hold, each once."""
+    return tuple(dict.fromkeys(c for c in conditions if not c.is_true))
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Where conditions hold, the result is `operand` at `coordinates`."""
+
+    operand: Operand
+    coordinates: Coordinates
+    conditions: Conditions = ()
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """A result at some coordinates as branches on operands; `fill` where no branch applies."""
+
+    branches: tuple[Branch, ...]
+    fill: Operand | None = None
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """Where an operand's element lies in the result; conditions say whether it is there at all.
+
+    `complete` is False where the result has elements that no element of the operand reaches.
+    """
+
+    coordinates: Coordinates
+    conditions: Conditions = ()
+    complete: bool = True
+
+
+Pull = Callable[[Node, Coordinates], Pulled]
+Push = Callable[[Node, Coordinates, int], Pushed | None]
+Along = Callable[[Node], tuple[int | None, ...]]
+Window = Callable[[Node], tuple[tuple[Dim, ...], tuple[int, ...]]]
+Reached = Callable[[Node, tuple[int, ...], tuple[int, ...]], Iterable[int]]
+
+
+def never(node: Node) -> bool:
+    """Return False: every element of the operand is in the result."""
+    return False
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """How a movement or an indexing operation finds its elements.
+
+    pull: what the result reads at some coordinates. push: where an operand's element lands; None,
+    or no result, where no one map says it.
+    along: the dim of the first operand that each dim of the result lies along, None for a new one
+        of extent 1; no function where dims are split, merged, joined or reversed.
+    window: the first elements and the steps in which the result takes those dims.
+    repeats: an element may be repeated along a dim. partial: some element may be left out.
+    reached: where operands lie side by side in the result, or amid a fill: how many elements of
+        each dim of an operand lie there, from the operand's extents and the result's.
+    view: the result may be the operand's memory: with `along` under other strides, without it as
+        the same elements in row-major order.
+    repeatable: as cheap to move again as to read the result.
+    """
+
+    pull: Pull
+    push: Push | None = None
+    along: Along | None = None
+    window: Window | None = None
+    repeats: bool = False
+    partial: Callable[[Node], bool] = never
+    reached: Reached | None = None
+    view: bool = False
+    repeatable: bool = False

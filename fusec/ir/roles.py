@@ -1,0 +1,173 @@
+"""The roles that operations play for the stages behind them, declared with the operations.
+
+A stage asks for a role, never for a name: what a new operation declares, every stage can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from fusec.ir.dim import Dim
+    from fusec.ir.graph import Node
+
+
+class Combine(Enum):
+    """What a reduction, a scan, a scatter or a contraction makes of the elements that meet."""
+
+    SUM = "sum"
+    PRODUCT = "product"
+    MAXIMUM = "maximum"
+    MINIMUM = "minimum"
+    SOME = "some"
+    """Whether any element is true."""
+    EVERY = "every"
+    """Whether all elements are true."""
+    MOMENTS = "moments"
+    """Mean and sum of squared distances, taken together."""
+    FIRST_MAXIMUM = "first maximum"
+    """The position of the largest element."""
+    FIRST_MINIMUM = "first minimum"
+    """The position of the smallest element."""
+    MONOTONE = "monotone"
+    """Rises with every element, by no more than it; each step errs by the operation's accuracy."""
+
+    @property
+    def is_position(self) -> bool:
+        """Return whether the result is a position, not made of the elements' values."""
+        return self in (Combine.FIRST_MAXIMUM, Combine.FIRST_MINIMUM)
+
+    @property
+    def is_extremum(self) -> bool:
+        """Return whether the result is one of the elements."""
+        return self in (Combine.MAXIMUM, Combine.MINIMUM)
+
+    @property
+    def is_truth(self) -> bool:
+        """Return whether the result is a bool."""
+        return self in (Combine.SOME, Combine.EVERY)
+
+    @property
+    def rounds(self) -> bool:
+        """Return whether floats are rounded on the way, so that their order counts."""
+        return self in (Combine.SUM, Combine.PRODUCT, Combine.MOMENTS)
+
+    @property
+    def keeps_one(self) -> bool:
+        """Return whether a single element is itself the result."""
+        return not self.is_position and self is not Combine.MOMENTS
+
+
+class Line(Protocol):
+    """A node while nvFuser's dump of it is printed, in one of its dialects (`style`)."""
+
+    @property
+    def node(self) -> Node:
+        """Return the node."""
+        ...
+
+    @property
+    def result(self) -> str:
+        """Return the result as it is printed."""
+        ...
+
+    @property
+    def operands(self) -> Sequence[str]:
+        """Return the operands as they are printed."""
+        ...
+
+    @property
+    def style(self) -> str:
+        """Return the dialect."""
+        ...
+
+    def size(self, extent: Dim | int) -> str:
+        """Return a size."""
+        ...
+
+    def sizes(self, extents: Iterable[Dim | int]) -> str:
+        """Return sizes in braces."""
+        ...
+
+    def flags(self, mask: Sequence[bool]) -> str:
+        """Return which dims are meant, in the dialects that say so."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Text:
+    """How nvFuser's dumps print an operation; what says nothing is printed by its name.
+
+    infix, prefix: of an operator. function: where `{single}` is an f for a result in f32, `{real}`
+    for any float. reduction: the operator and the value it starts from.
+    layout: the whole text with operands as `{0}`, results as `{out}` and parameters by name, or
+    what prints it. steps: the expressions that nvFuser makes of it, one after the other.
+    """
+
+    infix: str = ""
+    prefix: str = ""
+    function: str = ""
+    reduction: tuple[str, float] | None = None
+    layout: str | Callable[[Line], str] = ""
+    steps: Callable[[Node], Sequence[Callable[[Line], str]]] | None = None
+
+
+BY_NAME = Text()
+"""The text of an operation that is printed by its name."""
+
+
+@dataclass(frozen=True, eq=False)
+class ComplexError:
+    """The error of an operation on complex numbers: so many units in the last place of a part.
+
+    terms: what they are relative to, if not to the result's modulus: `terms(result, *operands,
+    least normal number)`.
+    """
+
+    ulps: float
+    terms: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of matrices.
+
+    transposed: the second factor is [N, K], not [K, N]. bias: which operand is added, if any.
+    """
+
+    transposed: bool = False
+    bias: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Lookup:
+    """An operand of integers that says where elements lie.
+
+    index: which operand it is. table: the one that it points into. extent: what it stays below.
+    slices: an entry stands for a whole slice of the table, not for one element.
+    ends: the entries are the ends of groups, in order.
+    """
+
+    index: int
+    table: int
+    extent: Callable[[Node], Dim]
+    slices: bool = False
+    ends: bool = False
+
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass
+class Links:
+    """How a node's axes relate: operand axis to result axis, and the operand axes it sums over."""
+
+    same: list[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
+    """(operand, its axis, axis of every result)"""
+    summed: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+
+
+LinkRule = Callable[[Links, Mapping[str, Any], Shapes, tuple[int, ...]], None]

@@ -1,0 +1,96 @@
+"""Which axes of operands and results run together, where no map of coordinates says it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fusec.ir.roles import Links, Shapes
+
+
+def reshape(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    starts, before = dict[tuple[int, int], int](), 1
+    for axis, extent in enumerate(shapes[0]):
+        starts.setdefault((before, extent), axis)
+        before *= extent
+    before = 1
+    for axis, extent in enumerate(out):
+        if extent > 1 and (before, extent) in starts:
+            links.same.append((0, starts[before, extent], axis))
+        before *= extent
+
+
+def pad(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+    widths = attributes["pad_widths"]
+    links.same += [(0, a, a) for a in range(len(out)) if widths[2 * a] == 0 == widths[2 * a + 1]]
+
+
+def cat(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+    dim = attributes["dim"]
+    links.same += [(i, a, a) for i in range(len(shapes)) for a in range(len(out)) if a != dim]
+
+
+def matmul(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    a, b = shapes[0], shapes[1]
+    links.summed += [(0, len(a) - 1), (1, max(len(b) - 2, 0))]
+    rank = len(out)
+    if len(a) > 1:
+        row = rank - (2 if len(b) > 1 else 1)
+        links.same.append((0, len(a) - 2, row))
+    if len(b) > 1:
+        links.same.append((1, len(b) - 1, rank - 1))
+    matrix_dims = (len(a) > 1) + (len(b) > 1)
+    for index, shape in enumerate((a, b)):
+        for back in range(3, len(shape) + 1):
+            axis, target = len(shape) - back, rank - matrix_dims - (back - 2)
+            if shape[axis] == out[target]:
+                links.same.append((index, axis, target))
+
+
+def linear(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(shapes[0]) - 1)]
+    for index in range(1, len(shapes)):
+        if len(shapes[index]) == 3 - index:
+            links.same.append((index, 0, len(out) - 1))
+
+
+def flip(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
+    links.same += [(0, a, a) for a in range(len(out)) if a not in attributes["dims"]]
+
+
+def beside(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    """Link the axes beside `dim`, in a row of which the operation works."""
+    tensors = [k for k, shape in enumerate(shapes) if len(shape) == len(out)]
+    for axis, extent in enumerate(out):
+        if axis != attributes["dim"] and all(shapes[k][axis] == extent for k in tensors):
+            links.same += [(k, axis, axis) for k in tensors]
+
+
+def index_select(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(out)) if a != attributes["dim"]]
+    if shapes[1]:
+        links.same.append((1, 0, attributes["dim"]))
+
+
+def select(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    dim = attributes["dim"]
+    links.same += [(0, a, a - (a > dim)) for a in range(len(shapes[0])) if a != dim]
+
+
+def embedding(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    links.same += [(0, a, a) for a in range(len(shapes[0]))]
+    links.same.append((1, 1, len(out) - 1))
