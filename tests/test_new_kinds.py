@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from declared import temporary_ops
 from families import run_on_host
 
 from fusec import driver
@@ -23,7 +24,6 @@ from fusec.ops.declare import (
     contraction,
     movement,
     operation,
-    temporary_ops,
 )
 from fusec.options import CompileOptions
 from fusec.parse import read_text

@@ -46,11 +46,6 @@ class Combine(Enum):
         return self in (Combine.MAXIMUM, Combine.MINIMUM)
 
     @property
-    def is_truth(self) -> bool:
-        """Return whether the result is a bool."""
-        return self in (Combine.SOME, Combine.EVERY)
-
-    @property
     def rounds(self) -> bool:
         """Return whether floats are rounded on the way, so that their order counts."""
         return self in (Combine.SUM, Combine.PRODUCT, Combine.MOMENTS)
