@@ -59,9 +59,9 @@ class GuardedDevice(FakeDevice):
         if entry in self.kernels:
             grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
             block = (config.blockDimX, config.blockDimY, config.blockDimZ)
-            shape = (ctypes.c_uint * 6)(*grid, *block)
             held = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))
-            self.kernels[entry](held, shape, config.sharedMemBytes, 0, 0)
+            self.kernels[entry](held, (*grid, *block), config.sharedMemBytes)
+            self.check_guards(entry)
 
     def bytes_of(self, name: str) -> int:
         """Return how many bytes a buffer reaches over."""
