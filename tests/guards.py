@@ -29,29 +29,33 @@ class Guarded(dict[str, np.ndarray]):
             check_guards(raw, self[name].nbytes, f"{what} and `{name}`")
 
 
-GUARD = 512
+GUARD = 1 << 16
 """Bytes of a guard zone."""
 
 
 def guarded(size: int) -> tuple[np.ndarray, int]:
     """Return memory with guard zones, and where its `size` bytes begin, a multiple of 256."""
     raw = np.empty(size + 2 * GUARD + 256, np.uint8)
-    start = GUARD + -(raw.ctypes.data + GUARD) % 256
-    raw[:start] = _pattern(0, start)
-    raw[start + size :] = _pattern(start + size, raw.nbytes)
+    start = _start(raw)
+    raw[:start] = PATTERN[:start]
+    raw[start + size :] = PATTERN[: raw.nbytes - start - size]
     return raw, start
 
 
-def _pattern(first: int, last: int) -> np.ndarray:
-    place = np.arange(first, last)
-    return np.where(place % 2, 0xFF, 0xF0 | (place // 2 * 7 + 3) % 16).astype(np.uint8)
+def _start(raw: np.ndarray) -> int:
+    return GUARD + -(raw.ctypes.data + GUARD) % 256
+
+
+_place = np.arange(GUARD + 512)
+PATTERN = np.where(_place % 2, 0xFF, 0xF0 | (_place // 2 * 7 + 3) % 16).astype(np.uint8)
 
 
 def check_guards(raw: np.ndarray, size: int, what: str) -> None:
     """Fail where the guard zones of `guarded` memory were written."""
-    start = GUARD + -(raw.ctypes.data + GUARD) % 256
-    for first, last in ((0, start), (start + size, raw.nbytes)):
-        changed = np.flatnonzero(raw[first:last] != _pattern(first, last))
-        if changed.size:
-            where = first + int(changed[0]) - start
-            raise AssertionError(f"{what}: wrote outside, at byte {where} of {size}")
+    start = _start(raw)
+    for zone, first in ((raw[:start], -start), (raw[start + size :], size)):
+        expected = PATTERN[: zone.nbytes]
+        if np.array_equal(zone, expected):
+            continue
+        where = first + int(np.flatnonzero(zone != expected)[0])
+        raise AssertionError(f"{what}: wrote outside, at byte {where} of {size}")

@@ -311,3 +311,11 @@ def test_a_race_is_seen_in_some_order(name: str, old: str, new: str, tmp_path: P
     with pytest.raises(AssertionError, match="seed="):
         right_in_all_orders(raw, expected, tmp_path, edit)
     assert any(edited)
+
+
+def test_memory_that_nobody_has_is_no_crash(tmp_path: Path) -> None:
+    text = 'extern "C" __global__ void kernel(float* y) { y[1ll << 50] = 1.0f; }'
+    fails(Raw(text, {"y": zeros(64)}), tmp_path, "touched memory that nobody has")
+    text = 'extern "C" __global__ void kernel(float* y) { y[threadIdx.x] = 1.0f; }'
+    (tmp_path / "again").mkdir()
+    assert (Raw(text, {"y": zeros(64)}).run(tmp_path / "again")["y"] == 1.0).all()

@@ -60,7 +60,10 @@ void barrier_init(u32 barrier, u32 arrivals) {
   std::memcpy(barrier_at(barrier), &word, 8);
 }
 void barrier_invalidate(u32 barrier) { std::memset(barrier_at(barrier), 0xff, 8); }
-void barrier_arrive(u32 barrier) { arrive(barrier_at(barrier), 0); }
+void barrier_arrive(u32 barrier) {
+  arrive(barrier_at(barrier), 0);
+  released();
+}
 void barrier_arrive_expect(u32 barrier, u32 bytes) { arrive(barrier_at(barrier), bytes); }
 void barrier_expect(u32 barrier, u32 bytes) {
   char* at = barrier_at(barrier);

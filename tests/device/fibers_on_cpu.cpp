@@ -3,6 +3,7 @@
 // and then, so that some warps run far ahead and others stay behind. Blocks begin in random order.
 #include "fibers_on_cpu.h"
 
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <cstdarg>
@@ -99,6 +100,15 @@ void wait(Barrier& barrier, unsigned count, const char* name) {
   barrier.arrived = 0;
   for (Fiber* fiber : barrier.waiting) wake(fiber);
   barrier.waiting.clear();
+}
+
+// What a thread has told others must not rest on what its warp does next: that may come late.
+void released() {
+  ++progress;
+  if (random_below(2)) return;
+  self->warp->priority = 0;
+  self->warp->held = true;
+  leave();
 }
 
 static unsigned threads() { return blockDim.x * blockDim.y * blockDim.z; }
@@ -259,6 +269,10 @@ static void run_warp(Warp& warp) {
       if (lane->state != State::kReady) continue;
       resume(lane);
       if (!failure.empty()) throw 0;
+      if (warp.held) {
+        warp.held = false;
+        return;
+      }
       if (random_below(32) == 0) {  // its other lanes may stay behind
         warp.priority = draw();
         return;
@@ -366,6 +380,34 @@ static std::vector<std::vector<Triple>> draw_order(const unsigned* cluster) {
   return order;
 }
 
+// While kernels run, an access to memory that nobody has ends the launch and not the process.
+class Faults {
+ public:
+  Faults() {
+    struct sigaction action = {};
+    action.sa_sigaction = [](int, siginfo_t* info, void*) {
+      fail("touched memory that nobody has, at %p", info->si_addr);
+    };
+    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    static char* const stack = mapped(kStack);
+    stack_t own = {};
+    own.ss_sp = stack;
+    own.ss_size = kStack;
+    sigaltstack(&own, &before_);
+    sigaction(SIGSEGV, &action, &segv_);
+    sigaction(SIGBUS, &action, &bus_);
+  }
+  ~Faults() {
+    sigaction(SIGSEGV, &segv_, nullptr);
+    sigaction(SIGBUS, &bus_, nullptr);
+    sigaltstack(&before_, nullptr);
+  }
+
+ private:
+  stack_t before_;
+  struct sigaction segv_, bus_;
+};
+
 const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int options,
                 const std::function<void()>& kernel) {
   gridDim = {shape[0], shape[1], shape[2]};
@@ -377,6 +419,7 @@ const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int
   body = &kernel;
   failure.clear();
   begin_memory(shared_bytes);
+  const Faults faults;
   try {
     auto order = draw_order(shape + 6);
     run_all(order);

@@ -74,6 +74,7 @@ struct Barrier {
 struct Warp {
   std::vector<Fiber*> lanes;
   unsigned ready = 0, turn = 0;
+  bool held = false;  // others run first
   unsigned long long priority = 0;
   Barrier barrier;
   LaneWords shown[2][32];

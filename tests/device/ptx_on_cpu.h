@@ -27,18 +27,24 @@ static void min_with_nan(float& result, float a, float b) { result = min_nan(a, 
 
 // Flags. Blocks run in turns on one processor: nothing is torn, and every write is seen.
 void note_flag(const u32* flag);
+void released();
 static void load_acquire(u32& value, const u32* flag) {
   value = *flag;
   note_flag(flag);
 }
-static void store_release(u32* flag, u32 value) { *flag = value; }
+static void store_release(u32* flag, u32 value) {
+  *flag = value;
+  released();
+}
 static void add_release(u32& before, u32* flag, u32 amount) {
   before = *flag;
   *flag += amount;
+  released();
 }
 static void count_and_wrap(u32& before, u32* counter, u32 last) {
   before = *counter;
   *counter = before >= last ? 0 : before + 1;
+  released();
 }
 
 // Copies of each thread.
