@@ -39,7 +39,11 @@ from fusec.schedule.plan import (
     TensorMapArgument,
 )
 
-FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics")
+FLAGS = (
+    *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
+    # An index beyond a thread's own array is a trap.
+    *("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error"),
+)
 PARTS = (
     *("cuda", "contexts", "fibers", "memory", "proxies"),
     *("barriers", "copies", "tensors", "products"),

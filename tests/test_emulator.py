@@ -313,9 +313,23 @@ def test_a_race_is_seen_in_some_order(name: str, old: str, new: str, tmp_path: P
     assert any(edited)
 
 
-def test_memory_that_nobody_has_is_no_crash(tmp_path: Path) -> None:
-    text = 'extern "C" __global__ void kernel(float* y) { y[1ll << 50] = 1.0f; }'
-    fails(Raw(text, {"y": zeros(64)}), tmp_path, "touched memory that nobody has")
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("y[1ll << 50] = 1.0f;", "touched memory that nobody has"),
+        ("y[0] = 7 / static_cast<int>(y[1]);", "an integer divided by zero"),
+        (
+            "float own[4] = {}; for (int i = 0; i <= blockDim.x / 16; ++i) own[i] += y[i]; "
+            "y[0] = own[threadIdx.x % 4];",
+            "an index beyond a thread's own array",
+        ),
+    ],
+)
+def test_what_would_end_the_process_ends_the_launch(
+    statement: str, message: str, tmp_path: Path
+) -> None:
+    text = f'extern "C" __global__ void kernel(float* y) {{ {statement} }}'
+    fails(Raw(text, {"y": zeros(64)}), tmp_path, message)
     text = 'extern "C" __global__ void kernel(float* y) { y[threadIdx.x] = 1.0f; }'
     (tmp_path / "again").mkdir()
     assert (Raw(text, {"y": zeros(64)}).run(tmp_path / "again")["y"] == 1.0).all()

@@ -1,4 +1,7 @@
-// Switches from one stack to another: a few instructions where they are known, else ucontext.
+// Stacks, switches from one to another (a few instructions where they are known, else ucontext),
+// and faults.
+#include <sys/mman.h>
+
 #include "fibers_on_cpu.h"
 
 #if !defined(__x86_64__)
@@ -8,6 +11,13 @@
 #endif
 
 namespace cpu {
+
+char* mapped(std::size_t bytes) {
+  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED) fail("no memory");
+  return static_cast<char*>(at);
+}
 
 #if defined(__x86_64__)
 asm(R"(
@@ -57,5 +67,27 @@ void cpu_switch(void** from, void* to) {
   swapcontext(own, static_cast<ucontext_t*>(to));
 }
 #endif
+
+constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
+
+Faults::Faults() {
+  struct sigaction action = {};
+  action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
+    if (signal == SIGILL) fail("an index beyond a thread's own array");
+    if (signal == SIGFPE) fail("an integer divided by zero");
+    fail("touched memory that nobody has, at %p", info->si_addr);
+  };
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+  static char* const stack = mapped(kStack);
+  stack_t own = {};
+  own.ss_sp = stack;
+  own.ss_size = kStack;
+  sigaltstack(&own, &stack_before_);
+  for (int i = 0; i < 4; ++i) sigaction(kSignals[i], &action, &before_[i]);
+}
+Faults::~Faults() {
+  for (int i = 0; i < 4; ++i) sigaction(kSignals[i], &before_[i], nullptr);
+  sigaltstack(&stack_before_, nullptr);
+}
 
 }  // namespace cpu

@@ -153,7 +153,9 @@ void wait_for_threads(unsigned id, unsigned count);
 void wait_for_cluster();
 // What every lane of the warp shows; it may be read until the calling lane's next exchange.
 const LaneWords* show(const LaneWords& own);
-unsigned exchange(unsigned word, unsigned source);
+static unsigned exchange(unsigned word, unsigned source) {
+  return static_cast<unsigned>(show({{word}})[source].words[0]);
+}
 unsigned ballot(bool predicate);
 void give_up();
 // Runs a kernel; shape: the grid, the block, the cluster. Returns what went wrong, or null.

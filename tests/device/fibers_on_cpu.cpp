@@ -3,9 +3,6 @@
 // and then, so that some warps run far ahead and others stay behind. Blocks begin in random order.
 #include "fibers_on_cpu.h"
 
-#include <signal.h>
-#include <sys/mman.h>
-
 #include <cstdarg>
 #include <map>
 
@@ -133,9 +130,6 @@ const LaneWords* show(const LaneWords& own) {
   wait(warp.barrier, warp.lanes.size(), "its warp");
   return all;
 }
-unsigned exchange(unsigned word, unsigned source) {
-  return static_cast<unsigned>(show({{word}})[source].words[0]);
-}
 unsigned ballot(bool predicate) {
   const LaneWords* all = show({{predicate}});
   unsigned result = 0;
@@ -174,13 +168,6 @@ struct Pool {
 };
 static Pool<Fiber> fiber_pool;
 static Pool<Block> block_pool;
-
-static char* mapped(std::size_t bytes) {
-  void* at = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                  MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED) fail("no memory");
-  return static_cast<char*>(at);
-}
 
 static void enter();
 
@@ -379,34 +366,6 @@ static std::vector<std::vector<Triple>> draw_order(const unsigned* cluster) {
   for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random_below(i)]);
   return order;
 }
-
-// While kernels run, an access to memory that nobody has ends the launch and not the process.
-class Faults {
- public:
-  Faults() {
-    struct sigaction action = {};
-    action.sa_sigaction = [](int, siginfo_t* info, void*) {
-      fail("touched memory that nobody has, at %p", info->si_addr);
-    };
-    action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
-    static char* const stack = mapped(kStack);
-    stack_t own = {};
-    own.ss_sp = stack;
-    own.ss_size = kStack;
-    sigaltstack(&own, &before_);
-    sigaction(SIGSEGV, &action, &segv_);
-    sigaction(SIGBUS, &action, &bus_);
-  }
-  ~Faults() {
-    sigaction(SIGSEGV, &segv_, nullptr);
-    sigaction(SIGBUS, &bus_, nullptr);
-    sigaltstack(&before_, nullptr);
-  }
-
- private:
-  stack_t before_;
-  struct sigaction segv_, bus_;
-};
 
 const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int options,
                 const std::function<void()>& kernel) {

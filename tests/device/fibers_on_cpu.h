@@ -1,6 +1,8 @@
 // What the scheduler of fibers and the asynchronous instructions share.
 #pragma once
 
+#include <signal.h>
+
 #include <string>
 #include <vector>
 
@@ -103,6 +105,19 @@ constexpr unsigned kDynamic = 1024, kGuard = 64, kMemory = 384 << 10;
 constexpr std::size_t kStack = 64 << 10;
 void prepare(Fiber& fiber, void (*enter)());
 extern "C" void cpu_switch(void** from, void* to);
+
+char* mapped(std::size_t bytes);  // fresh memory
+
+// While kernels run, what would end the process ends the launch.
+class Faults {
+ public:
+  Faults();
+  ~Faults();
+
+ private:
+  stack_t stack_before_;
+  struct sigaction before_[4];
+};
 
 extern Fiber* self;  // the thread that runs
 extern std::vector<Block*> alive_blocks;
