@@ -45,12 +45,13 @@ class Raw:
             for n, b in self.buffers.items()
         ]
         kernel = Kernel(
-            *("kernel", "", None),
-            (dim(self.grid), dim(1), dim(1)),
-            (self.block, 1, 1),
-            (*self.maps, *pointers),
-            self.shared_bytes,
-            (self.cluster, 1, 1),
+            name="kernel",
+            template="",
+            grid=(dim(self.grid), dim(1), dim(1)),
+            block=(self.block, 1, 1),
+            arguments=(*self.maps, *pointers),
+            shared_bytes=self.shared_bytes,
+            cluster=(self.cluster, 1, 1),
         )
         launch(kernel, self.text, self.memory, {}, {}, folder, order, edit)
         return self.memory
