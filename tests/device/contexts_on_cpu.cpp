@@ -73,7 +73,7 @@ constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
 Faults::Faults() {
   struct sigaction action = {};
   action.sa_sigaction = [](int signal, siginfo_t* info, void*) {
-    if (signal == SIGILL) fail("an index beyond a thread's own array");
+    if (signal == SIGILL) fail("an index beyond an array");
     if (signal == SIGFPE) fail("an integer divided by zero");
     fail("touched memory that nobody has, at %p", info->si_addr);
   };
