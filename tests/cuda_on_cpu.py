@@ -1,8 +1,8 @@
 """Runs a plan's kernels on the host, thread by thread: slow, but without a GPU.
 
-`backwards` runs the threads of a block in the other order between barriers, which shows races;
-copies from global to shared memory are done when they are waited for, or (`at_once`) when they are
-begun.
+Warps run ahead of each other and blocks run mixed, in an order drawn from a seed; `backwards` runs
+the lanes of a warp in the other order. Asynchronous work is done when it is waited for, or
+(`at_once`) when it is begun. Guard zones lie around every buffer and every array in shared memory.
 """
 
 from __future__ import annotations
@@ -13,84 +13,46 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from guards import Guarded
+from text_on_cpu import on_host
 
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import parameters
 from fusec.ir.evaluate import extents
 from fusec.run.arrays import StridedArray
 from fusec.run.headers import device_headers
+from fusec.run.launch import TENSOR_MAP_BYTES, aligned_block, tensor_map_operands
 from fusec.schedule.layout import output_strides_in
-from fusec.schedule.plan import Kernel, KernelPlan, ScalarArgument, SizeArgument
+from fusec.schedule.plan import (
+    Kernel,
+    KernelPlan,
+    ScalarArgument,
+    SizeArgument,
+    TensorMapArgument,
+)
 
-FLAGS = ("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique")
-HEADER = Path(__file__).parent / "device" / "cuda_on_cpu.h"
-MMA = Path(__file__).parent / "device" / "mma_on_cpu.h"
-ASYNC_COPY = """#pragma once
-namespace fusec {
-inline void copy_async_16(void* to, const void* from, bool inside = true) {
-  cpu::copy(to, from, 16, inside ? 16 : 0);
-}
-template <int kBytes>
-void copy_async(void* to, const void* from, bool inside) {
-  cpu::copy(to, from, kBytes, inside ? kBytes : 0);
-}
-inline void copy_commit() { cpu::commit(); }
-template <int kPending>
-void copy_wait() {
-  cpu::wait_copies(kPending);
-}
-}  // namespace fusec
-"""
-# What an inline PTX instruction does, in terms of the C++ operands that follow it.
-INSTRUCTIONS = {
-    "mov.b32 %0, {%1, %2}": "result = cpu::bf16_to_float(value.bits);",
-    "cvt.f32.f16 %0, %1": "result = cpu::f16_to_float(value.bits);",
-    "cvt.rn.f16.f32 %0, %1": "result.bits = cpu::float_to_f16(value);",
-    "cvt.rn.bf16.f32 %0, %1": "result.bits = cpu::float_to_bf16(value);",
-    "div.full.f32 %0, %1, %2": "quotient = a / b;",
-    "ld.acquire.gpu.global.u32 %0, [%1]": "value = *flag;",
-    "st.release.gpu.global.u32 [%0], %1": "*flag = value;",
-    "atom.add.acq_rel.gpu.global.u32 %0, [%1], %2": "before = *flag; *flag += amount;",
-    "atom.inc.acq_rel.gpu.global.u32 %0, [%1], %2": (
-        "before = *counter; *counter = before + 1 >= count ? 0 : before + 1;"
-    ),
-    "cp.async.cg.shared.global [%0], [%1], 16, %2": "cpu::copy(shared, global, 16, bytes);",
-    "max.NaN.f32 %0, %1, %2": "result = cpu::max_nan(a, b);",
-    "min.NaN.f32 %0, %1, %2": "result = cpu::min_nan(a, b);",
-}
-DECODE = r"\1 = cpu::f16_to_float(half_bits);"
-ASM = re.compile(r'asm(?: volatile)?\(\s*"([^;"]*);?".*?\);', re.DOTALL)
-
-
-def on_host(text: str) -> str:
-    """Return CUDA text with inline PTX replaced."""
-    text = text.replace(
-        "extern __shared__ __align__(16) char shared_memory[];",
-        "char* shared_memory = cpu::shared;",
-    )
-    text = text.replace(
-        "extern __shared__ __align__(16) unsigned char shared[];",
-        "auto* shared = reinterpret_cast<unsigned char*>(cpu::shared);",
-    )
-    return ASM.sub(lambda m: INSTRUCTIONS.get(m[1], f'cpu::missing("{m[1]}");'), text)
-
-
-def host_header(name: str, text: str) -> str:
-    """Return a device header for the host."""
-    if name == "async_copy.cuh":
-        return ASYNC_COPY
-    if name == "mma.cuh":
-        return MMA.read_text()
-    if name == "fp8.cuh":
-        text = re.sub(r'asm\("cvt.f32.f16[^=]*"=f"\((\w+)\)[^;]*;', DECODE, text)
-    return on_host(text)
+FLAGS = (
+    *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
+    # An index beyond a thread's own array is a trap.
+    *("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error"),
+)
+PARTS = (
+    *("cuda", "contexts", "fibers", "memory", "proxies"),
+    *("barriers", "copies", "tensors", "products"),
+)
+FOLDER = Path(__file__).parent / "device"
+HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
+SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
+ASYNCHRONOUS = ("bulk_reduce", "matmul_hopper", "matmul_turns", "mbarrier", "proxy", "tma", "wgmma")
+"""Headers with instructions of the asynchronous proxy."""
 
 
 def run_plan(
@@ -100,26 +62,32 @@ def run_plan(
     *,
     backwards: bool = False,
     at_once: bool = False,
+    seed: int | None = None,
     edit: Callable[[str], str] = str,
 ) -> dict[str, np.ndarray]:
-    """Return the outputs of a plan's kernels, edited first; memory starts as 0xFF bytes."""
+    """Return the outputs of a plan's kernels; they and the headers are edited first.
+
+    Memory starts as 0xFF bytes. Each order of lanes has a seed of its own, so that two runs see
+    two orders of warps.
+    """
     sizes = dict(plan.fusion.hints)
-    memory: dict[str, np.ndarray] = {}
+    memory = Guarded()
     for entry in plan.fusion.inputs:
         if not entry.value.is_scalar:
             given = inputs[entry.value.name]
             assert isinstance(given, StridedArray)
-            memory[entry.value.name] = given.storage.copy()
+            memory.add(entry.value.name, given.storage)
     for output in plan.fusion.outputs:
         if output.alias is None:
             count = int(np.prod(extents(output.value.type, sizes), dtype=np.int64))
-            memory[output.value.name] = poisoned(count, output.value.dtype.numpy)
+            memory.add(output.value.name, poisoned(count, output.value.dtype.numpy))
     for space in plan.workspaces:
-        memory[space.name] = poisoned(space.size.evaluate(sizes), space.dtype.numpy)
+        memory.add(space.name, poisoned(space.size.evaluate(sizes), space.dtype.numpy))
         if space.init != "none":
             memory[space.name][...] = 0
+    order = Order(int(backwards) if seed is None else seed, backwards, at_once)
     for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
-        launch(kernel, edit(source.text), memory, inputs, sizes, folder, backwards, at_once)
+        launch(kernel, source.text, memory, inputs, sizes, folder, order, edit)
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)
@@ -130,25 +98,61 @@ def run_plan(
 
 
 def poisoned(count: int, dtype: Any) -> np.ndarray:
-    """Return an array of 0xFF bytes, aligned as GPU memory is."""
+    """Return an array of 0xFF bytes."""
     kind = np.dtype(dtype)
-    raw = np.full(count * kind.itemsize + 256, 0xFF, np.uint8)
-    start = -raw.ctypes.data % 256
-    return raw[start : start + count * kind.itemsize].view(kind)
+    return np.full(count * kind.itemsize, 0xFF, np.uint8).view(kind)
+
+
+@dataclass(frozen=True)
+class Order:
+    """In which order threads run."""
+
+    seed: int = 0
+    backwards: bool = False
+    at_once: bool = False
+
+    @property
+    def options(self) -> int:
+        """The bits of cpu::Options."""
+        return self.backwards | self.at_once << 1
+
+
+FIRST = Order()
+
+
+def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, int]) -> Any:
+    """Return a tensor map as the host reads it (Map in copies_on_cpu.cpp)."""
+    given = tensor_map_operands(described, address, sizes)
+    rank = len(given["extents"])
+    missing = 3 - rank
+    item = described.dtype.size
+    assert given["swizzle"] in ("128B", "NONE")
+    names = ("u8", "f64", "f32", "f16", "bf16", "i64", "i32", "u64", "u32")
+    kind = names.index(described.dtype.name) if described.dtype.name in names else 0
+    block = aligned_block(TENSOR_MAP_BYTES, 128)
+    words = (ctypes.c_uint64 * 16).from_buffer(block)
+    words[:] = (
+        *(address, rank, item, int(given["swizzle"] == "128B"), kind),
+        *(*given["extents"], *[1] * missing),
+        *(*given["strides"], *[0] * missing),
+        *(*given["box"], *[1] * missing),
+        *(0, 0, 0),
+    )
+    return block
 
 
 def launch(
     kernel: Kernel,
     text: str,
-    memory: dict[str, np.ndarray],
+    memory: Guarded,
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     folder: Path,
-    backwards: bool,
-    at_once: bool,
+    order: Order,
+    edit: Callable[[str], str] = str,
 ) -> None:
     """Run one kernel on `memory`."""
-    function = build(kernel, text, folder)
+    function = build(kernel, text, folder, edit)
     values: list[Any] = []
     for argument in kernel.arguments:
         if isinstance(argument, SizeArgument):
@@ -157,43 +161,73 @@ def launch(
         elif isinstance(argument, ScalarArgument):
             scalar = np.array([inputs[argument.name]], argument.dtype.numpy)
             values.append((ctypes.c_char * scalar.nbytes).from_buffer_copy(scalar.tobytes()))
+        elif isinstance(argument, TensorMapArgument):
+            address = memory[argument.buffer].ctypes.data
+            values.append(tensor_map(argument, address, sizes))
         else:
-            aligned = memory[argument.name]
-            if aligned.ctypes.data % 256:
-                copied = poisoned(aligned.size, aligned.dtype)
-                copied[...] = aligned
-                memory[argument.name] = aligned = copied
-            values.append(ctypes.c_void_p(aligned.ctypes.data))
+            values.append(ctypes.c_void_p(memory[argument.name].ctypes.data))
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-    shape = (ctypes.c_uint * 6)(*(g.evaluate(sizes) for g in kernel.grid), *kernel.block)
-    function(pointers, shape, kernel.shared_bytes, int(backwards), int(at_once))
+    shape = (*(g.evaluate(sizes) for g in kernel.grid), *kernel.block)
+    function(pointers, shape, kernel.shared_bytes, order)
+    memory.check(f"{kernel.name}, {order}")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kernel for the host."""
+
+    name: str
+    entry: Any
+    cluster: tuple[int, int, int]
+    proxies: bool
+
+    def __call__(
+        self, pointers: Any, shape: Sequence[int], shared_bytes: int, order: Order = FIRST
+    ) -> None:
+        """Run the kernel; shape: its grid and its block. Fail where it hangs or breaks a rule."""
+        words = (ctypes.c_uint * 9)(*shape, *self.cluster)
+        options = order.options | self.proxies << 2
+        failure = self.entry(pointers, words, shared_bytes, order.seed, options)
+        assert failure is None, f"{self.name}, {order}: {failure.decode()}"
 
 
 @cache
 def precompiled(compiler: str) -> tuple[Path, Path]:
-    """Return header and object file of what kernels share, both compiled once a process.
+    """Return header and library of what kernels share, both compiled once a process.
 
     Nine tenths of the time of a small kernel would go into them.
     """
     folder = Path(tempfile.mkdtemp(prefix="cuda_on_cpu."))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    header, shared = folder / HEADER.name, folder / "cuda_on_cpu.o"
-    header.write_text(HEADER.read_text())
+    for name in (*HEADERS, *SOURCES):
+        (folder / name).write_text((FOLDER / name).read_text())
+    header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
     subprocess.run([compiler, *FLAGS, "-x", "c++-header", str(header)], check=True)
-    source = str(HEADER.with_suffix(".cpp"))
-    subprocess.run([compiler, *FLAGS, "-c", source, "-o", str(shared)], check=True)
+    whole = folder / "whole.cpp"
+    whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
+    options = (f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(shared))
+    subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
     return header, shared
 
 
-def build(kernel: Kernel, text: str, folder: Path) -> Any:
-    """Return a kernel's launch function, compiled for the host."""
+@cache
+def hosted(name: str) -> str:
+    """Return a device header for the host."""
+    return on_host(device_headers()[name])
+
+
+def build(kernel: Kernel, text: str, folder: Path, edit: Callable[[str], str] = str) -> Function:
+    """Return a kernel's launch function, compiled for the host; it and its headers edited first.
+
+    A folder is for one edit: what is compiled and loaded stays as it is.
+    """
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++")
     for name, header in device_headers().items():
         target = folder / name
         if not target.exists():
-            target.write_text(host_header(name, header))
+            target.write_text(on_host(edit(header)) if edit is not str else hosted(name))
     kinds = [p.rsplit(" ", 1)[0].replace(" __restrict__", "") for p in parameters(kernel)]
     arguments = ", ".join(f"*static_cast<{kind}*>(a[{k}])" for k, kind in enumerate(kinds))
     arguments = re.sub(
@@ -201,18 +235,21 @@ def build(kernel: Kernel, text: str, folder: Path) -> Any:
     )
     header, shared = precompiled(compiler)
     source = folder / f"{kernel.name}.cpp"
+    proxies = any(f'"{name}.cuh"' in text for name in ASYNCHRONOUS)
     text = (
-        f'#include "{header}"\n{on_host(text)}\n'
-        'extern "C" void launch(void** a, const unsigned* shape, unsigned shared, int b, int o) {\n'
-        f"  cpu::run(shape, shape + 3, shared, b, o, [=] {{ {kernel.name}({arguments}); }});\n}}\n"
+        f'#include "{header}"\n{on_host(edit(text))}\n'
+        'extern "C" const char* launch(void** a, const unsigned* shape, unsigned bytes,\n'
+        "                              unsigned seed, int options) {\n"
+        f"  const auto body = [=] {{ ::{kernel.name}({arguments}); }};\n"
+        "  return cpu::run(shape, bytes, seed, options, body);\n}\n"
     )
     library = source.with_suffix(".so")
-    if library.exists() and source.read_text() == text:
-        return ctypes.CDLL(str(library)).launch
-    source.write_text(text)
-    # Each library has fibers of its own.
-    linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
-    command = [compiler, *FLAGS, f"-I{folder}", *linked]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return ctypes.CDLL(str(library)).launch
+    if not library.exists() or source.read_text() != text:
+        source.write_text(text)
+        linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
+        command = [compiler, *FLAGS, f"-I{folder}", *linked]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    entry = ctypes.CDLL(str(library)).launch
+    entry.restype = ctypes.c_char_p
+    return Function(kernel.name, entry, kernel.cluster, proxies)

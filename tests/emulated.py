@@ -31,9 +31,9 @@ class EmulatedDevice(FakeDevice):
         config, entry, pointers, _ = arguments
         grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
         block = (config.blockDimX, config.blockDimY, config.blockDimZ)
-        shape = (ctypes.c_uint * 6)(*grid, *block)
         given = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))
-        self.kernels[entry](given, shape, config.sharedMemBytes, 0, 0)
+        self.kernels[entry](given, (*grid, *block), config.sharedMemBytes)
+        self.check_guards(entry)
 
 
 def can_run(compiled: Compiled, sizes: Mapping[str, int]) -> bool:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from guards import check_guards, guarded
 
 PointerList = Sequence[int]
 
@@ -45,10 +46,16 @@ class FakeDevice:
 
     def allocate(self, size: int, what: str) -> int:
         """Return the address of host memory."""
-        block = np.zeros(size + 256, np.uint8)
-        address = -(-block.ctypes.data // 256) * 256
+        block, start = guarded(size)
+        block[start : start + size] = 0
+        address = block.ctypes.data + start
         self.blocks[address], self.sizes[address] = block, size
         return address
+
+    def check_guards(self, what: str) -> None:
+        """Fail where something outside of the blocks of memory was written."""
+        for address, block in self.blocks.items():
+            check_guards(block, self.sizes[address], what)
 
     def inside(self, address: int, size: int, what: str) -> None:
         """Fail unless some bytes lie in one block of memory that was allocated."""

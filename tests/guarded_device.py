@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from cuda_on_cpu import tensor_map
 from fake_device import FakeDevice, argument
 
 from fusec.hostir.program import HostProgram, Launch
@@ -59,9 +60,9 @@ class GuardedDevice(FakeDevice):
         if entry in self.kernels:
             grid = (config.gridDimX, config.gridDimY, config.gridDimZ)
             block = (config.blockDimX, config.blockDimY, config.blockDimZ)
-            shape = (ctypes.c_uint * 6)(*grid, *block)
             held = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))
-            self.kernels[entry](held, shape, config.sharedMemBytes, 0, 0)
+            self.kernels[entry](held, (*grid, *block), config.sharedMemBytes)
+            self.check_guards(entry)
 
     def bytes_of(self, name: str) -> int:
         """Return how many bytes a buffer reaches over."""
@@ -82,7 +83,7 @@ class GuardedDevice(FakeDevice):
         assert reach <= self.bytes_of(described.buffer)
         self.inside(address, reach, f"the tensor map of `{described.buffer}`")
         assert prod(described.box) * described.dtype.size <= self.target.shared
-        return (ctypes.c_uint8 * 128)()
+        return tensor_map(described, address, sizes)
 
     def _check_geometry(self, launch: Launch, config: Any) -> None:
         block = (config.blockDimX, config.blockDimY, config.blockDimZ)

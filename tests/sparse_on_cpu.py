@@ -128,5 +128,6 @@ def _run(
         else:
             values.append(ctypes.c_void_p(memory.address[argument.name]))
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
-    shape = (ctypes.c_uint * 6)(*(g.evaluate(sizes) for g in kernel.grid), *kernel.block)
-    function(pointers, shape, kernel.shared_bytes, 0, 0)
+    function(
+        pointers, (*(g.evaluate(sizes) for g in kernel.grid), *kernel.block), kernel.shared_bytes
+    )

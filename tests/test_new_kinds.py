@@ -172,8 +172,8 @@ def test_a_movement_is_pulled_into_what_reads_it() -> None:
 
 
 def test_a_dump_prints_it() -> None:
-    from fusec.segment.expressions import Printer
-    from fusec.segment.numbering import Numbering
+    from fusec.dumps.expressions import Printer
+    from fusec.dumps.numbering import Numbering
 
     made = fusion("scan")
     ((_, text),) = Printer(Numbering(made), (), "head").expressions(made.nodes[0])

@@ -1,7 +1,7 @@
-// Kernels on the host, for index plans, barriers and races: every CUDA thread is a fiber that gives
-// up the processor where it has to wait for others. Blocks run one after another. Kernels are
-// compiled with `asm` statements replaced (tests/cuda_on_cpu.py) by the functions here, and linked
-// with cuda_on_cpu.cpp, which is compiled once.
+// What CUDA gives to kernels, on the host: every CUDA thread is a fiber that gives up the processor
+// where it has to wait for others (fibers_on_cpu.cpp). Kernels are compiled with declarations of
+// shared memory and `asm` statements replaced (tests/text_on_cpu.py), the latter by calls of the
+// functions of ptx_on_cpu.h.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -18,7 +18,7 @@
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-#define __shared__ static
+#define __cluster_dims__(...)
 #define __grid_constant__
 
 struct Triple {
@@ -31,9 +31,17 @@ struct alignas(8) uint2 {
 struct alignas(16) uint4 {
   unsigned x, y, z, w;
 };
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 
 template <class T>
 T __ldg(const T* p) {
+  return *p;
+}
+template <class T>
+T __ldcg(const T* p) {
   return *p;
 }
 template <class T>
@@ -123,26 +131,42 @@ static unsigned short float_to_f16(float value) {
 static float max_nan(float a, float b) { return a != a || b != b ? NAN : std::max(a, b); }
 static float min_nan(float a, float b) { return a != a || b != b ? NAN : std::min(a, b); }
 
-[[noreturn]] void missing(const char* instruction);
+// Ends the launch with a message; the kernel's threads do not run on.
+[[noreturn]] void fail(const char* format, ...);
 
-extern unsigned current;  // the thread that runs
-extern char* shared;
+extern unsigned current;  // the thread that runs, counted in its block
 
-unsigned threads();
+// A variable in shared memory: every block has it at the same offset, between guard zones.
+struct Place {
+  unsigned bytes, alignment, offset = 0, launch = 0;
+};
+char* shared_variable(Place& place);
+char* dynamic_shared();
+unsigned shared_address(const void* pointer);  // in the shared window, as PTX wants it
+char* shared_at(unsigned address);             // of the own block, or of another of the cluster
+
+struct LaneWords {
+  unsigned long long words[10];
+};
 void wait_for_block();
-void wait_for_warp();  // of 32 threads
-unsigned exchange(unsigned word, unsigned source);
+void wait_for_threads(unsigned id, unsigned count);
+void wait_for_cluster();
+// What every lane of the warp shows; it may be read until the calling lane's next exchange.
+const LaneWords* show(const LaneWords& own);
+static unsigned exchange(unsigned word, unsigned source) {
+  return static_cast<unsigned>(show({{word}})[source].words[0]);
+}
 unsigned ballot(bool predicate);
 void give_up();
-void copy(void* to, const void* from, int bytes, int valid);
-void commit();
-void wait_copies(unsigned pending);
-void run(const unsigned* grid, const unsigned* block, unsigned shared_bytes, bool backwards,
-         bool at_once, std::function<void()> kernel);
+// Runs a kernel; shape: the grid, the block, the cluster. Returns what went wrong, or null.
+const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int options,
+                const std::function<void()>& kernel);
+enum Options { kBackwards = 1, kAtOnce = 2, kProxies = 4 };
 
 }  // namespace cpu
 
 static void __syncthreads() { cpu::wait_for_block(); }
+static std::size_t __cvta_generic_to_shared(const void* p) { return cpu::shared_address(p); }
 template <class T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   return same_bits<T>(cpu::exchange(same_bits<unsigned>(value), (cpu::current % 32) ^ mask));
@@ -187,3 +211,5 @@ static long long __double_as_longlong(double v) { return same_bits<long long>(v)
 static double __longlong_as_double(long long v) { return same_bits<double>(v); }
 #undef INFINITY
 #undef NAN
+
+#include "ptx_on_cpu.h"

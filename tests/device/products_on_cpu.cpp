@@ -1,0 +1,73 @@
+// wgmma: sums are written when they are waited for.
+#include "fibers_on_cpu.h"
+
+namespace cpu {
+
+// All four instructions are executed by the lanes of a warp together.
+static void meet() { ballot(true); }
+
+void wgmma_fence() {
+  meet();
+  self->fenced = true;
+}
+
+// Where element `k` of row `row` of an operand lies (128-byte swizzle).
+static u32 operand_place(u64 descriptor, bool transposed, u32 row, u32 k) {
+  const u32 start = (descriptor & 0x3fff) << 4;
+  const u32 leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
+  const u32 place = transposed
+                        ? start + row / 64 * leading + k / 8 * stride + k % 8 * 128 + row % 64 * 2
+                        : start + row / 8 * stride + row % 8 * 128 + k * 2;
+  return place ^ (place >> 7 & 7) << 4;
+}
+static void perform(const Product& p) {
+  if (proxies) note_writes(self);
+  const auto widen = p.bf16 ? bf16_to_float : f16_to_float;
+  const auto operand = [&](u64 descriptor, bool transposed, u32 row, float (&values)[16]) {
+    for (u32 k = 0; k < 16; ++k) {
+      u16 bits;
+      const u32 place = operand_place(descriptor, transposed, row, k);
+      std::memcpy(&bits, proxy_at(self->block, place, 2, "wgmma"), 2);
+      values[k] = widen(bits);
+    }
+  };
+  const u32 lane = current % 32, row = current % 128 / 32 * 16 + lane / 4;
+  float left[2][16], right[16];
+  for (u32 h = 0; h < 2; ++h) operand(p.a, p.transpose_a, row + 8 * h, left[h]);
+  for (int c = 0; c < p.columns / 4; ++c) {
+    operand(p.b, p.transpose_b, c / 2 * 8 + lane % 4 * 2 + c % 2, right);
+    for (u32 h = 0; h < 2; ++h) {
+      float& target = p.sums[c / 2 * 4 + 2 * h + c % 2];
+      double sum = p.adds ? target : 0.0;
+      for (u32 k = 0; k < 16; ++k) sum += static_cast<double>(left[h][k]) * right[k];
+      target = static_cast<float>(sum);
+    }
+  }
+}
+void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, int transpose_a,
+           int transpose_b) {
+  meet();
+  if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
+  if (a >> 62 != 1 || b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
+  const Product product{sums,     columns, a, b, type[0] == 'b', transpose_a != 0, transpose_b != 0,
+                        adds != 0};
+  if (copies_at_once) perform(product);
+  self->products.open.push_back(product);
+}
+void wgmma_commit() {
+  meet();
+  self->products.commit();
+}
+void wgmma_wait(int pending) {
+  auto& groups = self->products.closed;
+  while (groups.size() > static_cast<std::size_t>(pending)) {
+    if (!copies_at_once) {
+      for (const Product& each : groups.front()) perform(each);
+    }
+    groups.erase(groups.begin());
+  }
+  if (pending == 0) self->fenced = false;
+  meet();  // what a warp waited for has happened for all its lanes
+}
+
+}  // namespace cpu

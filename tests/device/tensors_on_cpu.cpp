@@ -1,0 +1,79 @@
+// Copies of tiles of tensors, by maps as tests/cuda_on_cpu.py encodes them.
+#include "fibers_on_cpu.h"
+
+namespace cpu {
+
+struct Map {
+  u64 address, rank, item, swizzled, type;
+  u64 extents[3], strides[2], box[3], unused[3];
+};
+static_assert(sizeof(Map) == 128, "a tensor map");
+
+// Calls visit(offset in shared memory, address or null where outside) for every element of a tile.
+template <class Visit>
+static void walk(const Map& map, u32 shared, const int (&at)[3], Visit visit) {
+  if (shared % (map.swizzled ? 1024 : 128)) fail("a tensor tile that is not aligned");
+  if (map.swizzled && map.box[0] * map.item > 128) fail("a tile wider than its swizzle");
+  u32 place = shared;
+  for (u64 z = 0; z < map.box[2]; ++z) {
+    for (u64 y = 0; y < map.box[1]; ++y) {
+      for (u64 x = 0; x < map.box[0]; ++x, place += map.item) {
+        const long long c[3] = {at[0] + static_cast<long long>(x),
+                                at[1] + static_cast<long long>(y),
+                                at[2] + static_cast<long long>(z)};
+        bool inside = true;
+        for (int d = 0; d < 3; ++d)
+          inside &= c[d] >= 0 && c[d] < static_cast<long long>(map.extents[d]);
+        const u64 address =
+            map.address + c[0] * map.item + c[1] * map.strides[0] + c[2] * map.strides[1];
+        const u32 swizzled = map.swizzled ? place ^ (place >> 7 & 7) << 4 : place;
+        visit(swizzled, inside ? reinterpret_cast<char*>(address) : nullptr);
+      }
+    }
+  }
+}
+static u32 tile_bytes(const Map& map) { return map.box[0] * map.box[1] * map.box[2] * map.item; }
+
+void tensor_load(u32 shared, const void* given, int x, int y, int z, u32 barrier, u16 blocks) {
+  const char* what = "a tensor load";
+  const Map map = *static_cast<const Map*>(given);
+  const u32 bytes = tile_bytes(map);
+  begin_bulk(what);
+  const auto& cluster = self->block->cluster->blocks;
+  for (unsigned rank = 0; rank < cluster.size(); ++rank) {
+    if (blocks ? !(blocks >> rank & 1) : cluster[rank] != self->block) continue;
+    Block* block = cluster[rank];
+    check_barrier(block, barrier, what);
+    proxy_poison(block, shared, bytes, what);
+    begin_load(block, [=] {
+      Bytes tile(bytes);
+      walk(map, shared, {x, y, z}, [&](u32 place, const char* from) {
+        if (from)
+          std::memcpy(&tile[place - shared], from, map.item);
+        else
+          std::memset(&tile[place - shared], 0, map.item);
+      });
+      proxy_write(block, shared, tile.data(), bytes, what);
+      complete(block, barrier, bytes);
+    });
+  }
+}
+
+static const char* const kMapTypes[] = {"u8",  "f64", "f32", "f16", "bf16",
+                                        "s64", "s32", "u64", "u32"};
+
+void tensor_store(const void* given, u32 shared, int x, int y, int z, bool adds) {
+  const Map map = *static_cast<const Map*>(given);
+  begin_store(shared, tile_bytes(map), [=](const Bytes& data) {
+    walk(map, shared, {x, y, z}, [&](u32 place, char* to) {
+      if (!to) return;
+      const Bytes value(&data[place - shared], &data[place - shared] + map.item);
+      if (adds)
+        reduce_as("add", kMapTypes[map.type], to, value);
+      else
+        std::memcpy(to, value.data(), map.item);
+    });
+  });
+}
+
+}  // namespace cpu

@@ -1,0 +1,191 @@
+"""Hopper's matrix products on the host: what they compute, and that wrong ones are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import run_plan
+
+from fusec import target
+from fusec.ir.dtype import BF16, F16, DType
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import find
+
+ORDERS = ({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})
+"""How tests run kernels: two orders, and copies that are done early."""
+MORE_ORDERS = (*ORDERS, *({"seed": seed, "backwards": seed % 2 == 1} for seed in range(3, 12)))
+"""Where a wrong kernel must fail in one of them."""
+
+
+@cache
+def product(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    dtype: DType = BF16,
+    a_columns: bool = False,
+    b_columns: bool = True,
+    batches: int = 0,
+    bias: bool = False,
+) -> Fusion:
+    """Return a matrix product; `a_columns` (`b_columns`): the operand is stored transposed."""
+    builder = GraphBuilder("product")
+    batch = (batches,) if batches else ()
+    a = builder.input("a", dtype, (*batch, *((k, m) if a_columns else (m, k))))
+    b = builder.input("b", dtype, (*batch, *((n, k) if b_columns else (k, n))))
+    dims = (0, 2, 1) if batches else (1, 0)
+    if a_columns:
+        (a,) = builder.call("permute", [a], {"dims": dims})
+    if b_columns:
+        (b,) = builder.call("permute", [b], {"dims": dims})
+    (c,) = builder.call("matmul", [a, b], names=["c"])
+    if bias:
+        c = builder.apply("relu", builder.apply("add", c, builder.input("bias", dtype, [n])))
+    builder.output(c)
+    return builder.finish()
+
+
+def plan_of(fusion: Fusion, kernel: str, **wanted: object) -> KernelPlan:
+    """Return the plan with some of its parameters replaced."""
+    return find_matmul().build(fusion, target.find("sm_90a"), {"kernel": kernel, **wanted})
+
+
+def find_matmul():
+    """Return the scheduler of matrix products."""
+    return find("matmul")
+
+
+def wrong(
+    fusion: Fusion,
+    plan: KernelPlan,
+    folder: Path,
+    orders: Iterable[Mapping[str, Any]] = ORDERS,
+    edit: Callable[[str], str] = str,
+) -> str:
+    """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    for order in orders:
+        try:
+            outputs = run_plan(plan, inputs, folder, edit=edit, **order)
+        except AssertionError as error:
+            return str(error)
+        verdict = compare(fusion, fusion.hints, inputs, outputs)
+        if not verdict.ok:
+            return f"{order}: {verdict.text()}"
+    return ""
+
+
+@pytest.mark.parametrize(("a_columns", "b_columns"), [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_every_layout(a_columns: int, b_columns: int, tmp_path: Path) -> None:
+    fusion = product(136, 72, 200, a_columns=bool(a_columns), b_columns=bool(b_columns))
+    assert wrong(fusion, plan_of(fusion, "wgmma", tile_n=64, stages=2), tmp_path) == ""
+
+
+@pytest.mark.parametrize("tile_n", [64, 128, 256])
+def test_every_tile(tile_n: int, tmp_path: Path) -> None:
+    fusion = product(64, 264, 72, dtype=F16)
+    assert wrong(fusion, plan_of(fusion, "wgmma", tile_n=tile_n, stages=2), tmp_path) == ""
+
+
+def test_the_plan_that_is_chosen(tmp_path: Path) -> None:
+    fusion = product(200, 256, 320, bias=True)
+    plan = find_matmul().build(fusion, target.find("sm_90a"))
+    assert plan.parameters.kernel == "wgmma"
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+def test_batches(tmp_path: Path) -> None:
+    fusion = product(72, 40, 136, batches=3)
+    assert wrong(fusion, plan_of(fusion, "wgmma", tile_n=64, stages=3), tmp_path) == ""
+
+
+@pytest.mark.parametrize(("cluster", "splits", "tile_n"), [(1, 3, 64), (2, 2, 128), (4, 1, 64)])
+def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) -> None:
+    fusion = product(130, 72, 600, bias=True)
+    plan = plan_of(fusion, "split_k", tile_n=tile_n, cluster=cluster, splits=splits, stages=2)
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
+WGMMA = {
+    "the parity of the loads": ("full[stage].wait(parity)", "full[stage].wait(parity ^ 1)"),
+    "the parity of the stages": ("empty[stage].wait(parity)", "empty[stage].wait(parity ^ 1)"),
+    "the first parity of the producer": ("u32 parity = 1;", "u32 parity = 0;"),
+    "the parity of the next round": ("parity ^= stage == 0;", "parity ^= 0;"),
+    "no wait for loads": ("full[stage].wait(parity);", ""),
+    "no wait for stages": ("empty[stage].wait(parity);", ""),
+    "a stage is not handed back": ("if (step > 0 && lane == 0) empty[previous].arrive();", ""),
+    "a stage is handed back early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
+    "sums are read early": ("wgmma_wait<0>();", "wgmma_wait<1>();"),
+    "no fence before products": ("fusec::wgmma_fence();", ""),
+    "no commit": ("fusec::wgmma_commit();", ""),
+    "the row of the epilogue": ("tile_m + row + ", "tile_m + row + 1 + "),
+    "the rows of a warpgroup": ("64 * warpgroup + threadIdx", "threadIdx"),
+    "the rows of a warp": ("% 4 * 16 + lane / 4", "% 4 * 8 + lane / 4"),
+    "the bound of rows": ("m < M && n < N", "n < N"),
+    "the bound of columns": ("m < M && n < N", "m < M"),
+    "the place of B": ("a_tile + kABytes", "a_tile + kABytes / 2"),
+    "the bytes of a stage": ("arrive_expect_tx(kStageBytes)", "arrive_expect_tx(kABytes)"),
+    "the arrivals of a stage": ("empty[s].init(4 * kConsumers)", "empty[s].init(3 * kConsumers)"),
+    "barriers that are not shown": ("fusec::fence_barrier_init();", ""),
+    "no barrier after the first thread": ("  __syncthreads();\n", ""),
+    "a swizzle that is not asked for": ("1ull << 62", "2ull << 62"),
+    "the next elements along K": ("kDescriptorStepK = 32 >> 4", "kDescriptorStepK = 64 >> 4"),
+}  # fmt: skip
+CLUSTER = "fusec::cluster_sync();"
+NAMED = "fusec::named_barrier_sync<kMultipliers>(1);"
+SPIN = "fusec::spin_until(semaphore, turn);"
+SPLIT = {
+    "no cluster barrier after sums": ("ranks.\n  fusec::cluster_sync();", "ranks."),
+    "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "no cluster barrier after tickets": (f"{CLUSTER}\n  const int ticket", "const int ticket"),
+    "no fence before a bulk copy": ("fusec::fence_proxy_async_shared_cta();", ""),
+    "no fence after a turn": ("fusec::fence_proxy_async();", ""),
+    "no barrier before a bulk copy": (f"{NAMED}\n    if (thr", "if (thr"),
+    "the turn is passed on early": ("wait_group<0>();", "wait_group_read<0>();"),
+    "nobody waits for a turn": (f"  {SPIN}\n        fusec::fence", "  fusec::fence"),
+    "the last does not wait": (f"{SPIN}\n      *sem", "*sem"),
+    "the others do not wait for the last": (f"{NAMED}\n#pragma", "\n#pragma"),
+    "no commit": ("fusec::commit_group();", ""),
+    "the turn is not passed on": ("(semaphore, turn + 1)", "(semaphore, turn)"),
+    "the share of a rank": ("sums_tile + rank * kSlab", "sums_tile"),
+    "the slab of a rank": ("* kCluster + rank) * kSlab", "* kCluster) * kSlab"),
+    "the columns of a rank": ("(rank * kOwned + f) * 8", "f * 8"),
+    "an element of a fragment": ("c / 2 * 8;", "c / 2 * 4;"),
+    "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
+}  # fmt: skip
+
+
+def dies(fusion: Fusion, plan: KernelPlan, old: str, new: str, folder: Path) -> None:
+    """Assert that an edited kernel computes something wrong, hangs or breaks a rule."""
+    edited: list[bool] = []
+
+    def edit(text: str) -> str:
+        edited.append(old in text)
+        return text.replace(old, new)
+
+    found = wrong(fusion, plan, folder, MORE_ORDERS, edit)
+    assert any(edited)
+    assert "seed" in found  # what does not compile has none
+
+
+@pytest.mark.parametrize("name", WGMMA)
+def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(136, 72, 264)
+    plan = plan_of(fusion, "wgmma", tile_n=64, stages=2)
+    dies(fusion, plan, *WGMMA[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", SPLIT)
+def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(130, 72, 800)
+    plan = plan_of(fusion, "split_k", tile_n=64, cluster=2, splits=3, stages=2)
+    dies(fusion, plan, *SPLIT[name], tmp_path)

@@ -1,0 +1,126 @@
+"""Barriers, and the layout of shared memory, in kernels as fusec makes them: without one they fail.
+
+A kernel is run in a few orders; edited, it must compute something wrong, hang or break a guard
+zone in one of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import run_plan
+from families import plan_of, text_of
+from test_inner_persistent import layer_norm
+
+from fusec.ir.dtype import F16, F32
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.plan import KernelPlan
+
+ORDERS: tuple[Mapping[str, Any], ...] = tuple(
+    {"seed": seed, "backwards": seed % 2 == 1} for seed in range(6)
+)
+
+
+def two_rows() -> Fusion:
+    """Return a fusion whose kernel keeps two rows in shared memory."""
+    builder = GraphBuilder("two_rows")
+    x, y = (builder.input(name, F32, [2, 24_000]) for name in "xy")
+    sums = [builder.apply("sum", value, dims=[1], keepdim=True) for value in (x, y)]
+    crossed = [builder.apply("sub", value, s) for value, s in zip((y, x), sums, strict=True)]
+    builder.output(builder.apply("mul", *crossed))
+    return builder.finish()
+
+
+def sums(rows: int, columns: int, dim: int) -> Fusion:
+    """Return sums over one dim of a matrix."""
+    builder = GraphBuilder("sums")
+    builder.output(builder.apply("sum", builder.input("x", F32, [rows, columns]), dims=[dim]))
+    return builder.finish()
+
+
+def top() -> Fusion:
+    """Return the largest elements of a long row."""
+    builder = GraphBuilder("top")
+    x = builder.input("x", F32, [2, 60_000])
+    for result in builder.call("topk", [x], {"k": 200, "dim": 1}):
+        builder.output(result)
+    return builder.finish()
+
+
+def wrong(plan: KernelPlan, fusion: Fusion, folder: Path, edit: Callable[[str], str]) -> str:
+    """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    for order in ORDERS:
+        try:
+            outputs = run_plan(plan, inputs, folder, edit=edit, **order)
+        except AssertionError as error:
+            return str(error)
+        verdict = compare(fusion, fusion.hints, inputs, outputs)
+        if not verdict.ok:
+            return f"{order}: {verdict.text()}"
+    return ""
+
+
+FUSIONS: dict[str, tuple[str, Callable[[], Fusion]]] = {
+    "rows": ("inner_persistent", lambda: layer_norm(F16, 2, 4104)),
+    "two rows": ("inner_persistent", two_rows),
+    "split rows": ("reduction", lambda: sums(2, 100_000, 1)),
+    "split columns": ("reduction", lambda: sums(20_000, 8, 0)),
+    "split top": ("sort", top),
+}
+SYNC = "__syncthreads();"
+MUTANTS = {
+    "the last barrier of block_reduce_rows": (
+        "rows", f"partials[row][warp]);\n    {SYNC}", "partials[row][warp]);"
+    ),
+    "the first barrier of block_reduce_rows": ("rows", f"{SYNC}\n    value =", "value ="),
+    "the last barrier of last_block, rows": ("split rows", f"count - 1;\n  {SYNC}", "count - 1;"),
+    "the first barrier of last_block, columns": (
+        "split columns", f"shared_last;\n  {SYNC}", "shared_last;"
+    ),
+    "the first barrier of last_block, topk": (
+        "split top", f"shared_last;\n  {SYNC}", "shared_last;"
+    ),
+    "the count of blocks": ("split rows", "== count - 1;", "== count - 2;"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUSIONS)
+def test_kernels_are_right_in_every_order(name: str, tmp_path: Path) -> None:
+    scheduler, make = FUSIONS[name]
+    assert wrong(plan_of(scheduler, make()), make(), tmp_path, str) == ""
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_barrier_that_is_missing_is_seen(name: str, tmp_path: Path) -> None:
+    which, old, new = MUTANTS[name]
+    scheduler, make = FUSIONS[which]
+    edited: list[bool] = []
+
+    def edit(text: str) -> str:
+        edited.append(old in text)
+        return text.replace(old, new)
+
+    found = wrong(plan_of(scheduler, make()), make(), tmp_path, edit)
+    assert any(edited)
+    assert "seed" in found  # what does not compile has none
+
+
+@pytest.mark.parametrize("second", [0, 16, 24_000 * 4 - 16, 24_000 * 8])
+def test_rows_in_shared_memory_that_overlap_are_seen(second: int, tmp_path: Path) -> None:
+    fusion = two_rows()
+    plan = plan_of("inner_persistent", fusion)
+    places = re.findall(r"\(shared_memory \+ (\d+)\)", text_of(plan))
+    assert [int(place) for place in places] == [0, 24_000 * 4]
+
+    def edit(text: str) -> str:
+        return text.replace(f"shared_memory + {places[1]})", f"shared_memory + {second})")
+
+    assert wrong(plan, fusion, tmp_path, edit)
