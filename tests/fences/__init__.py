@@ -20,7 +20,7 @@ from .syntax import Function, Node, constants_of, functions_of
 from .values import Pointer, Unknown
 from .walk import Decisions, Scope, Walk
 
-MOST_RUNS = 60  # of one kernel, each one way; the fewest unusual decisions first
+MOST_RUNS = 24  # of one kernel, each one way; the fewest unusual decisions first
 ACCESSES = frozenset({"read", "write", "read_constant", "pure", "uniform"})
 RELEASES = frozenset({"acquire", "release", "exchange"})
 
@@ -40,10 +40,7 @@ def constants_of_header(text: str) -> tuple[Node, ...]:
 def check(text: str, headers: Mapping[str, str] | None = None) -> list[Violation]:
     """Return the violations in a kernel's text, by line; `headers` replace the device headers."""
     used = headers_for(text, {**device_headers(), **(headers or {})})
-    functions: dict[str, list[Function]] = {}
-    for header in used.values():
-        for function in functions_of_header(header):
-            functions.setdefault(function.name, []).append(function)
+    functions = functions_by_name(tuple(used.values()))
     kernels = [f for f in functions_of(text) if f.body.words is not None]
     found: dict[tuple[str, int, str], Violation] = {}
     for kernel in kernels:
@@ -52,8 +49,20 @@ def check(text: str, headers: Mapping[str, str] | None = None) -> list[Violation
     return sorted(found.values(), key=lambda v: (v.line, v.rule, v.message))
 
 
-def interesting_names(functions: Mapping[str, list[Function]]) -> frozenset[str]:
+@cache
+def functions_by_name(headers: tuple[str, ...]) -> Mapping[str, list[Function]]:
+    """Return the functions of device headers by name."""
+    functions: dict[str, list[Function]] = {}
+    for header in headers:
+        for function in functions_of_header(header):
+            functions.setdefault(function.name, []).append(function)
+    return functions
+
+
+@cache
+def interesting_names(headers: tuple[str, ...]) -> frozenset[str]:
     """Return the functions that matter to order: those of the table, and who calls them."""
+    functions = functions_by_name(headers)
     known = {n for n, e in EFFECTS.items() if e.kind not in ACCESSES}
     texts = {
         name: frozenset(t.text for f in each for t in f.tokens)
@@ -71,7 +80,7 @@ def check_kernel(
     kernel: Function, text: str, functions: Mapping[str, list[Function]], used: Mapping[str, str]
 ) -> list[Violation]:
     """Return the violations of one kernel over all ways through it."""
-    interesting = interesting_names(functions)
+    interesting = interesting_names(tuple(used.values()))
     words = kernel.body.words
     if not (words & interesting) and "__shared__" not in text:
         return []

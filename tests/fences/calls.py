@@ -37,6 +37,9 @@ def call(walk: Walk, node: Node) -> Any:
     if function is not None and (name in walk.interesting or is_short(function)):
         return inline(walk, node, function)
     values = [walk.value(kid) for kid in node.kids[1:]]
+    width = walk.constant(node.arguments[1]) if len(node.arguments or ()) > 1 else WARP
+    if name == "warp_reduce" and walk.threads == WARP == width:
+        return walk.unknown(name, False)  # the only warp's result
     if all(is_uniform(v) for v in values):
         if name in ("min", "max") and all(is_exact(v) for v in values):
             return min(values) if name == "min" else max(values)
@@ -152,7 +155,7 @@ def body(
             known = value.scope.values.get(value.name) if value.scope else None
             value = Unknown("?", True) if known is None else known
         scope.values[parameter.name] = value
-        scope.since[parameter.name] = walk.mask.copy()
+        scope.since[parameter.name] = walk.mask.copy(), walk.unsure
     inner = node.kids[0] if node.kind == "lambda" else node
     saved = walk.scope, walk.mask, walk.loops, walk.sums
     walk.frames.append(Frame(name))

@@ -31,7 +31,7 @@ class Violation:
         return f"line {self.line}: {self.rule}: {self.message}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Access:
     """One access to memory by the threads of `mask`, in the source line `line`."""
 
@@ -46,6 +46,7 @@ class Access:
     group: int | None = None  # of an asynchronous one; open until it is committed
     done: bool = True  # False: asynchronous, and not waited for
     in_cluster: bool = False  # the other blocks of the cluster are after it
+    site: tuple[int, ...] = ()  # the statement that writes, by lines of calls
 
     @property
     def writes(self) -> bool:
@@ -106,6 +107,8 @@ class Order:
         """Report a race of two accesses."""
         if not (old.writes or new.writes) or (old.kind == new.kind == "atomic"):
             return
+        if old.site and old.site == new.site and is_scattered(new.place):
+            return  # one statement gives every element a place of its own
         if old.kind == "async_read":
             if new.writes and not self.is_after(old, new, old.done) and overlap(old, new, None):
                 missing = "a barrier after that wait" if old.done else "wait_group_read or wait_group"
@@ -379,6 +382,11 @@ def repeats(old: Access, new: Access) -> bool:
         and same_place(old.place, new.place)
         and bool((old.mask == new.mask).all())
     )
+
+
+def is_scattered(place: Pointer) -> bool:
+    """Return whether each thread goes to a place that only data tells."""
+    return any(isinstance(i, Unknown) and i.varies for i in place.index)
 
 
 def same_place(a: Pointer, b: Pointer) -> bool:

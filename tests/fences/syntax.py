@@ -59,6 +59,11 @@ class Node:
         return frozenset(own).union(*(k.words for k in self.kids))
 
     @cached_property
+    def returns(self) -> bool:
+        """Whether a return is in it."""
+        return self.kind == "return" or any(k.returns for k in self.kids)
+
+    @cached_property
     def assigned(self) -> frozenset[str]:
         """The variables that it assigns, without those that it declares."""
         own = frozenset[str]()
@@ -440,6 +445,8 @@ class Parser:
             elif text in ("++", "--"):
                 self.take()
                 node = Node("step", line, text, [node])
+            elif text == "{" and node.kind == "name":
+                node = self.listed(matching(self.tokens, self.at))
             else:
                 return node
 
@@ -570,7 +577,7 @@ def constants_of(text: str) -> list[Node]:
     while i < len(tokens):
         word = tokens[i].text
         if word == "{" and not (i > 1 and tokens[i - 2].text == "namespace"):
-            i = matching(tokens, i)
+            i, depth = matching(tokens, i), 0
         elif word == "(":
             i = matching(tokens, i)
         elif word == "template" and (end := angle_end(tokens, i + 1)):

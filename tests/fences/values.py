@@ -129,8 +129,9 @@ def binary(sign: str, a: Any, b: Any) -> Any:
     if is_order and isinstance(a, Unknown) and isinstance(b, Unknown) and a.text == b.text:
         if not a.varies:
             return exact(sign, a.offset, b.offset)
-    varies = not (is_uniform(a) and is_uniform(b))
-    return Unknown(f"({text_of(a)} {sign} {text_of(b)})", varies)
+    if not (is_uniform(a) and is_uniform(b)):
+        return Unknown("?", True)
+    return Unknown(f"({text_of(a)} {sign} {text_of(b)})")
 
 
 def exact(sign: str, a: Any, b: Any) -> Any:

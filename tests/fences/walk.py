@@ -26,7 +26,6 @@ SIZES = {
     "i64": 8, "u64": 8, "float4": 16, "float2": 8, "uint4": 16, "Barrier": 8,
 }  # fmt: skip
 MOST_TRIPS = 12  # of a loop whose number of trips is known: what comes later is alike
-VARYING_TRIPS = 2  # of a loop whose number of trips differs between threads and is not known
 BLOCK_BYTES = 64 * 128  # of the 64 x 64 piece of an operand that multiply_stage takes
 
 
@@ -71,7 +70,7 @@ class Scope:
     def __init__(self, outer: Scope | None = None) -> None:
         self.outer = outer
         self.values: dict[str, Any] = {}
-        self.since: dict[str, Mask] = {}  # the threads that ran the declaration
+        self.since: dict[str, tuple[Mask, int]] = {}  # who ran the declaration, how unsure
         self.types: dict[str, str] = {}
 
     def find(self, name: str) -> Scope | None:
@@ -98,6 +97,7 @@ class Frame:
         self.name = name
         self.left: Mask | None = None
         self.maybe_left = False
+        self.is_doubtful = False  # a loop that some threads may have left
         self.results: list[tuple[Mask, Any]] = []
 
 
@@ -122,6 +122,7 @@ class Walk:
         self.mask: Mask = np.ones(self.threads, dtype=bool)
         self.gone: Mask = np.zeros(self.threads, dtype=bool)
         self.doubtful = 0  # depth of conditions that some of the threads may not meet
+        self.unsure = 0  # the same without those of loops
         self.scope = Scope()
         self.globals = self.scope
         self.fields: Mapping[str, int] = {}  # extents of the arrays that structs hold
@@ -241,7 +242,7 @@ class Walk:
             if isinstance(value, Pointer) and "*" in declared.type and "auto" not in declared.type:
                 value = replace(value, type=declared.type)
         self.scope.values[declared.name] = value
-        self.scope.since[declared.name] = self.mask.copy()
+        self.scope.since[declared.name] = self.mask.copy(), self.unsure
 
     def shared_array(self, node: Node) -> Pointer:
         """Return the place of a shared variable."""
@@ -259,10 +260,12 @@ class Walk:
         may, must = self.condition(node.kids[0])
         doubt = bool((may != must).any())
         self.doubtful += doubt
+        self.unsure += doubt
         self.run(node.kids[1], may)
         if len(node.kids) > 2:
             self.run(node.kids[2], before & ~must)
         self.doubtful -= doubt
+        self.unsure -= doubt
 
     def run_return(self, node: Node) -> None:
         """Leave the function."""
@@ -292,7 +295,7 @@ class Walk:
     def is_dull(self, node: Node) -> bool:
         """Return whether nothing in a loop's body matters to order."""
         words = node.words
-        if words & self.interesting or "return" in kinds_of(node):
+        if words & self.interesting or node.returns:
             return False
         for word in words:
             scope = self.scope.find(word)
@@ -309,10 +312,7 @@ class Walk:
         self.scope = Scope(self.scope)
         mask = self.mask
         if self.is_dull(node):
-            for name in node.assigned:
-                scope = self.scope.find(name)
-                if scope is not None:
-                    scope.values[name] = self.unknown(name, True)
+            self.forget(node)
         else:
             if start.kind == "declare":
                 self.run_declare(start)
@@ -320,14 +320,23 @@ class Walk:
                 self.run(start, mask)
             self.loops.append(Frame("loop"))
             self.trips(condition, step, body, mask)
-            self.loops.pop()
+            if self.loops.pop().is_doubtful:
+                self.forget(node)
         assert self.scope.outer is not None
         self.scope = self.scope.outer
+
+    def forget(self, node: Node) -> None:
+        """Take what a loop assigns as unknown."""
+        for name in node.assigned:
+            scope = self.scope.find(name)
+            if scope is not None and not isinstance(scope.values[name], Pointer):
+                scope.values[name] = self.unknown(name, True)
 
     def trips(self, condition: Node, step: Node, body: Node, mask: Mask) -> None:
         """Run a loop's body as often as it runs, or as is decided."""
         limit: int | None = None
         stages = self.value(Node("name", body.line, "kStages"))
+        varying = self.counts(body)[0]
         most = max(MOST_TRIPS, 2 * int(stages) + 1) if is_exact(stages) else MOST_TRIPS
         for trip in range(most):
             self.mask = mask & ~self.gone
@@ -340,9 +349,10 @@ class Walk:
             if not may.any():
                 return
             doubt = bool((may != must).any())
-            if doubt and trip >= VARYING_TRIPS:
+            if doubt and trip >= varying:
                 return
             self.doubtful += doubt
+            self.loops[-1].is_doubtful |= doubt
             self.loops[-1].left, self.loops[-1].maybe_left = None, False
             self.run(body, may)
             self.loops[-1].left, self.loops[-1].maybe_left = None, False
@@ -371,7 +381,7 @@ class Walk:
     def counts(self, body: Node) -> tuple[int, ...]:
         """Return the numbers of trips that are tried of a loop whose number is not known."""
         stages = self.value(Node("name", body.line, "kStages"))
-        if is_exact(stages) and "for" not in kinds_of(body, {"wait", "copy_commit", "fetch"}):
+        if is_exact(stages) and not has_ring_inside(body):
             return (2 * int(stages) + 1, 1, 0)
         return (2, 0)
 
@@ -596,10 +606,8 @@ class Walk:
     def merged(self, scope: Scope, name: str, value: Any) -> Any:
         """Return a variable's value after an assignment by the threads that run now."""
         old = scope.values[name]
-        since = scope.since.get(name)
-        if since is None:
-            since = np.ones(self.threads, dtype=bool)
-        if self.doubtful and not isinstance(value, Pointer):
+        since, unsure = scope.since.get(name, (np.ones(self.threads, dtype=bool), 0))
+        if self.unsure > unsure and not isinstance(value, Pointer):
             return value if is_exact(value) and is_exact(old) and np.all(value == old) else (
                 self.unknown(name, True)
             )
@@ -689,7 +697,8 @@ class Walk:
             self.order.access("write", replace(place, root=f"global {place.root}", index=()), 1, self.mask, line, **{})
             return
         if place.space == "shared":
-            new = self.order.access("write", place, length, self.mask, line)
+            site = (*self.lines, node.line)
+            new = self.order.access("write", place, length, self.mask, line, site=site)
             self.order.check_peers(new, line)
 
     # --- calls ---
@@ -701,12 +710,11 @@ class Walk:
         return call(self, node)
 
 
-def kinds_of(node: Node, beside: set[str] | None = None) -> set[str]:
-    """Return the kinds of all nodes in it; with `beside`, only loops in which those names occur."""
-    if beside is None:
-        return {node.kind}.union(*(kinds_of(k) for k in node.kids))
-    own = {node.kind} if node.kind == "for" and node.words & beside else set[str]()
-    return own.union(*(kinds_of(k, beside) for k in node.kids))
+RINGS = frozenset({"wait", "copy_commit", "fetch"})
 
 
-__all__ = ["Closure", "Decisions", "Frame", "Scope", "Walk", "text_of"]
+def has_ring_inside(node: Node) -> bool:
+    """Return whether a loop inside waits for the stages of a ring."""
+    if node.kind == "for" and node.words & RINGS:
+        return True
+    return any(has_ring_inside(kid) for kid in node.kids)
