@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,6 @@ from .walk import BLOCK_BYTES, Closure, Frame, Scope, Walk
 CASTS = frozenset(
     "static_cast reinterpret_cast const_cast int Index u32 i32 i64 u64 bool float double Acc".split()
 )
-TAKES_ALL = frozenset({"min", "max", "tile_count", "wrapping_add"})  # of exact and uniform numbers
 
 
 def call(walk: Walk, node: Node) -> Any:
@@ -54,12 +55,10 @@ def cast(walk: Walk, node: Node) -> Any:
     value = walk.value(node.kids[1]) if len(node.kids) > 1 else 0
     if node.text == "reinterpret_cast" and isinstance(value, Pointer) and node.arguments:
         text = "".join(t.text for t in node.arguments[0])
-        if value.space == "shared" and value.size != 1 or value.root in DYNAMIC:
-            size = walk.size_of(text)
-            return Pointer(value.root, value.space, value.index, 0, size, value.type)
         if value.space == "shared":
-            size = walk.size_of(text)
-            return Pointer(value.root, value.space, value.index, 0, size, value.type)
+            vector = re.fullmatch(r"Vec<(.*),[^,]*>\*?", text)
+            inner = walk.size_of(vector[1]) if vector else None
+            return replace(value, left=0, size=walk.size_of(text), inner=inner)
     return value
 
 

@@ -54,6 +54,13 @@ class Pointer:
     left: int = 0  # extents without an index yet
     size: int | None = 1
     type: str = ""
+    inner: int | None = None  # bytes of a component, where it points at vectors
+
+    def component(self, number: Any) -> Pointer:
+        """Return a component of the vector pointed at."""
+        if not self.inner or self.size == 1:
+            return self
+        return replace(self, size=self.inner, inner=None).plus(number)
 
     def plus(self, number: Any) -> Pointer:
         """Return the address `number` elements on."""
@@ -111,6 +118,8 @@ def text_of(value: Any) -> str:
 
 def binary(sign: str, a: Any, b: Any) -> Any:
     """Return `a sign b`."""
+    if isinstance(a, Either) and isinstance(b, Either):
+        return Unknown("?", True)
     if isinstance(a, Either):
         return Either(a.mask, binary(sign, a.first, b), binary(sign, a.second, b))
     if isinstance(b, Either):

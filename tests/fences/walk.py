@@ -230,9 +230,8 @@ class Walk:
         if declared.is_shared:
             value: Any = self.shared_array(node)
         elif declared.is_reference and node.kids:
-            value = self.place(node.kids[0])
-            if value is None:
-                value = self.value(node.kids[0])
+            place = self.place(node.kids[0])
+            value = self.value(node.kids[0]) if place is None else replace(place, type="&")
         elif declared.extents or not node.kids or node.kids[0].kind == "list":
             for kid in node.kids:
                 self.value(kid)
@@ -497,7 +496,7 @@ class Walk:
                 return second
             if is_exact(first) and is_exact(second):
                 return np.where(must, first, second)
-            if not isinstance(first, Pointer) and not isinstance(second, Pointer):
+            if is_uniform(first) and is_uniform(second):
                 return Either(must, first, second)
         return Unknown("?", True)
 
@@ -634,7 +633,9 @@ class Walk:
             index = self.value(node.kids[1])
             if not isinstance(value, Pointer):
                 return None
-            return value if inner and not value.left else value.plus(index)
+            if inner and not value.left:
+                return value.component(index)
+            return value.plus(index)
         if node.kind == "member":
             base = self.place(node.kids[0])
             if base is None and node.kids[0].kind == "name":
