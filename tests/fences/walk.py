@@ -326,10 +326,14 @@ class Walk:
 
     def forget(self, node: Node) -> None:
         """Take what a loop assigns as unknown."""
+        known = [(w, self.scope.find(w)) for w in node.words]
+        varies = "threadIdx" in node.words or not all(
+            is_uniform(scope.values[w]) for w, scope in known if scope is not None
+        )
         for name in node.assigned:
             scope = self.scope.find(name)
             if scope is not None and not isinstance(scope.values[name], Pointer):
-                scope.values[name] = self.unknown(name, True)
+                scope.values[name] = self.unknown(name, varies)
 
     def trips(self, condition: Node, step: Node, body: Node, mask: Mask) -> None:
         """Run a loop's body as often as it runs, or as is decided."""
