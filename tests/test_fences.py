@@ -96,7 +96,9 @@ def test_every_function_with_such_an_instruction_is_in_the_table() -> None:
             body = "\n".join(lines[function.tokens[0].line - 1 : function.tokens[-1].line])
             if HOLDS.search(body) and function.name not in {*EFFECTS, *followed}:
                 missing.append(f"{file}: {function.name}")
-    macros = set(re.findall(r"^FUSEC_BULK_REDUCE\((\w+)", device_headers()["bulk_reduce.cuh"], re.M))
+    macros = set(
+        re.findall(r"^FUSEC_BULK_REDUCE\((\w+)", device_headers()["bulk_reduce.cuh"], re.M)
+    )
     assert missing == []
     assert macros
     assert macros <= set(EFFECTS)

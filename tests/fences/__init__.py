@@ -15,10 +15,12 @@ from fusec.run.headers import device_headers, headers_for
 
 from .effects import EFFECTS
 from .order import Violation
+from .parser import constants_of
 from .phases import check_phases
-from .syntax import Function, Node, constants_of, functions_of
+from .scopes import Decisions, Scope
+from .syntax import Function, Node, functions_of
 from .values import Pointer, Unknown
-from .walk import Decisions, Scope, Walk
+from .walk import Walk
 
 MOST_RUNS = 24  # of one kernel, each one way; the fewest unusual decisions first
 ACCESSES = frozenset({"read", "write", "read_constant", "pure", "uniform"})
@@ -70,7 +72,9 @@ def interesting_names(headers: tuple[str, ...]) -> frozenset[str]:
         if name not in EFFECTS
     }
     while True:
-        more = {n for n, words in texts.items() if n not in known and words & (known | {"__shared__"})}
+        more = {
+            n for n, words in texts.items() if n not in known and words & (known | {"__shared__"})
+        }
         if not more:
             return frozenset(known)
         known |= more
@@ -103,7 +107,9 @@ def check_kernel(
     result = list(found.values())
     for root, line in sorted(early) if speaks else ():
         if root in written:
-            message = f"reads {root}, which other blocks write, without an acquire and a barrier before"
+            message = (
+                f"reads {root}, which other blocks write, without an acquire and a barrier before"
+            )
             result.append(Violation("acquire", line, message))
     for root, line in sorted(constant):
         if root in written:

@@ -110,6 +110,8 @@ EFFECTS: dict[str, Effect] = {
     # scatter.cuh: adds to global memory in any order.
     "atomic_add": Effect("atomic", shared=0),
     "atomic_max": Effect("atomic", shared=0),
+    # check_index.cuh: notes a wrong index for the host, which reads it after the launch.
+    "check_index": PURE,
     # The language's own.
     "__syncthreads": Effect("block_barrier"),
     "__syncwarp": Effect("warp_barrier"),

@@ -199,7 +199,7 @@ class Race:
             self.say(
                 "bytes",
                 line,
-                f"a phase ends with {phase.brought} bytes of copies, {phase.expected} were announced",
+                f"a phase ends with {phase.brought} bytes, {phase.expected} were announced",
             )
         phase.number += 1
         phase.left = phase.arrivals

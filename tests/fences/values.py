@@ -67,7 +67,9 @@ class Pointer:
         if self.space != "shared":
             return self
         if self.left or not self.index:
-            return replace(self, index=(*self.index, self.scaled(number)), left=max(self.left - 1, 0))
+            return replace(
+                self, index=(*self.index, self.scaled(number)), left=max(self.left - 1, 0)
+            )
         return replace(self, index=(*self.index[:-1], add(self.index[-1], self.scaled(number))))
 
     def scaled(self, number: Any) -> Any:
@@ -135,9 +137,9 @@ def binary(sign: str, a: Any, b: Any) -> Any:
     if sign == "*" and ((is_exact(a) and same(a, 0)) or (is_exact(b) and same(b, 0))):
         return 0
     is_order = sign in ("<", ">", "<=", ">=", "==", "!=")
-    if is_order and isinstance(a, Unknown) and isinstance(b, Unknown) and a.text == b.text:
-        if not a.varies:
-            return exact(sign, a.offset, b.offset)
+    both = isinstance(a, Unknown) and isinstance(b, Unknown)
+    if is_order and both and a.text == b.text and not a.varies:
+        return exact(sign, a.offset, b.offset)
     if not (is_uniform(a) and is_uniform(b)):
         return Unknown("?", True)
     return Unknown(f"({text_of(a)} {sign} {text_of(b)})")
