@@ -91,14 +91,18 @@ def check_kernel(
     constants = [n for t in used.values() for n in constants_of_header(t)] + constants_of(text)
     speaks = any(EFFECTS[w].kind in RELEASES for w in callees(words, functions) if w in EFFECTS)
     if speaks:
-        interesting |= {n for n, e in EFFECTS.items() if e.kind in ("read", "write")}
+        interesting |= {
+            n for n, e in EFFECTS.items() if e.kind in ("read", "write", "read_constant")
+        }
     found: dict[tuple[str, int, str], Violation] = {}
     ways: list[tuple[int, ...]] = [()]
     written: set[str] = set()
     early: set[tuple[str, int]] = set()
     constant: set[tuple[str, int]] = set()
     for given in ways:  # grows
-        walk = walk_once(kernel, text, functions, interesting, constants, Decisions(given), used)
+        walk = walk_once(
+            kernel, text, functions, interesting, constants, Decisions(given), used, speaks
+        )
         found |= walk.order.violations
         written |= walk.order.written
         early |= set(walk.order.early_reads)
@@ -140,6 +144,7 @@ def walk_once(
     constants: list[Node],
     decisions: Decisions,
     used: Mapping[str, str],
+    speaks: bool,
 ) -> Walk:
     """Follow a kernel one way."""
     probe = Walk(functions, interesting, (32, 1), decisions)
@@ -147,6 +152,7 @@ def walk_once(
     walk = Walk(functions, interesting, block_shape(probe), decisions)
     declare(walk, constants)
     walk.globals = walk.scope
+    walk.speaks = speaks
     walk.fields = fields_of("".join(used.values()))
     walk.scope = Scope(walk.scope)
     for parameter in kernel.parameters:

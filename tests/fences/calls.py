@@ -47,7 +47,9 @@ def call(walk: Any, node: Node) -> Any:
     if effect is not None:
         return Effects(walk, node, effect).happen()
     function = chosen(walk, name, len(node.kids) - 1)
-    if function is not None and (name in walk.interesting or is_short(function)):
+    if function is not None and (
+        name in walk.interesting or is_short(function) or hands_over(walk, node)
+    ):
         return inline(walk, node, function)
     values = [walk.value(kid) for kid in node.kids[1:]]
     width = walk.constant(node.arguments[1]) if len(node.arguments or ()) > 1 else WARP
@@ -93,6 +95,17 @@ def method(walk: Any, node: Node, target: Node) -> Any:
 def chosen(walk: Any, name: str, count: int) -> Function | None:
     """Return the function of a name with so many parameters."""
     return next((f for f in walk.functions.get(name, ()) if len(f.parameters) == count), None)
+
+
+def hands_over(walk: Any, node: Node) -> bool:
+    """Return whether a call hands over memory that threads share, of the block or of others."""
+    known = [(w, walk.scope.find(w)) for kid in node.kids[1:] for w in kid.words]
+    values = [scope.values[w] for w, scope in known if scope is not None]
+    return any(
+        isinstance(v, Pointer)
+        and (v.space == "shared" or (walk.speaks and "__restrict__" not in v.type))
+        for v in values
+    )
 
 
 def is_short(function: Function) -> bool:

@@ -84,6 +84,7 @@ EFFECTS: dict[str, Effect] = {
     # grid.cuh: order between blocks, at gpu scope.
     "load_acquire": Effect("acquire", target=0),
     "store_release": Effect("release", target=0),
+    "take_ticket": Effect("ticket"),  # tells a number, and nothing of what others wrote
     "add_release": Effect("exchange", target=0),
     "count_and_wrap": Effect("exchange", target=0),
     # matmul_turns.cuh

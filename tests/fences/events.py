@@ -199,8 +199,6 @@ class Effects:
         """Wait until the shared memory of older groups has been read."""
         self.order.wait(self.mask, self.template(0) or 0, "read")
 
-    # --- cp.async ---
-
     def copy_async(self) -> None:
         """Begin a copy of this thread."""
         place = self.pointer(self.effect.shared)
@@ -225,6 +223,10 @@ class Effects:
         """See what was released with the flag."""
         self.order.acquire(self.mask)
         return self.walk.unknown("flag", True)
+
+    def ticket(self) -> Any:
+        """Take a number."""
+        return self.walk.unknown("ticket", False)
 
     def release(self) -> None:
         """Release what the block wrote."""
@@ -345,8 +347,6 @@ class Effects:
         if self.mask.sum() > 1:
             self.walk.say("one issuer", self.node, f"{int(self.mask.sum())} threads issue one copy")
         self.step("load", size, barrier=key, span=(place.root, int(at), int(at) + size))
-
-    # --- wgmma ---
 
     def wgmma_fence(self) -> None:
         """Order the accumulators before the next products."""

@@ -120,6 +120,7 @@ class State:
         self.scope = Scope()
         self.globals = self.scope
         self.fields: Mapping[str, int] = {}  # extents of the arrays that structs hold
+        self.speaks = False  # blocks of the kernel tell each other something
         self.fenced_sums = False
         self.constant_reads: list[tuple[str, int]] = []
         self.frames = [Frame("")]

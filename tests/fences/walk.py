@@ -74,7 +74,8 @@ class Walk(Evaluator):
             value = self.unknown(declared.name, True)
         else:
             value = self.value(node.kids[0])
-            if isinstance(value, Pointer) and "*" in declared.type and "auto" not in declared.type:
+            is_shared = isinstance(value, Pointer) and value.space == "shared"
+            if is_shared and "*" in declared.type and "auto" not in declared.type:
                 value = replace(value, type=declared.type)
         self.scope.values[declared.name] = value
         self.scope.since[declared.name] = self.mask.copy(), self.unsure
@@ -135,7 +136,9 @@ class Walk(Evaluator):
         for word in words:
             scope = self.scope.find(word)
             value = scope.values[word] if scope else None
-            if isinstance(value, Pointer) and value.space == "shared":
+            if isinstance(value, Pointer) and (
+                value.space == "shared" or (self.speaks and "__restrict__" not in value.type)
+            ):
                 return False
             if isinstance(value, Closure) and not self.is_dull(value.node.kids[0]):
                 return False
