@@ -268,7 +268,7 @@ def test_an_edited_kernel_is_caught(
     source: str, old: str, new: str, number: int, rule: str
 ) -> None:
     text = next(t for t in texts_of(source) if old in t)
-    found = check(replaced(text, old, new, number))
+    found = check(replaced(text, old, new, number), until=rule)
     lines = len(text.splitlines())
     assert any(rule in v.rule for v in found), found
     assert all(0 < v.line <= lines for v in found)
@@ -279,5 +279,5 @@ def test_an_edited_header_is_caught(
     source: str, header: str, old: str, number: int, rule: str
 ) -> None:
     changed = {header: replaced(device_headers()[header], old, "", number)}
-    found = [v for text in texts_of(source) for v in check(text, changed)]
+    found = [v for text in texts_of(source) for v in check(text, changed, until=rule)]
     assert any(rule in v.rule for v in found), found

@@ -39,14 +39,19 @@ def constants_of_header(text: str) -> tuple[Node, ...]:
     return tuple(constants_of(text))
 
 
-def check(text: str, headers: Mapping[str, str] | None = None) -> list[Violation]:
-    """Return the violations in a kernel's text, by line; `headers` replace the device headers."""
+def check(
+    text: str, headers: Mapping[str, str] | None = None, until: str | None = None
+) -> list[Violation]:
+    """Return the violations in a kernel's text, by line; `headers` replace the device headers.
+
+    With `until`, ways are tried until a violation of such a rule is found.
+    """
     used = headers_for(text, {**device_headers(), **(headers or {})})
     functions = functions_by_name(tuple(used.values()))
     kernels = [f for f in functions_of(text) if f.body.words is not None]
     found: dict[tuple[str, int, str], Violation] = {}
     for kernel in kernels:
-        for violation in check_kernel(kernel, text, functions, used):
+        for violation in check_kernel(kernel, text, functions, used, until):
             found[violation.rule, violation.line, violation.message] = violation
     return sorted(found.values(), key=lambda v: (v.line, v.rule, v.message))
 
@@ -81,7 +86,11 @@ def interesting_names(headers: tuple[str, ...]) -> frozenset[str]:
 
 
 def check_kernel(
-    kernel: Function, text: str, functions: Mapping[str, list[Function]], used: Mapping[str, str]
+    kernel: Function,
+    text: str,
+    functions: Mapping[str, list[Function]],
+    used: Mapping[str, str],
+    until: str | None,
 ) -> list[Violation]:
     """Return the violations of one kernel over all ways through it."""
     interesting = interesting_names(tuple(used.values()))
@@ -104,6 +113,8 @@ def check_kernel(
             kernel, text, functions, interesting, constants, Decisions(given), used, speaks
         )
         found |= walk.order.violations
+        if until is not None and any(until in v.rule for v in found.values()):
+            break
         written |= walk.order.written
         early |= set(walk.order.early_reads)
         constant |= set(walk.constant_reads)
