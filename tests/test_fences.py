@@ -1,0 +1,283 @@
+"""The order of memory accesses in rendered kernels: all keep the rules, and each rule catches.
+
+Every edit drops, moves or changes one barrier, fence, wait, count or parity in the text of a real
+kernel or device header; the checker names its line.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+from fences import check
+from fences.effects import EFFECTS
+from fences.syntax import functions_of
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.run.headers import device_headers
+
+ROOT = Path(__file__).parents[1]
+CORPUS = ROOT.parent / "shared" / "corpus" / "graphs"
+GOLDENS = sorted((ROOT / "examples" / "golden").glob("*/*.cu"))
+FILES = [
+    *sorted((ROOT / "examples").glob("*.yaml")),
+    *sorted((ROOT / "tests" / "corpus").glob("*.yaml")),
+]
+FAMILIES = {
+    "topk": ("x: f32[R, C]", "values, places = topk(x, k=16, dim=-1)", "values, places", 65536),
+    "sort_rows": ("x: f32[R, C]", "values, places = sort(x, dim=-1)", "values, places", 1000),
+    "sort_tiles": ("x: f32[R, C]", "values, places = sort(x, dim=-1)", "values, places", 100000),
+    "scan_rows": ("x: f32[R, C]", "values = cumsum(x, dim=-1)", "values", 4096),
+    "scan_tiles": ("x: f32[R, C]", "values = cumsum(x, dim=-1)", "values", 4194304),
+    "scan_columns": ("x: f32[C, R]", "values = cumsum(x, dim=0)", "values", 4096),
+    "matmul_simt": ("x: f32[R, C]", "values = matmul(x, x_t)", "values", 256),
+}
+
+
+@cache
+def kernels_of(file: Path, target: str) -> tuple[str, ...]:
+    """Return the kernels' texts of a file."""
+    options = CompileOptions(targets=(target,), targets_given=True, jobs=1)
+    plans = [driver.plan(fusion, options) for fusion in driver.load_all(str(file), options)]
+    return tuple(s.text for plan in plans for each in plan.sources for s in each)
+
+
+@cache
+def family(name: str) -> tuple[str, ...]:
+    """Return the kernels' texts of a fusion of one family."""
+    given, operation, outputs, columns = FAMILIES[name]
+    second = "  x_t: f32[C, R]\n" if name.startswith("matmul") else ""
+    text = (
+        f"fusion: {name}\ndims: {{R: 8, C: {columns}}}\ninputs:\n  {given}\n{second}"
+        f"ops:\n  - {operation}\noutputs: [{outputs}]\n"
+    )
+    options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
+    plan = driver.plan(read_text(text, "family.yaml"), options)
+    return tuple(s.text for each in plan.sources for s in each)
+
+
+@pytest.mark.parametrize("file", GOLDENS, ids=lambda f: f.stem)
+def test_golden_kernels_keep_the_order(file: Path) -> None:
+    assert check(file.read_text()) == []
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
+def test_kernels_keep_the_order(file: Path, target: str) -> None:
+    goldens = {f.read_text() for f in GOLDENS}
+    for text in kernels_of(file, target):
+        assert text in goldens or check(text) == []
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families_keep_the_order(name: str) -> None:
+    for text in family(name):
+        assert check(text) == []
+
+
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not there")
+@pytest.mark.parametrize("part", range(4))
+def test_corpus_kernels_keep_the_order(part: int) -> None:
+    from benchmarks.corpus_graph import read_graph
+    from benchmarks.corpus_inputs import prepare
+
+    options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
+    for file in sorted(CORPUS.glob("*.json"))[part * 9 :: 36]:
+        try:
+            plan = driver.plan(prepare(read_graph(file), "graph").fusion, options)
+        except FusecError:
+            continue  # refused: test_corpus tells which
+        for each in plan.sources:
+            assert [v for s in each for v in check(s.text)] == [], file.stem
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+HOLDS = re.compile(
+    r"cp\.(reduce\.)?async|mbarrier\.|fence\.|wgmma\.|red\.|\batom|ldmatrix|stmatrix|bar\.sync|"
+    r"barrier\.cluster|elect\.sync|ld\.(acquire|shared|volatile)|st\.(release|shared|volatile)|"
+    r"\batomic[A-Z]|\bvolatile [a-z]\w* |__threadfence|mapa\."
+)
+
+
+def test_every_function_with_such_an_instruction_is_in_the_table() -> None:
+    missing: list[str] = []
+    followed = {"count_digit", "offer"}  # atomicAdd on what they are given, which is in the table
+    for file, text in device_headers().items():
+        lines = text.split("\n")
+        for function in functions_of(text):
+            body = "\n".join(lines[function.tokens[0].line - 1 : function.tokens[-1].line])
+            if HOLDS.search(body) and function.name not in {*EFFECTS, *followed}:
+                missing.append(f"{file}: {function.name}")
+    macros = set(
+        re.findall(r"^FUSEC_BULK_REDUCE\((\w+)", device_headers()["bulk_reduce.cuh"], re.M)
+    )
+    assert missing == []
+    assert macros
+    assert macros <= set(EFFECTS)
+
+
+def test_the_table_names_functions_that_exist() -> None:
+    known = {f.name for text in device_headers().values() for f in functions_of(text)}
+    language = {n for n in EFFECTS if n.startswith(("__", "atomicA", "atomicM"))}
+    reductions = {n for n in EFFECTS if n.startswith("bulk_reduce_")}
+    assert set(EFFECTS) - known - language - reductions == set()
+
+
+def test_a_new_function_with_an_instruction_is_missed() -> None:
+    text = 'void f() {\n  asm volatile("fence.proxy.async;");\n}'
+    assert [f.name for f in functions_of(text)] == ["f"]
+    assert HOLDS.search(text)
+
+
+# --- each rule catches ---------------------------------------------------------------------------
+
+LONG_K = "examples/matmul_long_k.yaml"
+GELU = "examples/linear_gelu.yaml"
+BACKWARD = "examples/layernorm_backward.yaml"
+SYNC = "    __syncthreads();\n"
+WAIT_EMPTY = "        empty[stage].wait(parity);\n"
+NAMED = "    fusec::named_barrier_sync<kMultipliers>(1);\n"
+EDITS = [
+    # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
+    (LONG_K, "    fusec::fence_proxy_async_shared_cta();\n", "", 0, "proxy fence"),
+    (LONG_K, NAMED, "", 0, "proxy fence"),
+    (LONG_K, f"    fusec::fence_proxy_async_shared_cta();\n{NAMED}",
+     f"{NAMED}    fusec::fence_proxy_async_shared_cta();\n", 0, "proxy fence"),
+    (LONG_K, "    fusec::fence_proxy_async_shared_cta();\n",
+     "    if (threadIdx.x == 0) fusec::fence_proxy_async_shared_cta();\n", 0, "proxy fence"),
+    (LONG_K, f"{NAMED}    if (threadIdx.x == 0) {{\n      if",
+     f"{NAMED}    if (threadIdx.x < 32) {{\n      if", 0, "one issuer"),
+    (LONG_K, "        fusec::fence_proxy_async();\n", "", 0, "acquire fence"),
+    (GELU, "      full[stage].wait(parity);\n",
+     "      full[stage].wait(parity);\n      shared[threadIdx.x] = 0;\n", 0, "proxy fence"),
+    # 2: commit, full wait, release
+    (LONG_K, "      fusec::commit_group();\n", "", 0, "full wait"),
+    (LONG_K, "      fusec::wait_group<0>();\n", "", 0, "full wait"),
+    (LONG_K, "wait_group<0>", "wait_group_read<0>", 0, "full wait"),
+    (LONG_K, "wait_group<0>", "wait_group<1>", 0, "full wait"),
+    (LONG_K, "      fusec::wait_group<0>();\n      fusec::store_release(semaphore, turn + 1);\n",
+     "      fusec::store_release(semaphore, turn + 1);\n      fusec::wait_group<0>();\n", 0,
+     "full wait"),
+    (LONG_K, "      fusec::wait_group<0>();\n",
+     "      owned[0] = share[0];\n      fusec::wait_group<0>();\n", 0, "bulk source"),
+    (LONG_K, "      fusec::store_release(semaphore, turn + 1);\n    }\n",
+     "      fusec::store_release(semaphore, turn + 1);\n    }\n    owned[0] = share[0];\n", 0,
+     "bulk source"),
+    # 3: mbarriers
+    (LONG_K, "    fusec::fence_barrier_init();\n", "", 0, "barrier init"),
+    (GELU, "  __syncthreads();\n", "", 0, "barrier init"),
+    (GELU, "      full[s].init(1);\n", "", 0, "barrier init"),
+    (LONG_K, "init(4 * kConsumers)", "init(kConsumers)", 0, ""),
+    (LONG_K, "init(4 * kConsumers)", "init(128 * kConsumers)", 0, "waits for ever"),
+    (LONG_K, "full[s].init(1)", "full[s].init(2)", 0, "waits for ever"),
+    (GELU, "&& lane == 0", "", 0, ""),
+    (LONG_K, "arrive_expect_tx(kStageBytes)", "arrive_expect_tx(kABytes)", 0, "bytes"),
+    (LONG_K, "arrive_expect_tx(kStageBytes)", "arrive_expect_tx(2 * kStageBytes)", 0,
+     "waits for ever"),
+    (LONG_K, "fusec::u32 parity = 1", "fusec::u32 parity = 0", 0, "waits for ever"),
+    (LONG_K, "fusec::u32 parity = 0", "fusec::u32 parity = 1", 0, "copy wait"),
+    (LONG_K, "parity ^= stage == 0;", "", 0, ""),
+    (LONG_K, "parity ^= stage == 0;", "", 1, ""),
+    (LONG_K, WAIT_EMPTY, "", 0, ""),
+    (LONG_K, "      full[stage].wait(parity);\n", "", 0, "copy wait"),
+    (LONG_K, "empty[previous].arrive()", "empty[stage].arrive()", 0, ""),
+    (LONG_K, "step > first_step && lane == 0", "lane == 0", 0, "refill"),
+    (LONG_K, "      fusec::wgmma_wait<1>();\n", "", 0, "refill"),
+    (GELU, "threadIdx.x == kConsumers * 128", "threadIdx.x >= kConsumers * 128", 0, "one issuer"),
+    # 4: cp.async, and what threads of a block hand each other
+    ("sm_80", "    fusec::copy_wait<kStages - 2>();\n", "", 0, "async copy"),
+    ("sm_80", "copy_wait<kStages - 2>", "copy_wait<kStages - 1>", 0, "async copy"),
+    ("sm_80", SYNC, "", 0, "barrier before read"),
+    ("sm_80", SYNC, "", 0, "barrier before write"),
+    ("sm_80", "    fusec::copy_commit();\n", "", 1, "async copy"),
+    ("sm_80", "fill(step + kStages - 1);", "fill(step + kStages);", 0, "async copy"),
+    (BACKWARD, "    fusec::copy_wait<kStages - 2>();\n", "", 0, "async copy"),
+    (BACKWARD, "    fusec::copy_commit();\n", "", 0, "async copy"),
+    (BACKWARD, "slot == 0 ? kStages - 1 : slot - 1", "slot", 0, "async copy"),
+    ("examples/transpose.yaml", "  __syncthreads();\n", "", 0, "barrier before read"),
+    ("matmul_simt", SYNC, "", 0, "barrier before read"),
+    ("matmul_simt", SYNC, "", 1, "barrier before write"),
+    ("scan_tiles", "  __syncthreads();\n", "", 0, "barrier before read"),
+    ("sort_tiles", "  __syncthreads();\n", "", 0, "barrier between writes"),
+    # clusters
+    (LONG_K, "  fusec::cluster_sync();\n", "", 0, "cluster barrier"),
+    (LONG_K, "  fusec::cluster_sync();\n", "", 1, "cluster barrier"),
+    (LONG_K, "  fusec::cluster_sync();  // nobody", "  // nobody", 0, "cluster barrier"),
+    # 5: other blocks
+    (LONG_K, NAMED, "", 1, "acquire"),
+    (LONG_K, "      fusec::spin_until(semaphore, turn);\n      *semaphore", "      *semaphore", 0,
+     "acquire"),
+    (LONG_K, "__ldcg(&slab", "__ldg(&slab", 0, "constant read"),
+    # 6: wgmma
+    (LONG_K, "      fusec::wgmma_fence();\n", "", 0, "wgmma fence"),
+    (LONG_K, "      fusec::wgmma_commit();\n", "", 0, ""),
+    (LONG_K, "    fusec::wgmma_wait<0>();\n", "", 0, "wgmma wait"),
+    (GELU, "    fusec::wgmma_wait<0>();\n    fusec::wgmma_pin(sums);\n",
+     "    fusec::wgmma_pin(sums);\n    fusec::wgmma_wait<0>();\n", 0, "wgmma wait"),
+]  # fmt: skip
+HEADERS = [
+    ("examples/softmax.yaml", "reduce.cuh", SYNC, 0, "barrier before read"),
+    ("examples/softmax.yaml", "reduce.cuh", SYNC, 1, "barrier before write"),
+    ("examples/column_mean.yaml", "reduce.cuh", SYNC, 2, "barrier before read"),
+    ("examples/column_mean.yaml", "reduce.cuh", SYNC, 3, "barrier before write"),
+    ("examples/column_mean.yaml", "grid.cuh", "  __syncthreads();\n", 2, "release"),
+    ("examples/column_mean.yaml", "grid.cuh", "  __syncthreads();\n", 3, "barrier before read"),
+    ("examples/column_mean.yaml", "grid.cuh", "  __syncthreads();\n", 3, "acquire"),
+    ("scan_tiles", "grid.cuh", "  __syncthreads();\n", 0, "barrier before read"),
+    ("scan_tiles", "grid.cuh", "  __syncthreads();\n", 2, "release"),
+    ("scan_tiles", "scan_tiles.cuh", "    spin_until(flags + first + lane, 1);\n", 0, "acquire"),
+    (BACKWARD, "reduce_in_turns.cuh", "  turn ^= 1;\n", 0, "barrier before write"),
+    (BACKWARD, "reduce_in_turns.cuh", SYNC, 0, "barrier before read"),
+    (BACKWARD, "reduce_strided.cuh", "      __syncthreads();\n", 0, "barrier before read"),
+    (BACKWARD, "reduce_strided.cuh", "      __syncthreads();\n", 1, "barrier before write"),
+    ("scan_rows", "scan.cuh", SYNC, 0, "barrier before read"),
+    ("scan_columns", "scan.cuh", SYNC, 2, "barrier before read"),
+    ("scan_columns", "scan.cuh", SYNC, 3, "barrier before write"),
+    ("sort_rows", "sort.cuh", "  __syncthreads();\n", 0, "barrier before"),
+    ("sort_rows", "sort.cuh", "  __syncthreads();\n", 1, "barrier before read"),
+    ("sort_rows", "sort.cuh", "  __syncthreads();\n", 2, "barrier before read"),
+    ("sort_rows", "sort.cuh", SYNC, 0, "barrier before read"),
+    ("topk", "topk.cuh", "      __syncthreads();\n", 0, "barrier before"),
+]
+
+
+def texts_of(source: str) -> tuple[str, ...]:
+    """Return the kernels that an edit is tried on."""
+    if source in FAMILIES:
+        return family(source)
+    if source == "sm_80":
+        return kernels_of(ROOT / LONG_K, "sm_80")
+    return kernels_of(ROOT / source, "sm_90a")
+
+
+def replaced(text: str, old: str, new: str, number: int) -> str:
+    """Return `text` with one occurrence of `old` replaced."""
+    parts = text.split(old)
+    assert len(parts) > number + 1, f"{old!r} is not {number + 1} times in the text"
+    return old.join(parts[: number + 1]) + new + old.join(parts[number + 1 :])
+
+
+@pytest.mark.parametrize(("source", "old", "new", "number", "rule"), EDITS)
+def test_an_edited_kernel_is_caught(
+    source: str, old: str, new: str, number: int, rule: str
+) -> None:
+    text = next(t for t in texts_of(source) if old in t)
+    found = check(replaced(text, old, new, number), until=rule)
+    lines = len(text.splitlines())
+    assert any(rule in v.rule for v in found), found
+    assert all(0 < v.line <= lines for v in found)
+
+
+@pytest.mark.parametrize(("source", "header", "old", "number", "rule"), HEADERS)
+def test_an_edited_header_is_caught(
+    source: str, header: str, old: str, number: int, rule: str
+) -> None:
+    changed = {header: replaced(device_headers()[header], old, "", number)}
+    found = [v for text in texts_of(source) for v in check(text, changed, until=rule)]
+    assert any(rule in v.rule for v in found), found
