@@ -17,7 +17,7 @@ from fusec.ops.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
-from fusec.schedule.registry import find
+from fusec.schedule.registry import find_scheduler
 
 ORDERS = ({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})
 """How tests run kernels: two orders, and copies that are done early."""
@@ -61,7 +61,7 @@ def plan_of(fusion: Fusion, kernel: str, **wanted: object) -> KernelPlan:
 
 def find_matmul():
     """Return the scheduler of matrix products."""
-    return find("matmul")
+    return find_scheduler("matmul")
 
 
 def wrong(

@@ -189,3 +189,14 @@ def turned(b: GraphBuilder, x: Any) -> Any:
 )
 def test_refusals(fusion: Fusion, rule: str) -> None:
     assert refused_rule("inner_persistent", fusion) == rule
+
+
+def across_memory() -> Fusion:
+    builder = GraphBuilder("across")
+    x = builder.input("x", F32, [24, 40], stride_order=[0, 1])
+    builder.output(builder.apply("softmax", x, dim=1))
+    return builder.finish()
+
+
+def test_rows_need_not_run_along_memory(tmp_path: Path) -> None:
+    run_on_host("inner_persistent", across_memory(), tmp_path)

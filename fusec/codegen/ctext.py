@@ -178,19 +178,19 @@ def _atom_text(atom: Symbol | Call) -> Text:
 
 TEMPLATE_NAMES = frozenset([
     "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk", "chunks", "column",
-    "column_of_thread", "column_tiles", "columns", "count", "counts", "d", "digit", "e", "element",
-    "end", "entry", "fetch", "first", "first_column", "first_line", "found", "from", "group", "i",
-    "in_tile", "inclusive", "index", "index_errors", "is_column", "is_row", "kBlocks", "kChunks",
-    "kColumns", "kernel", "kExtent", "Key", "key", "kGroupRows", "kItems", "kKeep", "kLanes",
-    "kLength", "kLines", "kPart", "kPitch", "kRangeRows", "kRanges", "kReadVec", "kRows",
-    "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep", "kThreads", "kThreadsX",
-    "kThreadsY", "kTile", "kTiles", "kTotals", "kUnroll", "kVec", "kWriteVec", "lane", "last",
-    "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own", "part", "place", "position",
-    "r", "range", "row", "row_ahead", "row_entries", "row_of_thread", "row_start", "rows", "run",
-    "Selection", "selection", "shared_memory", "size", "slot", "smallest", "sorted", "source_of",
-    "split", "start", "Sum", "sum", "target", "target_of", "targets", "thread", "ticket", "Tile",
-    "tile", "tile_column", "tile_line", "tile_of_row", "tile_start", "tile_total", "Total", "total",
-    "turn", "u", "v", "warp", "width",
+    "column_of_thread", "column_tiles", "columns", "combine", "count", "counts", "d", "digit", "e",
+    "element", "end", "entry", "fetch", "first", "first_column", "first_line", "found", "from",
+    "group", "i", "identity", "in_tile", "inclusive", "index", "index_errors", "is_column",
+    "is_row", "kBlocks", "kChunks", "kColumns", "kernel", "kExtent", "Key", "key", "kGroupRows",
+    "kItems", "kKeep", "kLanes", "kLength", "kLines", "kPart", "kPitch", "kRangeRows", "kRanges",
+    "kReadVec", "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep",
+    "kThreads", "kThreadsX", "kThreadsY", "kTile", "kTiles", "kTotals", "kUnroll", "kVec",
+    "kWriteVec", "lane", "last", "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own",
+    "part", "place", "position", "r", "range", "row", "row_ahead", "row_entries", "row_of_thread",
+    "row_start", "rows", "run", "Selection", "selection", "shared_memory", "size", "slot",
+    "smallest", "sorted", "source_of", "split", "start", "Sum", "sum", "target", "target_of",
+    "targets", "thread", "ticket", "Tile", "tile", "tile_column", "tile_line", "tile_of_row",
+    "tile_start", "tile_total", "Total", "total", "turn", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 

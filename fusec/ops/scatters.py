@@ -158,7 +158,7 @@ def _infer_index_add(operands: Operands, attributes: Attributes) -> tuple[Type, 
 
 @operation(
     "scatter", infer=_infer_index_add, compute=_computes, equal=_rows, cost=Cost(2),
-    combine=Combine.SUM, lookup=SLICES,
+    combine=Combine.SUM, links=links.beside, lookup=SLICES,
     text=texts.SCATTER_ADD,
 )  # fmt: skip
 def index_add(arg: Array, index: Array, src: Array, dim: Axis, deterministic: bool = True) -> Array:

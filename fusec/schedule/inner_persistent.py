@@ -86,7 +86,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         fusion = with_columns(segment)
         if isinstance(fusion, Refusal):
             return fusion
-        problem = as_rows(segment, two_pass(fusion), stores=True)
+        problem = as_rows(segment, two_pass(fusion), stores=True, inner=True)
         if isinstance(problem, RowsProblem) and is_empty(problem.fusion):
             return Refusal("empty", "a tensor has no elements")
         return problem

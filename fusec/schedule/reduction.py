@@ -282,15 +282,20 @@ def with_columns(segment: Fusion) -> Fusion | Refusal:
     return specialise(segment, dynamic_symbols(segment) - reduced)[0]
 
 
-def as_rows(segment: Fusion, fusion: Fusion, *, stores: bool = False) -> RowsProblem | Refusal:
-    """Return a segment, written as a fusion, as rows; stores: whether elements are stored."""
+def as_rows(
+    segment: Fusion, fusion: Fusion, *, stores: bool = False, inner: bool | None = None
+) -> RowsProblem | Refusal:
+    """Return a segment, written as a fusion, as rows.
+
+    stores: whether elements are stored; inner: as which the columns are taken, wherever they lie.
+    """
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):
         return domain
     rows = rows_of(domain)
     if isinstance(rows, Refusal):
         return rows
-    inner = is_inner(fusion, domain, rows)
+    inner = is_inner(fusion, domain, rows) if inner is None else inner
     return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
 
 

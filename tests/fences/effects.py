@@ -80,7 +80,6 @@ EFFECTS: dict[str, Effect] = {
     "copy_async": Effect("copy_async", shared=0, bytes=4),
     "copy_commit": Effect("copy_commit"),
     "copy_wait": Effect("copy_wait"),
-    "copy_wait_all": Effect("copy_wait_all"),
     # grid.cuh: order between blocks, at gpu scope.
     "load_acquire": Effect("acquire", target=0),
     "store_release": Effect("release", target=0),

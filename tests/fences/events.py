@@ -213,10 +213,6 @@ class Effects:
         """Wait for older groups."""
         self.order.copy_wait(self.mask, self.template(0) or 0)
 
-    def copy_wait_all(self) -> None:
-        """Wait for all copies."""
-        self.order.copy_wait(self.mask, None)
-
     # --- other blocks ---
 
     def acquire(self) -> Any:
