@@ -80,7 +80,7 @@ def test_families_keep_the_order(name: str) -> None:
         assert check(text) == []
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the corpus is not there")
+@pytest.mark.skipif(not CORPUS.is_dir(), reason="the shared corpus is not here")
 @pytest.mark.parametrize("part", range(4))
 def test_corpus_kernels_keep_the_order(part: int) -> None:
     from benchmarks.corpus_graph import read_graph
