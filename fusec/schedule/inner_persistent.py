@@ -165,9 +165,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
-        efficiency = target.reach(self.name, access(width))
         if _strided(problem):
             return target.reach(self.name, "strided")
+        efficiency = target.reach(self.name, access(width))
         if access(width) != "vector":
             return efficiency
         alone = target.reach(self.name, "alone")

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusec.index.access import Facts
+from fusec.index.domain import Domain
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.plan import Guard
+from fusec.schedule.rows import Rows, vector_width
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,3 +46,15 @@ class Problem:
 def vector_guards(facts: Facts) -> tuple[Guard, ...]:
     """Return the guards that keep sizes the multiples that accesses by vectors rely on."""
     return tuple(Guard(value, "%", by, "vectors") for value, by in facts.assumed)
+
+
+def widest_vectors(
+    problem: Problem, domain: Domain, rows: Rows, *, inner: bool, stores: bool = True
+) -> tuple[int, tuple[Guard, ...]]:
+    """Return the widest vectors along memory, and the guards that they need.
+
+    inner: whether the columns run along memory, else the rows do; stores: as for `vector_width`.
+    """
+    facts = Facts(problem.hints)
+    along = rows if inner else Rows(kept=rows.reduced, reduced=rows.kept)
+    return vector_width(problem.fusion, domain, along, facts, stores=stores), vector_guards(facts)

@@ -29,7 +29,7 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.plan import Guard, Kernel, Workspace
-from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import (
     PhasedPlan,
@@ -39,7 +39,6 @@ from fusec.schedule.rows import (
     lowered,
     phases_of,
     rows_of,
-    vector_width,
 )
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -126,11 +125,7 @@ class RowsProblem(Problem):
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
         """Return the widest vectors along memory, and the guards that they need."""
-        facts, rows = Facts(self.hints), self.rows
-        if not self.inner:
-            rows = Rows(kept=rows.reduced, reduced=rows.kept)
-        width = vector_width(self.fusion, self.domain, rows, facts, stores=self.stores)
-        return width, vector_guards(facts)
+        return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
 
 
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from fusec.index.access import Facts
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
@@ -25,10 +24,10 @@ from fusec.schedule.family import Family
 from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
-from fusec.schedule.problem import Problem, vector_guards
+from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.reduction import bind_outer
 from fusec.schedule.registers import part
-from fusec.schedule.rows import Rows, in_place_hazard, vector_width
+from fusec.schedule.rows import Rows, in_place_hazard
 from fusec.schedule.sort_parts import free_name
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -85,13 +84,10 @@ class Scan(Problem):
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
         """Return the vectors along the scanned axis or the others, and the guards they need."""
-        facts, rows = Facts(self.hints), self.rows
-        if not self.inner:
-            rows = Rows(kept=rows.reduced, reduced=rows.kept)
-        width = vector_width(self.fusion, self.domain, rows, facts)
+        width, guards = widest_vectors(self, self.domain, self.rows, inner=self.inner)
         # A thread holds several vectors of sums at once: its span, what comes before, the carry.
         width = min(width, MAX_SUM_BYTES // self.node.output.dtype.compute.size)
-        return width, vector_guards(facts)
+        return width, guards
 
     def scanned(self, lowering: Lowering, loops: Iterable[Var] = ()) -> Instance:
         """Return the result of the scan where it is made: in some loops, whatever it depends on.
