@@ -355,6 +355,32 @@ def test_products_of_equal_factors_are_rounded_alike(factor: float) -> None:
         assert judged(fusion, {"x": x}, results * np.float32(1.01)).word == "differs"
 
 
+def merged_in_pairs(x: np.ndarray) -> np.ndarray:
+    """Return squared distances from rows' means: states of 8 terms, halves of them merged."""
+    vectors = x.reshape(len(x), -1, 8)
+    own = np.add.accumulate(vectors * np.float32(1 / 8), axis=2)[..., -1]
+    squares = np.square(vectors - own[..., None]).sum(axis=2)
+    given = np.stack([own, squares, np.full_like(own, 8)])
+    states = np.pad(given, ((0, 0), (0, 0), (0, 128 - own.shape[1])))
+    while states.shape[2] > 1:
+        (mean, m2, n), (other, q, m) = np.split(states, 2, axis=2)
+        share, delta = m / np.maximum(n + m, 1), other - mean
+        states = np.stack([mean + delta * share, m2 + q + delta * delta * n * share, n + m])
+    return states[1, :, 0]
+
+
+@pytest.mark.parametrize("distance", [3e-4, 3e-3, 3e-2])
+def test_few_merges_of_equal_terms_carry_a_variance(distance: float) -> None:
+    rng = np.random.default_rng(0)
+    apart = distance * (1 + rng.random((1000, 1)))
+    rows = np.repeat(2 + rng.random((1000, 1)) + apart * [1, -1], 96, axis=1).astype(np.float32)
+    b = GraphBuilder()
+    b.output(b.call("welford", [b.input("x", F32, rows.shape)], {"dims": [1]})[1])
+    fusion, found = b.finish(), merged_in_pairs(rows)
+    assert judged(fusion, {"x": rows}, found).word != "differs"
+    assert judged(fusion, {"x": rows}, found * np.float32(1.1)).word == "differs"
+
+
 def test_no_number_of_which_nothing_is_known_stays_open_when_rounded() -> None:
     fusion = read_text(
         "fusion: t\ninputs: {x: 'bf16[4, 63]'}\n"

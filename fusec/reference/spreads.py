@@ -3,7 +3,8 @@
 With independent variances s and common ones l of the terms, a sum of squared distances has
 sum(4 (x - mean)**2 s) and sum(2 |x - mean| sqrt(l))**2; what an error of the mean adds is of second
 order. A single pass (Welford) loses digits where the mean is large: each update is off by a
-rounding of the mean times the distance from it, and so is each merge of a tree.
+rounding of the mean times the distance from it, and so is each merge of a tree. Where terms are
+equal the distances lie between few merges, each of many terms, instead of all over the tree.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from fusec.reference.sums import (
     Rules,
     State,
     addition,
+    alike,
     merged,
     moments,
     part_of,
@@ -47,6 +49,8 @@ def start_spread(node: Node, operand: Estimate, axes: tuple[int, ...], rules: Ru
         return state
     squares = squared(centred)
     state["fourth"] = moments(squares, axes)
+    # Blocks that are merged have as many more of a kind as they have terms.
+    state["alike"] = np.asarray(alike(x, axes))
     state |= taken(x, axes, dtype, rules) | passed(operand, axes)
     for key, found in taken(squares, axes, dtype, rules, OFF).items():
         state[key] = found - state["m2"]
@@ -132,7 +136,7 @@ def _spread_errors(
     )
     own = np.square(2 * u) * SPREAD * fourth + of_squares
     levels = 1 + max(sum(1 + s.depth for s in order.within(count)) for order in orders)
-    own = own + np.square(u) * levels * np.square(size) * m2
+    own = own + np.square(u) * levels * np.square(size) * m2 * state["alike"]
     own = own + np.square(LIMIT * n * off)
     spread = own + state.get("cross independent", 0.0)
     shared = np.square(state["cross common"]) if "cross common" in state else None
