@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.passes.protect_inputs import copy_unsafe
 from fusec.segment.canonical import canonical, sizes_of_inputs
-from fusec.segment.hazards import copy_where_moved
 from fusec.segment.offers import Offer, Offers, Surroundings
 from fusec.segment.protocol import Scheduler
 from fusec.segment.segmented import Segment, SegmentedFusion, extract
@@ -25,7 +25,7 @@ Group = frozenset[Node]
 
 def first_fit(fusion: Fusion, schedulers: Sequence[Scheduler], target: Target) -> SegmentedFusion:
     """Return the segments that merging without prices leads to."""
-    work, _ = copy_where_moved(canonical(sizes_of_inputs(fusion)))
+    work, _ = copy_unsafe(canonical(sizes_of_inputs(fusion)))
     apart: frozenset[Node] = frozenset()
     while True:
         found = _FirstFit(work, Offers(schedulers, target), apart)

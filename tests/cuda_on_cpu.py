@@ -30,7 +30,6 @@ from fusec.ir.evaluate import extents
 from fusec.run.arrays import StridedArray
 from fusec.run.headers import device_headers
 from fusec.run.launch import TENSOR_MAP_BYTES, aligned_block, tensor_map_operands
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import (
     Kernel,
     KernelPlan,
@@ -91,7 +90,7 @@ def run_plan(
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)
-        strides = tuple(s.evaluate(sizes) for s in output_strides_in(plan.fusion, output))
+        strides = tuple(s.evaluate(sizes) for s in plan.fusion.effects.strides(output.value))
         buffer = memory[output.alias or output.value.name]
         results[output.value.name] = StridedArray(buffer, shape, strides).array
     return results

@@ -48,10 +48,8 @@ class Partition:
 
     def readers_before(self, group: Group) -> tuple[Group, ...]:
         """Return the groups that read an input which `group` writes into: they must run first."""
-        names = {alias for node, alias in self.graph.writers.items() if node in group}
-        if not names:
-            return ()
-        values = (i.value for i in self.graph.fusion.inputs if i.value.name in names)
+        writers = self.graph.fusion.effects.writers
+        values = [v for node, v in writers.items() if node in group]
         readers = (r for v in values for r in self.readers.get(v, ()) if r != group)
         return tuple(dict.fromkeys(readers))
 

@@ -121,7 +121,7 @@ def _set_view(
         names,
         Facts(split.fusion.hints),
         aliases={chunk: Alias("column")},
-        written=frozenset(o.alias for s in split.sets for o in s.finish.outputs if o.alias),
+        written=frozenset(n for s in split.sets for n in s.finish.effects.overwritten),
         wide=main.wide_index,
     )
     plans = store_plans(lowering, each.finish.outputs)

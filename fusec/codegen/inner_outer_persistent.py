@@ -112,7 +112,7 @@ class _Making:
             lane=self.lane if self.width > 1 else None,
             width=self.width,
             aliases={self.chunk: Alias("column", self.width), self.row: row},
-            written=frozenset(o.alias for o in split.main.outputs if o.alias is not None),
+            written=split.main.effects.overwritten,
             wide=self.parameters.wide_index,
             guard="is_row" if self._row_bound() else "",
         )

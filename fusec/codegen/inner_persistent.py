@@ -104,7 +104,7 @@ def _phases(
         lane=lane if width > 1 else None,
         width=width,
         aliases={chunk: Alias("column", width)},
-        written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
+        written=fusion.effects.overwritten,
         wide=parameters.wide_index,
         guard="is_row" if parameters.threads_y > 1 else "",
     )

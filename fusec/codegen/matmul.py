@@ -206,7 +206,7 @@ def _emitter(context: _Context, chunk: Var, lane: Var) -> Emitter:
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
         aliases={chunk: Alias("n", p.vector_width)},
-        written=frozenset(o.alias for o in context.fusion.outputs if o.alias is not None),
+        written=context.fusion.effects.overwritten,
         wide=p.wide_index,
         width_name="kWidth",
     )

@@ -58,8 +58,9 @@ def renamed(fusion: Fusion, names: Mapping[str, str]) -> Fusion:
         inputs=tuple(replace(i, value=new[i.value]) for i in sized.inputs),
         nodes=tuple(node(n) for n in sized.nodes),
         outputs=tuple(
-            replace(o, value=new[o.value], alias=names.get(o.alias, o.alias) if o.alias else None)
+            replace(o, value=new[o.value], alias=target and new[target.value].name)
             for o in sized.outputs
+            for target in [sized.effects.into.get(o.value)]
         ),
         dims=dims,
     )

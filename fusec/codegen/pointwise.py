@@ -106,7 +106,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
         lane=lane if width > 1 else None,
         width=width,
         aliases={chunk: Alias("column", width)},
-        written=frozenset(o.alias for o in fusion.outputs if o.alias is not None),
+        written=fusion.effects.overwritten,
         wide=parameters.wide_index,
         parts=parts_of(fusion),
     )

@@ -111,7 +111,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
         aliases={chunk: Alias("column", p.vector_width)},
-        written=frozenset(o.alias for o in plan.fusion.outputs if o.alias is not None),
+        written=plan.fusion.effects.overwritten,
         wide=p.wide_index,
         guard="is_row" if p.inner else "is_column",
     )

@@ -121,7 +121,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body,
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
         aliases={chunk: Alias("column", p.vector_width)},
-        written=frozenset(o.alias for o in scan.fusion.outputs if o.alias is not None),
+        written=scan.fusion.effects.overwritten,
         wide=p.wide_index,
     )
     scanned = scan.scanned(lowering, (row, chunk, lane))

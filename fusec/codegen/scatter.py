@@ -12,7 +12,6 @@ from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var, contiguous_strides, linearize, of_var
-from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import THREADS, ScatterPlan, source_of
 
@@ -142,7 +141,9 @@ class _Making:
         output = scatter.fusion.outputs[0]
         coordinates = list(scatter.at(of_var(self.element)))
         coordinates[scatter.axis] = of_var(self.place)
-        address = emitter.index(linearize(coordinates, output_strides(output)), WRITE + 1)
+        address = emitter.index(
+            linearize(coordinates, scatter.fusion.effects.strides(output.value)), WRITE + 1
+        )
         kind = storage_type(output.value.dtype)
         name = identifier(output.value.name)
         place = f"{name}[{address}]"

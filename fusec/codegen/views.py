@@ -16,7 +16,6 @@ from fusec.ir.access import Conditions
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Kernel, KernelPlan
 
 _MAX_EQUATIONS = 16
@@ -96,39 +95,36 @@ class Body:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """An output, the instance it stores, and where."""
+    """An output, the instance it stores, and where: in a buffer of its own, or in an input's.
+
+    overwrites: whether it is an input's, so that all that is read of it comes before.
+    """
 
     output: Output
     instance: Instance
     address: Index
     conditions: Conditions
-
-    @property
-    def buffer(self) -> str:
-        """Return the name of the pointer that is written through."""
-        return self.output.alias or self.output.value.name
+    buffer: str
+    overwrites: bool
 
     @property
     def variables(self) -> frozenset[Var]:
         """Return the loop variables on which it depends where, and whether, it is stored."""
         return self.address.variables.union(*(c.position.variables for c in self.conditions))
 
-    @property
-    def overwrites(self) -> bool:
-        """Return whether an input is written into: all that is read of it comes before."""
-        return self.output.alias is not None
-
 
 def store_plans(lowering: Lowering, outputs: Iterable[Output]) -> tuple[StorePlan, ...]:
     """Return where each output's home lies in memory."""
-    plans: list[StorePlan] = []
+    effects, plans = lowering.fusion.effects, list[StorePlan]()
     for output in outputs:
         if product(output.value.shape) == 0:
             continue  # there is no element to store
         coordinates, conditions = lowering.home(output.value)
-        strides = output_strides_in(lowering.fusion, output)
-        instance = lowering.at(output.value, coordinates, conditions)
-        plans.append(StorePlan(output, instance, linearize(coordinates, strides), conditions))
+        value = output.value
+        address = linearize(coordinates, effects.strides(value))
+        instance = lowering.at(value, coordinates, conditions)
+        buffer, overwrites = effects.buffer(value), value in effects.into
+        plans.append(StorePlan(output, instance, address, conditions, buffer, overwrites))
     return tuple(plans)
 
 

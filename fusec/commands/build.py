@@ -77,13 +77,15 @@ def _print_coverage(covers: str) -> None:
 
 def _facts(fusion: Fusion, segmented: SegmentedFusion, covers: str) -> dict[str, Any]:
     """Return for tools what a check prints."""
+    from fusec.commands.manifest import outputs_of
+
     return {
         "name": fusion.name,
         "operations": len(fusion.nodes),
         "segments": [s.scheduler for s in segmented.segments],
         "outputs": [
-            {"name": o.value.name, "type": str(o.value.type), "alias": o.alias}
-            for o in fusion.outputs
+            {"name": r.name, "type": str(o.value.type), "alias": r.alias}
+            for o, r in zip(fusion.outputs, outputs_of(fusion), strict=True)
         ],
         "covers": covers,
     }
@@ -115,9 +117,9 @@ def _check(fusion: Fusion, options: CompileOptions, report: Report, *, times: bo
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(segmented.segments), "segment")
     print(f"{fusion.name}: {operations}, {segments} ({kinds})")
-    for output in fusion.outputs:
-        place = "" if output.alias is None else f" into {output.alias}"
-        print(f"  {output.value.name}: {output.value.type}{place}")
+    for value, name in ((o.value, fusion.effects.buffer(o.value)) for o in fusion.outputs):
+        place = "" if name == value.name else f" into {name}"
+        print(f"  {value.name}: {value.type}{place}")
     covers = coverage(lower(segmented, plans).guards, fusion.dims)
     _print_coverage(covers)
     report.facts.setdefault("fusions", []).append(_facts(fusion, segmented, covers))

@@ -30,7 +30,7 @@ def lint(fusion: Fusion) -> Iterator[Diagnostic]:
 
 def _unused_inputs(fusion: Fusion) -> Iterator[Diagnostic]:
     """Yield a warning for each input that no operation reads and no output overwrites."""
-    written = {o.alias for o in fusion.outputs} | {o.value.name for o in fusion.outputs}
+    written = fusion.effects.overwritten | {o.value.name for o in fusion.outputs}
     sizes = {s for v in fusion.values for e in v.shape for s in e.symbols}
     sizes |= {s for n in fusion.nodes for a in n.attributes.values() for s in _symbols(a)}
     for entry in fusion.inputs:

@@ -99,7 +99,10 @@ def _input(entry: Input) -> InputRecord:
 def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
     """Return what the fusion makes."""
     return tuple(
-        OutputRecord(o.value.name, o.value.dtype, o.value.shape, o.alias) for o in fusion.outputs
+        OutputRecord(
+            v.name, v.dtype, v.shape, None if (name := fusion.effects.buffer(v)) == v.name else name
+        )
+        for v in (o.value for o in fusion.outputs)
     )
 
 

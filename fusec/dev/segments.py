@@ -32,7 +32,7 @@ def run_segments(
         results = evaluate(segment.fusion, given, sizes)
         for output in segment.fusion.outputs:
             name = output.value.name
-            place[name] = output.alias or name
+            place[name] = segment.fusion.effects.buffer(output.value)
             buffers[place[name]] = results[name]
     results = dict[str, Any]()
     for output in segmented.fusion.outputs:

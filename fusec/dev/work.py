@@ -97,7 +97,8 @@ def _bucket(count: int) -> str:
 
 
 def _outputs(fusion: Fusion) -> list[str]:
-    kinds = ["in place" if o.alias else "ordered" if o.stride_order else "plain"
+    into = fusion.effects.into
+    kinds = ["in place" if o.value in into else "ordered" if o.stride_order else "plain"
              for o in fusion.outputs]  # fmt: skip
     return [f"{len(kinds)} outputs", *kinds]
 

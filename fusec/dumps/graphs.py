@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from typing import Any
 
-from fusec.ir.graph import Node, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 
 SCHEMA_VERSION = 1
@@ -46,8 +46,7 @@ def _segment(segment: Segment) -> dict[str, Any]:
         "why": segment.why,
         "inputs": [_typed(i.value) for i in segment.fusion.inputs],
         "outputs": [
-            {**_typed(o.value), **({} if o.alias is None else {"alias": o.alias})}
-            for o in segment.fusion.outputs
+            {**_typed(o.value), **_place(segment.fusion, o.value)} for o in segment.fusion.outputs
         ],
         "nodes": [node_text(n) for n in segment.nodes],
         "estimate": None if segment.estimate is None else asdict(segment.estimate),
@@ -103,9 +102,16 @@ def segmented_fusion_dot(segmented: SegmentedFusion) -> str:
     for output in segmented.fusion.outputs:
         if output.value in made:
             target = _quoted("end:" + output.value.name)
-            style = "" if output.alias is None else f" [style=dashed, label=into_{output.alias}]"
+            into = _place(segmented.fusion, output.value).get("alias")
+            style = "" if into is None else f" [style=dashed, label=into_{into}]"
             lines.append(f"  s{made[output.value]} -> {target}{style};")
     return "\n".join([*lines, "}"]) + "\n"
+
+
+def _place(fusion: Fusion, output: Value) -> dict[str, str]:
+    """Return the input that an output is written into, if there is one."""
+    target = fusion.effects.into.get(output)
+    return {} if target is None else {"alias": target.value.name}
 
 
 def _is_read(segment: Segment, value: Value) -> bool:

@@ -32,7 +32,8 @@ def segmented_fusion_mermaid(segmented: SegmentedFusion) -> str:
                 lines.append(f'  s{made[value]} == "{size}" ==> s{segment.id}')
     for number, output in enumerate(segmented.fusion.outputs):
         if output.value in made:
-            into = f'-. "into {_escaped(output.alias)}" .->' if output.alias else "-->"
+            target = segmented.fusion.effects.into.get(output.value)
+            into = f'-. "into {_escaped(target.value.name)}" .->' if target else "-->"
             lines.append(f"  s{made[output.value]} {into} o{number}")
     for segment in segmented.segments:
         colour = COLOURS[segment.id % len(COLOURS)]

@@ -21,8 +21,7 @@ class Prices:
         """Take the fusion and whom to ask."""
         self.space, self.conflicts = space, conflicts
         self.offers = tuple(Offers((s,), target) for s in schedulers)
-        written = {o.alias for o in space.fusion.outputs if o.alias is not None}
-        self.mutable = frozenset(written)
+        self.mutable = space.fusion.effects.overwritten
         self.asked = 0
         self._sets: dict[tuple[int, int, int], int | None] = {}
         self._known: dict[Any, int | None] = {}

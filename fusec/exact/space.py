@@ -68,9 +68,9 @@ class Space:
     @cached_property
     def outputs(self) -> int:
         """Return the outputs that some segment has to put out: none that an input is or shows."""
-        written = {o.alias for o in self.fusion.outputs if o.alias is not None}
-        first = {v for v in self.inputs if v.name not in written}
-        first |= {o.value for o in self.fusion.outputs if o.alias is None}
+        effects = self.fusion.effects
+        first = {v for v in self.inputs if v.name not in effects.overwritten}
+        first |= {o.value for o in effects.fresh}
         found = 0
         for output in self.fusion.outputs:
             chain = self.floor.bases.get(output.value, ())
@@ -161,12 +161,8 @@ class Space:
     @cached_property
     def aliased(self) -> Mapping[int, int]:
         """Return of each input that is written into, as a value, the output that does it."""
-        by_name = {v.name: self.id[v] for v in self.inputs}
-        return {
-            by_name[o.alias]: 1 << self.id[o.value]
-            for o in self.fusion.outputs
-            if o.alias is not None and o.alias in by_name
-        }
+        into = self.fusion.effects.into
+        return {self.id[entry.value]: 1 << self.id[value] for value, entry in into.items()}
 
     @cached_property
     def views(self) -> int:

@@ -199,7 +199,7 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         fusion=fusion.name,
         target={"arch": target.arch, "device": target.device},
         sizes=dict(fusion.hints),
-        aliases={o.value.name: o.alias for o in fusion.outputs if o.alias is not None},
+        aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(
             _segment(s, target, dirty)
             for s, dirty in zip(segmented.segments, segmented.dirty(target), strict=True)

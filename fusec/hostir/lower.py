@@ -26,9 +26,9 @@ from fusec.hostir.program import (
 )
 from fusec.ir.dim import Dim, dim, shape_text, symbol
 from fusec.ir.dtype import U64
+from fusec.ir.effects import own_strides
 from fusec.ir.graph import ComplexPart, Fusion, Input, Output, Value, whole_name
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.schedule.layout import output_strides
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import (
     Argument,
@@ -86,9 +86,8 @@ def lower(
         guards=(*_guards(plans), *_distinct_elements(fusion)),
         aliases=tuple(
             dict.fromkeys(
-                (whole_name(o), whole_name(_input_named(fusion, o.alias)))
-                for o in fusion.outputs
-                if o.alias is not None
+                (whole_name(o), whole_name(fusion.effects.into[o.value]))
+                for o in fusion.effects.in_place
             )
         ),
         checks=checks,
@@ -133,10 +132,6 @@ def _scalar(entry: Input) -> Scalar:
     return Scalar(value.name, value.dtype, entry.default, part.of, ("real", "imag")[part.index])
 
 
-def _input_named(fusion: Fusion, name: str) -> Input:
-    return next(i for i in fusion.inputs if i.value.name == name)
-
-
 def _guards(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
     """Return the guards of all plans, those of the sizes that are built in first."""
     built_in = {name: size for plan in plans for name, size in plan.specialised.items()}
@@ -154,10 +149,9 @@ def _distinct_elements(fusion: Fusion) -> Iterable[Guard]:
     In the order of their strides, each dim steps over all that the one before it spans. Where there
     are no elements, none lie on one another.
     """
-    for output in fusion.outputs:
-        if output.alias is None:
-            continue
-        entry = _input_named(fusion, output.alias)
+    for output in fusion.effects.in_place:
+        entry = fusion.effects.into[output.value]
+        target = entry.value.name
         sizes = fusion.hints
         dims = [d for d in zip(entry.value.shape, entry.strides, strict=True) if d[0] != 1]
         # An extent of 1 has any stride: it comes first among equals.
@@ -169,14 +163,14 @@ def _distinct_elements(fusion: Fusion) -> Iterable[Guard]:
             over = (extent - 1) * (inner * step - stride) * elements
             if over.evaluate(sizes) > 0:
                 raise FusecError(
-                    f"output `{output.value.name}` is written into `{output.alias}`, "
+                    f"output `{output.value.name}` is written into `{target}`, "
                     "whose elements overlap",
                     span=output.span,
                     help="give the input strides that keep its elements apart, or an output its "
                     "own memory",
                 )
             if not over.is_const:
-                yield Guard(over, "<=", 0, f"the elements of `{output.alias}` lie apart")
+                yield Guard(over, "<=", 0, f"the elements of `{target}` lie apart")
 
 
 def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
@@ -186,40 +180,38 @@ def _place_outputs(state: _Lowering, writer: Mapping[Value, int]) -> None:
         plan = state.plans[index]
         if any(v.name == name for v in plan.views):
             continue
-        strides = output_strides(output)
+        strides = own_strides(output)
         if output.part is not None:
             _place_part(state, output, output.part, index)
             continue
-        if output.alias is None:
+        entry = state.segmented.fusion.effects.into.get(value)
+        if entry is None:
             state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
             state.first.append(Allocate(name))
             continue
-        target = state.segmented.fusion.find(output.alias)
-        assert target is not None
-        layout = state.segmented.fusion.input_of[target].strides
+        target, layout = entry.value, entry.strides
         # Without kernels the output is empty, which the plan guards.
-        if not plan.kernels or _writes(plan, output.alias):
+        if not plan.kernels or _writes(plan, target.name):
             _check_in_place(state, output, target, index)
             state.buffers.append(Buffer(name, "output", value.dtype, value.shape, layout))
-            state.first.append(Alias(name, output.alias, dim(0)))
+            state.first.append(Alias(name, target.name, dim(0)))
             continue
         if layout != strides:
             raise Unsupported(
-                f"output `{name}` is written into `{output.alias}`, whose layout is not dense",
+                f"output `{name}` is written into `{target.name}`, whose layout is not dense",
                 span=output.span,
             )
         state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
         state.first.append(Allocate(name))
-        state.last.append(Copy(output.alias, name))
+        state.last.append(Copy(target.name, name))
 
 
 def _place_part(state: _Lowering, output: Output, part: ComplexPart, index: int) -> None:
     """Give a complex output memory with its first part; both are views of it."""
-    value, strides, given = output.value, output_strides(output), None
-    if output.alias is not None:
-        given = _input_named(state.segmented.fusion, output.alias)
-        strides = given.strides
-        if not _writes(state.plans[index], output.alias):
+    value, effects = output.value, state.segmented.fusion.effects
+    given, strides = effects.into.get(value), effects.strides(value)
+    if given is not None:
+        if not _writes(state.plans[index], given.value.name):
             raise Unsupported(
                 f"output `{part.of}` of complex numbers is not computed in place", span=output.span
             )

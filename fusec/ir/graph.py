@@ -13,12 +13,15 @@ from collections.abc import (
 )
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import Span
 from fusec.ir.dim import Dim, Shape, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.op import OpDef
+
+if TYPE_CHECKING:
+    from fusec.ir.effects import Effects
 
 
 @dataclass(frozen=True)
@@ -315,6 +318,13 @@ class Fusion:
         from fusec.ir.structure import canonical_order
 
         return canonical_order(self)
+
+    @cached_property
+    def effects(self) -> Effects:
+        """Return what the fusion writes into its inputs."""
+        from fusec.ir.effects import Effects
+
+        return Effects(self)
 
     @cached_property
     def position(self) -> Mapping[Node, int]:

@@ -248,10 +248,11 @@ class _Pairing:
             named = Value(fresh_name(self._names, f"{value.name}_{suffix}"), part.type)
             self._append(Node(find_op("set"), (part,), NO_ATTRIBUTES, (named,), self._near.span))
             alias = None
-            if output.alias is not None:
+            if (target := self.fusion.effects.into.get(value)) is not None:
+                name = target.value.name
                 alias = next(
                     i.value.name for i in self.inputs
-                    if i.part is not None and (i.part.of, i.part.index) == (output.alias, index)
+                    if i.part is not None and (i.part.of, i.part.index) == (name, index)
                 )  # fmt: skip
             whole = ComplexPart(value.name, index, value.dtype)
             outputs.append(replace(output, value=named, alias=alias, part=whole))

@@ -95,7 +95,7 @@ def tensor_arguments(
     An aliased output is written through its input's pointer; pointers to buffers that are written
     and read are not restrict.
     """
-    written = {o.alias for o in fusion.outputs if o.alias is not None}
+    written = fusion.effects.overwritten
     arguments: list[Argument] = [
         TensorArgument(
             i.value.name, i.value.dtype, i.value.name in written, i.value.name not in written
@@ -105,8 +105,8 @@ def tensor_arguments(
     ]
     arguments += [
         TensorArgument(o.value.name, o.value.dtype, True)
-        for o in fusion.outputs
-        if o.alias is None and not o.value.is_scalar
+        for o in fusion.effects.fresh
+        if not o.value.is_scalar
     ]
     arguments += [WorkspaceArgument(w.name, w.dtype) for w in workspaces]
     arguments += [

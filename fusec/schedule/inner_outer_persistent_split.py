@@ -199,8 +199,7 @@ def _main(fusion: Fusion, domain: Domain, late: Late) -> Fusion:
     nodes = [n for n in fusion.nodes if n.output not in late or n in domain.reduced]
     outputs = tuple(o for o in fusion.outputs if o.value not in late)
     used = {v for n in nodes for v in n.inputs} | {o.value for o in outputs}
-    written = {o.alias for o in outputs}
-    inputs = tuple(i for i in fusion.inputs if i.value in used or i.value.name in written)
+    inputs = fusion.effects.inputs_for(used, outputs)
     return replace(fusion, inputs=inputs, nodes=tuple(nodes), outputs=outputs)
 
 
@@ -225,12 +224,9 @@ def _column_set(
                 )
             nodes.append(node)
             needed |= set(node.inputs)
-    written = {o.alias for o in outputs}
-    inputs = [i for i in fusion.inputs if i.value in needed or i.value.name in written]
-    inputs += [Input(v, contiguous_strides(v.shape)) for v in sums.values()]
-    finish = replace(
-        fusion, inputs=tuple(inputs), nodes=tuple(reversed(nodes)), outputs=outputs, pins=()
-    )
+    inputs = fusion.effects.inputs_for(needed, outputs)
+    inputs += tuple(Input(v, contiguous_strides(v.shape)) for v in sums.values())
+    finish = replace(fusion, inputs=inputs, nodes=tuple(reversed(nodes)), outputs=outputs, pins=())
     return ColumnSet(tuple(reversed(sums)), bands, sums, finish)
 
 
@@ -302,11 +298,10 @@ def _finish_trouble(split: Split) -> Refusal | None:
 def _alias_trouble(split: Split) -> Refusal | None:
     """Return a refusal if what is written in place is read later, or meanwhile by another set."""
     stages = [split.main, *(s.finish for s in split.sets)]
-    for number, stage in enumerate(stages):
-        written = {o.alias for o in stage.outputs if o.alias is not None}
+    for stage in stages:
         for other in stages[1:]:
-            for given in other.inputs:
-                if other is not stages[number] and given.value.name in written:
+            for given in other.inputs if other is not stage else ():
+                if given.value.name in stage.effects.overwritten:
                     name = given.value.name
                     return Refusal("in_place", f"`{name}` is written before its last reading")
     return None

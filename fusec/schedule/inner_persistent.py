@@ -18,7 +18,6 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.redefinitions import variances_in_two_passes
@@ -246,7 +245,7 @@ def _held(problem: RowsProblem, width: int) -> _Held:
         tested = (c.position for i in loads for c in i.conditions)
         used += [(atom, number) for position in tested for atom, _ in position.terms]
     for output in fusion.outputs:
-        address = lowering.address(output.value, output_strides_in(fusion, output))
+        address = lowering.address(output.value, fusion.effects.strides(output.value))
         number = lowering.at_home(output.value).depth
         used += [(atom, number) for atom, _ in address.terms]
         if {chunk, lane} & address.variables:

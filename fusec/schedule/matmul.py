@@ -11,7 +11,7 @@ from fusec.index.domain import repeated
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
-from fusec.ir.expression import Index
+from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
@@ -20,7 +20,6 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.family import Family
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,
     MatmulParameters,
@@ -236,10 +235,8 @@ def _arguments(
         read |= {problem.a.buffer, problem.b.buffer}
     if problem.groups is not None:
         read.add(problem.groups.ends)
-    written = {o.alias for o in fusion.outputs}
-    inputs = tuple(
-        i for i in fusion.inputs if i.value in read or i.value.is_scalar or i.value.name in written
-    )
+    read |= {i.value for i in fusion.inputs if i.value.is_scalar}
+    inputs = fusion.effects.inputs_for(read)
     return (*maps, *tensor_arguments(replace(fusion, inputs=inputs), workspaces))
 
 
@@ -252,27 +249,29 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
     for output in segment.outputs:
         if output.value.is_scalar:
             return Refusal("outputs", f"`{output.value.name}` is a scalar")
-        if output.alias in operands:
-            return Refusal(
-                "alias", f"`{output.value.name}` is written into `{output.alias}`, an operand"
-            )
+        target = segment.effects.into.get(output.value)
+        if target is not None and target.value.name in operands:
+            name = target.value.name
+            return Refusal("alias", f"`{output.value.name}` is written into `{name}`, an operand")
     alike = {value for value, _ in repeated(epilogue.fusion, problem.domain)}
-    for output in epilogue.fusion.outputs:
-        if output.alias is not None and output.value in alike:
+    effects = epilogue.fusion.effects
+    for output in effects.in_place:
+        if output.value in alike:
             return Refusal("alias", f"`{output.value.name}` would be written repeatedly in place")
     lowering = Lowering(epilogue.fusion, problem.domain, bind(problem, 1)[0])
     own = lowering.address(epilogue.sums, epilogue.fusion.input_of[epilogue.sums].strides)
-    stores: dict[str, Index] = {}
+    stores: list[Touch] = []
     roots: list[Instance] = []
     try:
         for output in epilogue.fusion.outputs:
             coordinates, conditions = lowering.home(output.value)
-            strides = output_strides_in(epilogue.fusion, output)
-            if output.alias is not None:
-                stores[output.alias] = lowering.address(output.value, strides)
+            if output.value in effects.into:
+                address = lowering.address(output.value, effects.strides(output.value))
+                stores.append(Touch(effects.buffer(output.value), address))
             roots.append(lowering.at(output.value, coordinates, conditions))
     except Unsupported as error:
         return Refusal("operation", error.diagnostic.message)
+    loads = list[Touch]()
     for instance in instances_under(roots):
         if instance.kind != "load" or instance.value is None:
             continue
@@ -281,6 +280,8 @@ def _unreadable(segment: Fusion, problem: Product) -> Refusal | None:
                 "index_map",
                 f"`{problem.node.output.name}` is read at an index map other than its own",
             )
-        if stores.get(instance.name, instance.address) != instance.address:
-            return Refusal("alias", f"`{instance.name}` is read elsewhere than it is written")
+        loads.append(Touch(instance.name, instance.address))
+    for store in stores:
+        if conflict(store, loads) is not None:
+            return Refusal("alias", f"`{store.buffer}` is read elsewhere than it is written")
     return None

@@ -50,8 +50,7 @@ def find_epilogue(fusion: Fusion, node: Node) -> Epilogue | Refusal:
     read = {v for n in nodes for v in n.inputs} | {o.value for o in fusion.outputs}
     if sums not in read:
         return Refusal("outputs", f"no output depends on `{node.output.name}`")
-    written = {o.alias for o in fusion.outputs}
-    inputs = tuple(i for i in fusion.inputs if i.value in read - made or i.value.name in written)
+    inputs = fusion.effects.inputs_for(read - made)
     layout = tuple(product(sums.shape[k + 1 :]) for k in range(sums.rank))
     return Epilogue(
         replace(fusion, inputs=(Input(sums, layout), *inputs), nodes=nodes, pins=()), sums

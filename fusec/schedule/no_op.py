@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import product
+from fusec.ir.effects import own_strides
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.schedule.common import specialise
 from fusec.schedule.family import Family
-from fusec.schedule.layout import output_strides
 from fusec.schedule.plan import Guard, Plan, View
 from fusec.schedule.problem import Problem
 from fusec.segment.protocol import Estimate, Refusal
@@ -75,14 +75,15 @@ def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
     value = output.value
     if _is_empty(segment, value):
         return None
-    if output.alias is not None:
-        return Refusal("alias", f"`{value.name}` is written into `{output.alias}`")
+    if value in segment.effects.into:
+        target = segment.effects.buffer(value)
+        return Refusal("alias", f"`{value.name}` is written into `{target}`")
     if output.part is not None:
         return Refusal("part", f"`{value.name}` is written into `{output.part.of}`")
     layout = view_of(segment, value, frozenset(i.value for i in segment.given))
     if layout is None:
         return Refusal("computed", f"`{value.name}` {value.type} is no view of an input")
-    if output.stride_order is not None and layout.strides != output_strides(output):
+    if output.stride_order is not None and layout.strides != own_strides(output):
         return Refusal("stride_order", f"`{value.name}` must lie in memory in another order")
     return layout
 

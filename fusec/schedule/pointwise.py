@@ -168,7 +168,8 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
     What is written need not come from what is overwritten: reads and the store meet by address. An
     address that is the same along an axis is stored to at one point there: that where it is read.
     """
-    if all(o.alias is None for o in segment.outputs):
+    effects = segment.effects
+    if not effects.in_place:
         return None
     lowering = Lowering(segment, domain, {a: of_var(a) for a in domain.axes})
     read = {
@@ -176,16 +177,15 @@ def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:
         for o in segment.outputs
     }
     points = stored_once(segment, domain)
-    for output in segment.outputs:
+    for output in effects.in_place:
         own, name = points[output.value], output.value.name
-        if output.alias is None:
-            continue
+        target = effects.buffer(output.value)
         if None in own.values():
             return Refusal("store_map", f"`{name}` would be written into itself repeatedly")
         for other, names in read.items():
             elsewhere = any(points[other].get(a) != point for a, point in own.items())
-            if elsewhere and output.alias in names:
-                because = f"`{output.alias}` is written in place where `{other.name}` is not"
+            if elsewhere and target in names:
+                because = f"`{target}` is written in place where `{other.name}` is not"
                 return Refusal("in_place", because)
     return in_place_hazard(segment, lowering, once=True)
 

@@ -20,7 +20,6 @@ from fusec.ir.expression import (
 )
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise import PointwiseParameters
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
@@ -67,7 +66,7 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
     roots: list[Instance] = []
     for output in fusion.outputs:
         coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, output_strides_in(fusion, output))
+        address = linearize(coordinates, fusion.effects.strides(output.value))
         found.append((address, conditions, output.value.dtype.size))
         roots.append(lowering.at(output.value, coordinates, conditions))
     for instance in instances_under(roots):

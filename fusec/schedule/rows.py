@@ -16,10 +16,10 @@ from fusec.index.instances import (
     reading_order,
 )
 from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.effects import Touch, conflict
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import P, Plan, R, Staged
 from fusec.schedule.registers import most_elements
 from fusec.segment.protocol import Refusal
@@ -227,16 +227,18 @@ def _all_vector(
     _, _, lane = rows.variables(width)
     loads = {i for p in phases.loads for i in p}
     large = max((_size(fusion, i) for i in loads), default=0)
-    written = {o.alias for o in fusion.outputs}
+    effects = fusion.effects
     for load in loads:
         assert load.address is not None
         kind = access_class(load.address, load.conditions, lane, width, facts)
         # What is overwritten must stay on chip, and only whole vectors do.
-        if kind == "scalar" and (load.name in written or 4 * _size(fusion, load) >= large):
+        if kind == "scalar" and (
+            load.name in effects.overwritten or 4 * _size(fusion, load) >= large
+        ):
             return False
     for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, output_strides_in(fusion, output))
+        address = linearize(coordinates, effects.strides(output.value))
         if access_class(address, conditions, lane, width, facts) == "scalar":
             return False
     return True
@@ -264,9 +266,8 @@ def in_place_hazard(
     """
     alike = {value for value, _ in repeated(fusion, lowering.domain)}
     axes = {a for a in lowering.domain.reduced_axes if a.extent != 1}
-    for output in fusion.outputs:
-        if output.alias is None:
-            continue
+    effects = fusion.effects
+    for output in effects.in_place:
         across = axes - lowering.domain.homes[output.value].variables
         if across and not lowering.at_home(output.value).depth:
             # In the loop over what is reduced it is written each time.
@@ -276,22 +277,22 @@ def in_place_hazard(
         if not home.conditions and points > product(output.value.shape).evaluate(fusion.hints):
             because = f"`{output.value.name}` would be written in place more than once"
             return Refusal("in_place", because)
-        coordinates, _ = lowering.home(output.value)
-        store = linearize(coordinates, output_strides_in(fusion, output))
-        made = lowering.made.values()
-        reads = [i.address for i in made if i.kind == "load" and i.name == output.alias]
-        if any(address != store for address in reads):
-            because = f"`{output.alias}` is written in place but also read at another index"
-            return Refusal("in_place", because)
-        if reads and not once and output.value in alike:
-            because = f"`{output.alias}` is read while others write the same into it"
-            return Refusal("in_place", because)
-        written = lowering.at_home(output.value).depth
-        late = _read_after(fusion, lowering, written) if not on_chip else set[str]()
+        phase = lowering.at_home(output.value).depth
+        target, where = effects.buffer(output.value), effects.strides(output.value)
+        store = Touch(target, lowering.address(output.value, where), phase)
+        loads = [Touch(i.name, i.address) for i in lowering.made.values() if i.kind == "load"]
+        late = _read_after(fusion, lowering, phase) if not on_chip else set[str]()
         if on_chip and phases is not None:
-            late = _loaded_after(phases, written)
-        if output.alias in late:
-            because = f"`{output.alias}` is written in place and read again after a reduction"
+            late = _loaded_after(phases, phase)
+        again = [Touch(name, store.where, phase + 1) for name in late]
+        if conflict(store, loads) is not None:
+            because = f"`{target}` is written in place but also read at another index"
+            return Refusal("in_place", because)
+        if not once and output.value in alike and any(i.buffer == target for i in loads):
+            because = f"`{target}` is read while others write the same into it"
+            return Refusal("in_place", because)
+        if conflict(store, again) is not None:
+            because = f"`{target}` is written in place and read again after a reduction"
             return Refusal("in_place", because)
     return None
 

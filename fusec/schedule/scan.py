@@ -21,7 +21,6 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.family import Family
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import Problem, widest_vectors
@@ -212,7 +211,7 @@ def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
     found: list[tuple[int, bool]] = []
     for output in fusion.outputs:
         lowering.at_home(output.value)
-        address = linearize(lowering.home(output.value)[0], output_strides_in(fusion, output))
+        address = linearize(lowering.home(output.value)[0], fusion.effects.strides(output.value))
         size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
         found += _directions(address, domain, along, size)
     for load in lowering.made.values():

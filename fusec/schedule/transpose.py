@@ -19,7 +19,6 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.family import Family
-from fusec.schedule.layout import output_strides_in
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pointwise import FAMILIES
 from fusec.schedule.problem import Problem, vector_guards
@@ -164,12 +163,12 @@ def cross(segment: Fusion) -> Crossing | Refusal:
         home = domain.homes[output.value]
         if home.conditions or {line, column} - home.variables:
             return Refusal("store_map", f"`{output.value.name}` does not span the tile")
-        address = linearize(home.coordinates, output_strides_in(fusion, output))
+        address = linearize(home.coordinates, fusion.effects.strides(output.value))
         if address.coefficient(column) != 1:
             return Refusal(
                 "store_map", f"`{output.value.name}` is not stored along the tile's columns"
             )
-        if output.alias is not None:
+        if output.value in fusion.effects.into:
             return Refusal("in_place", f"`{output.value.name}` is written in place")
     tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
     if tiles * tile_side(fusion) * (tile_side(fusion) + 2) > SHARED_LIMIT:
@@ -255,7 +254,7 @@ def _writes(crossing: Crossing, width: int, facts: Facts) -> bool:
         return False
     for output in crossing.fusion.outputs:
         coordinates, conditions = lowering.home(output.value)
-        address = linearize(coordinates, output_strides_in(crossing.fusion, output))
+        address = linearize(coordinates, crossing.fusion.effects.strides(output.value))
         if access_class(address, conditions, lane, width, facts) != "vector":
             return False
     return True

@@ -19,9 +19,8 @@ MAX_FLOPS = 2
 
 def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]:
     """Return the nodes to compute anew wherever they are needed; `kept` values always cross."""
-    written = {o.alias for o in fusion.outputs if o.alias is not None}
     stored = {i.value for i in fusion.inputs} | {o.value for o in fusion.outputs}
-    mutable = {i.value for i in fusion.inputs if i.value.name in written}
+    moving: set[Value] = set()
     cost: dict[Value, int] = {}
     copied: set[Node] = set()
     for node in fusion.nodes:
@@ -31,8 +30,8 @@ def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]
         if any(v in kept for v in node.outputs) or not _repeatable(node):
             continue
         source = next((v for v in node.inputs if not v.is_scalar), None)
-        if source in mutable:
-            mutable |= set(node.outputs)
+        if not fusion.effects.may_repeat(node, moving):
+            moving |= set(node.outputs)
             continue
         own = elements(node.output, fusion.hints) * node.output.dtype.size
         reading = 0 if source is None else _reading(fusion, source, node, cost)

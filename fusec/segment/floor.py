@@ -67,11 +67,10 @@ class Floor:
     def bases(self) -> Mapping[Value, tuple[Value, ...]]:
         """Return of each output that may be a view the values that it may be a view of."""
         found: dict[Value, tuple[Value, ...]] = {}
-        for output in self.fusion.outputs:
-            if output.alias is None:
-                chain = tuple(self._chain(output.value))
-                if chain:
-                    found[output.value] = chain
+        for output in self.fusion.effects.fresh:
+            chain = tuple(self._chain(output.value))
+            if chain:
+                found[output.value] = chain
         return found
 
     def _chain(self, value: Value) -> Iterable[Value]:
@@ -105,11 +104,10 @@ class Floor:
         node = self.fusion.producer.get(output.value)
         while node is not None and node.op.copies:
             node = self.fusion.producer.get(node.inputs[0])
-        if output.alias is None or node is None or node.op.family != "scatter":
+        given = self.fusion.effects.into.get(output.value)
+        if given is None or node is None or node.op.family != "scatter":
             return None
-        into = node.operands[0]
-        given = self.fusion.input_of.get(into) if isinstance(into, Value) else None
-        return node if given is not None and given.value.name == output.alias else None
+        return node if node.operands[0] is given.value else None
 
     @cached_property
     def _in_place(self) -> frozenset[Node]:

@@ -19,10 +19,6 @@ class Graph:
         self.copied = frozenset(copied)
         self.position = fusion.position
         self.final = fusion.output_of
-        self.writers = {
-            fusion.producer[o.value]: o.alias for o in fusion.outputs if o.alias is not None
-        }
-        self.mutable = frozenset(self.writers.values())
 
     @cached_property
     def owned(self) -> tuple[Node, ...]:

@@ -95,20 +95,15 @@ class Groups:
 
     def readers_before(self, piece: Piece) -> list[Piece]:
         """Return the pieces that read an input which `piece` writes into: they must run first."""
-        if not self.graph.writers:
-            return []
-        names = {alias for node, alias in self.graph.writers.items() if node in piece.nodes}
-        inputs = (i.value for i in self.graph.fusion.inputs if i.value.name in names)
-        readers = (r for v in inputs for r in self.readers.get(v, ()))
+        writers = self.graph.fusion.effects.writers
+        written = dict.fromkeys(v for node, v in writers.items() if node in piece.nodes)
+        readers = (r for v in written for r in self.readers.get(v, ()))
         return [r for r in readers if r is not piece]
 
     def writers_of(self, values: Iterable[Value]) -> list[Piece]:
         """Return the pieces that write into some of the given inputs."""
-        writers = self.graph.writers
-        if not writers:
-            return []
-        names = {v.name for v in values}
-        found = dict.fromkeys(self.owner(n) for n, alias in writers.items() if alias in names)
+        writers, among = self.graph.fusion.effects.writers, set(values)
+        found = dict.fromkeys(self.owner(n) for n, value in writers.items() if value in among)
         return [p for p in found if p in self.pieces]
 
     # -- order

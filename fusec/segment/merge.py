@@ -230,7 +230,7 @@ def _only(chosen: Chosen) -> str | None:
 def surroundings(groups: Groups, chosen: Chosen) -> Surroundings:
     """Return what some groups' own fusion does not tell a scheduler."""
     pinned = any(p.pinned for p in chosen)
-    return Surroundings(groups.graph.mutable, groups.crossing(chosen), pinned)
+    return Surroundings(groups.graph.fusion.effects.overwritten, groups.crossing(chosen), pinned)
 
 
 def candidates(groups: Groups, around: Iterable[Piece]) -> Iterable[tuple[Piece, ...]]:

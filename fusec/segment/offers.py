@@ -11,11 +11,9 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.structure import structure_of
-from fusec.passes.protect_inputs import reads_in_place
 from fusec.segment.canonical import canonical
 from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
-from fusec.segment.segmented import crossing_strides
 from fusec.segment.split import Splits
 from fusec.segment.views import view_of
 from fusec.target import Target
@@ -81,7 +79,7 @@ class Surroundings:
             value = output.value
             layout = view_of(segment, value, bases) if value in self.crossing else None
             # Readers assume a buffer of its own: dense, and aligned for vector accesses.
-            dense = layout is None or layout.strides == crossing_strides(segment, value)
+            dense = layout is None or layout.strides == segment.effects.strides(value)
             if layout is not None and not (dense and layout.offset == 0):
                 because = f"`{value.name}` is read by another segment, but is no dense view"
                 return Refusal("layout", because)
@@ -181,11 +179,7 @@ def in_place_hazard(segment: Fusion) -> Refusal | None:
 
     It may where every element of the input is read for the element that overwrites it alone.
     """
-    for output in segment.outputs:
-        if output.alias is None:
-            continue
-        target = next(i.value for i in segment.inputs if i.value.name == output.alias)
-        if not reads_in_place(segment, target, output.value):
-            names = f"`{output.value.name}` is written into `{target.name}`"
-            return Refusal("in_place", f"{names}, which is read for other elements too")
+    for output in segment.effects.unsafe():
+        names = f"`{output.value.name}` is written into `{segment.effects.buffer(output.value)}`"
+        return Refusal("in_place", f"{names}, which is read for other elements too")
     return None

@@ -128,7 +128,7 @@ def _minimum_cut(
     in_memory = {i.value for i in fusion.inputs} | {
         o.value for o in fusion.outputs if o.value.name in phase.outputs
     }
-    overwritten = {o.alias for o in fusion.outputs if o.value.name in phase.outputs}
+    overwritten = {i.value for v, i in fusion.effects.into.items() if v.name in phase.outputs}
     for value in fusion.values:
         if value in late:
             graph.add_edge((value, "made"), "later")
@@ -136,7 +136,7 @@ def _minimum_cut(
         size = max(1, tensor_bytes(value, fusion.hints))
         # Of two cuts that move as much, the one that keeps less memory.
         cost = (size if value in in_memory else 2 * size) * 1024 + min(size, 1023)
-        if value.name in results or (value.name in overwritten and value in fusion.input_of):
+        if value.name in results or value in overwritten:
             graph.add_edge((value, "made"), (value, "read"))
         else:
             graph.add_edge((value, "made"), (value, "read"), capacity=cost)
@@ -155,7 +155,7 @@ def _minimum_cut(
     try:
         cut: Any = networks.minimum_cut(graph, "earlier", "later")
     except networkx.NetworkXUnbounded:
-        name = next(n for n in overwritten if n is not None)
+        name = next(iter(overwritten)).name
         raise FusecError(
             f"a later phase needs `{name}`, which phase `{phase.name}` overwrites", span=phase.span
         ) from None

@@ -134,7 +134,7 @@ def _reading(groups: Groups, piece: Piece, value: Value, sharers: Sharers) -> in
         return 0 if value in fusion.input_of else None
     entry = fusion.input_of.get(value)
     if entry is not None:
-        if value.name in graph.mutable and value not in piece.leaves:
+        if value.name in fusion.effects.overwritten and value not in piece.leaves:
             return None
         return distinct_bytes(fusion, entry)
     node = fusion.producer[value]
@@ -159,7 +159,7 @@ def _sliced(seen: Before, node: Node, operand: Value, sharers: Sharers) -> int |
     stored = operand in fusion.input_of or operand in groups.graph.final
     if not stored and operand not in groups.readers:
         return None
-    if operand.name in groups.graph.mutable:
+    if operand.name in fusion.effects.overwritten:
         return None
     return tensor_bytes(node.output, fusion.hints)
 

@@ -49,7 +49,7 @@ def refine(merges: Merges, splitter: Splitter, *, rematerialise: bool = True) ->
         work.moved.clear()
         work.run()
         # Ranks do not tell which segments must run before those that write into their inputs.
-        if not work.moved or merges.groups.graph.writers:
+        if not work.moved or merges.groups.graph.fusion.effects.writers:
             return
         if not merges.run([p for p in work.moved if p in merges.groups.pieces]):
             return
@@ -295,7 +295,7 @@ class _Refinement:
                 return "segment_set forces a boundary"
         # What is computed again comes from before; only a reader of what is written into may not.
         # And what is no longer computed again, or by a part alone, may come from whoever needs it.
-        if (closes or self.groups.graph.writers) and self.groups.order() is None:
+        if (closes or self.groups.graph.fusion.effects.writers) and self.groups.order() is None:
             return "segments would need each other's results"
         slower = _seconds(new) - _seconds(old)
         fewer = _bytes(new) < _bytes(old)

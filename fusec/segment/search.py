@@ -8,10 +8,10 @@ from functools import partial
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion, Node, Pin
+from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
-from fusec.segment.hazards import copy_last, copy_where_moved, is_copy
 from fusec.segment.levels import ShouldMerge, host_segments, merge_by
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
@@ -79,7 +79,8 @@ class _Ways:
 
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
     offers = ways.offers
-    work, decisions = copy_where_moved(canonical(sizes_of_inputs(fusion)))
+    work, copies = copy_unsafe(canonical(sizes_of_inputs(fusion)))
+    decisions = _decisions(copies)
     uncopied: frozenset[Node] = frozenset()
     while True:
         start = _prepare(canonical(work), offers, ways.removed, uncopied, should_merge)
@@ -222,12 +223,20 @@ def _results(groups: Groups, chosen: Chosen) -> tuple[str, ...]:
 
 def _order_aliases(fusion: Fusion) -> tuple[Fusion, tuple[Decision, ...]]:
     """Return the fusion with aliased outputs copied last, so that every reader can run before."""
-    late = [o for o in fusion.outputs if o.alias is not None and not is_copy(fusion, o.value)]
-    if not late:
+    work, copies = copy_last(fusion)
+    if not copies:
         first = fusion.pins[0] if fusion.pins else None
         message = "the pinned segments need each other's results"
         raise FusecError(message, span=None if first is None else first.span)
-    return copy_last(fusion, late)
+    return work, _decisions(copies)
+
+
+def _decisions(copies: Iterable[Copied]) -> tuple[Decision, ...]:
+    """Return why outputs are copied last."""
+    because = "is read after, or elsewhere than, the writer would write"
+    return tuple(
+        Decision("copy", (c.temporary, c.output), f"`{c.target}` {because}") for c in copies
+    )
 
 
 def _blocking_copies(merges: Merges) -> frozenset[Node]:

@@ -153,10 +153,9 @@ def extract(
             if (value in final or outside) if results is None else value in results:
                 outputs.append(final.get(value, Output(value)))
     read = dict.fromkeys(v for n in ordered for v in n.inputs if v not in made)
-    written = {o.alias for o in outputs if o.alias is not None}
     inputs = (
-        *_inputs_read(fusion, read, written),
-        *(Input(v, crossing_strides(fusion, v)) for v in read if v not in fusion.input_of),
+        *fusion.effects.inputs_for(read, outputs),
+        *(Input(v, fusion.effects.strides(v)) for v in read if v not in fusion.input_of),
     )
     dims = () if not fusion.dims else _dims_used(fusion, inputs, ordered)
     return replace(
@@ -169,17 +168,6 @@ def extract(
         pins=(),
         boundaries="free",
     )
-
-
-def _inputs_read(
-    fusion: Fusion, read: Collection[Value], written: Collection[str]
-) -> Iterable[Input]:
-    """Return the inputs that are among the values read or are written into, in order."""
-    if written:
-        return [i for i in fusion.inputs if i.value in read or i.value.name in written]
-    found = (fusion.input_of.get(v) for v in read)
-    place = fusion.input_position
-    return sorted((i for i in found if i is not None), key=lambda i: place[i.value])
 
 
 def _dims_used(
@@ -226,21 +214,6 @@ def _sizes_from_inside(fusion: Fusion, ordered: tuple[Node, ...]) -> tuple[Node,
             attributes = {**node.attributes, "dim": found[1]}
             renewed[node] = replace(node, operands=(found[0],), attributes=attributes)
     return tuple(renewed.get(n, n) for n in ordered)
-
-
-def crossing_strides(fusion: Fusion, value: Value) -> tuple[Dim, ...]:
-    """Return the strides with which a value made by one segment lies in memory."""
-    output = fusion.output_of.get(value)
-    if output is not None and output.alias is not None:
-        return next(i.strides for i in fusion.inputs if i.value.name == output.alias)
-    step = 1 if output is None else output.step
-    if output is None or output.stride_order is None:
-        return tuple(product(value.shape[k + 1 :]) * step for k in range(value.rank))
-    order = output.stride_order
-    return tuple(
-        product(e for e, rank in zip(value.shape, order, strict=True) if rank < own) * step
-        for own in order
-    )
 
 
 def tensor_bytes(value: Value, sizes: Mapping[str, int]) -> int:

@@ -14,7 +14,6 @@ from fusec.ir.graph import Const, Node, Value
 from fusec.ir.structure import constant_kind, input_kind
 from fusec.segment.groups import Groups
 from fusec.segment.piece import Chosen, Piece
-from fusec.segment.segmented import crossing_strides
 
 
 class Structures:
@@ -89,9 +88,10 @@ class Structures:
             output = outputs.get(value)
             step = 0 if output is None else output.step
             key.append((number[value], self.groups.is_read(value, chosen), step))
-            if output is not None and (output.alias is not None or output.stride_order):
-                names = {v.name: k for v, k in number.items()}
-                key.append((names.get(output.alias or "", output.alias), output.stride_order))
+            target = self.groups.graph.fusion.effects.into.get(value)
+            if target is not None or (output is not None and output.stride_order):
+                into = target and number.get(target.value, target.value.name)
+                key.append((into, output and output.stride_order))
         return tuple(key), list(number)
 
     def _intern(self, key: Hashable) -> int:
@@ -110,10 +110,10 @@ class Structures:
             fusion = self.groups.graph.fusion
             entry = fusion.input_of.get(value)
             if entry is None:
-                type, strides = value.type, crossing_strides(fusion, value)
+                type, strides = value.type, fusion.effects.strides(value)
                 key = ("crossing", type.dtype.name, type.shape, type.dim, *strides)
             else:
-                written = value.name in self.groups.graph.mutable
+                written = value.name in self.groups.graph.fusion.effects.overwritten
                 key = ("input", input_kind(entry), value.type.dim, written)
             known = self._values[value] = self._intern(key)
         return known

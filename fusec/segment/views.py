@@ -8,7 +8,6 @@ from itertools import pairwise
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.segment.segmented import crossing_strides
 
 
 def may_be_view(node: Node) -> bool:
@@ -45,19 +44,19 @@ def view_nodes(fusion: Fusion, pinned: frozenset[Node]) -> Views:
     A view of memory that some output is written into would see the writing: that is none. Nor is
     one of the generator's state, which moves on.
     """
-    written = {o.alias for o in fusion.outputs if o.alias is not None}
+    effects = fusion.effects
     bases = frozenset(
-        [i.value for i in fusion.given if i.value.name not in written]
-        + [o.value for o in fusion.outputs if o.alias is None]
+        [i.value for i in fusion.given if i.value.name not in effects.overwritten]
+        + [o.value for o in effects.fresh]
     )
     last: set[Node] = set()
     chain: set[Node] = set()
-    for output in fusion.outputs:
+    for output in effects.fresh:
         layout = view_of(fusion, output.value, bases)
         node = fusion.producer.get(output.value)
-        if layout is None or node is None or output.alias is not None or output.part is not None:
+        if layout is None or node is None or output.part is not None:
             continue
-        if output.stride_order and layout.strides != crossing_strides(fusion, output.value):
+        if output.stride_order and layout.strides != fusion.effects.strides(output.value):
             continue
         way = [node]
         while way[-1].inputs[0] is not layout.base:
@@ -81,7 +80,7 @@ def view_of(fusion: Fusion, value: Value, bases: frozenset[Value]) -> Layout | N
         chain.append(node)
         current = node.inputs[0]
     entry = fusion.input_of.get(current)
-    strides = crossing_strides(fusion, current) if entry is None else entry.strides
+    strides = fusion.effects.strides(current) if entry is None else entry.strides
     layout: Layout | None = Layout(current, dim(0), strides)
     for node in reversed(chain):
         layout = None if layout is None else _moved(layout, node)

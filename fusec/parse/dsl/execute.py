@@ -42,13 +42,13 @@ def execute(bound: Fusion, actuals: Sequence[Actual], executor: Executor) -> lis
 
 def _deliver(bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any] | None) -> list[Any]:
     if results is None:
-        return [NotRun() for o in bound.outputs if o.alias is None]
+        return [NotRun() for _ in bound.effects.fresh]
     wrap = next((a.wrap for a in actuals if a.wrap is not None), None)
-    position = {i.value.name: k for k, i in enumerate(bound.inputs)}
     returned: list[Any] = []
     for output, result in zip(bound.outputs, results, strict=True):
-        if output.alias is not None:
-            actuals[position[output.alias]].write(result)
+        target = bound.effects.into.get(output.value)
+        if target is not None:
+            actuals[bound.input_position[target.value]].write(result)
         else:
             returned.append(result if wrap is None else wrap(result))
     return returned
@@ -99,7 +99,7 @@ def _given(bound: Fusion, found: Mapping[str, Any], references: Sequence[Any]) -
     """Return the caller's references by the names of the outputs that are returned."""
     import numpy as np
 
-    returned = [o.value.name for o in bound.outputs if o.alias is None]
+    returned = [o.value.name for o in bound.effects.fresh]
     if len(references) != len(returned):
         raise FusecError(f"{len(references)} references are given for {len(returned)} outputs")
     given = {n: np.asarray(r.array()) for n, r in zip(returned, adopt(references), strict=True)}

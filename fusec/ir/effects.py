@@ -1,0 +1,214 @@
+"""What a fusion writes into its inputs, and what may therefore come in which order.
+
+An output may be written into the memory of an input. Everything that asks where values lie, which
+pointers may be one memory, or whether an order or a fusion is safe, asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusec.ir.dim import Dim, product
+from fusec.ir.expression import Index
+from fusec.ir.graph import Fusion, Input, Node, Output, Value
+
+Axes = tuple["int | None", ...]
+"""For each dim of a value, the dim of the input that it runs along."""
+
+
+@dataclass(frozen=True)
+class Touch:
+    """One access of a kernel to a buffer: at an index map (None: anywhere), in a phase."""
+
+    buffer: str
+    where: Index | None
+    phase: int = 0
+
+
+def conflict(store: Touch, loads: Iterable[Touch]) -> Touch | None:
+    """Return the first load that may see what a store overwrites, or None.
+
+    None may where each reads, for the element that it stores, that element alone, and no later.
+    """
+    own = (load for load in loads if load.buffer == store.buffer)
+    return next((r for r in own if r.where != store.where or r.phase > store.phase), None)
+
+
+class Effects:
+    """The writes of a fusion into its inputs."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        """Take the fusion; everything is found when it is asked for."""
+        self.fusion = fusion
+
+    @cached_property
+    def into(self) -> Mapping[Value, Input]:
+        """Return the input into whose memory each output is written that has none of its own."""
+        inputs = {i.value.name: i for i in self.fusion.inputs}
+        written = (o for o in self.fusion.outputs if o.alias is not None)
+        return {o.value: inputs[o.alias] for o in written if o.alias in inputs}
+
+    @cached_property
+    def in_place(self) -> tuple[Output, ...]:
+        """Return the outputs that are written into inputs."""
+        return tuple(o for o in self.fusion.outputs if o.value in self.into)
+
+    @cached_property
+    def fresh(self) -> tuple[Output, ...]:
+        """Return the outputs that have memory of their own."""
+        return tuple(o for o in self.fusion.outputs if o.value not in self.into)
+
+    @cached_property
+    def overwritten(self) -> frozenset[str]:
+        """Return the names of the inputs that are written into."""
+        return frozenset(i.value.name for i in self.into.values())
+
+    @cached_property
+    def writers(self) -> Mapping[Node, Value]:
+        """Return the nodes whose results overwrite an input, and that input."""
+        return {self.fusion.producer[v]: i.value for v, i in self.into.items()}
+
+    def buffer(self, value: Value) -> str:
+        """Return the name of the buffer that holds a value."""
+        target = self.into.get(value)
+        return value.name if target is None else target.value.name
+
+    def strides(self, value: Value) -> tuple[Dim, ...]:
+        """Return the strides in elements with which a result of a node lies in memory."""
+        if value in self.into:
+            return self.into[value].strides
+        return own_strides(self.fusion.output_of.get(value) or Output(value))
+
+    def inputs_for(
+        self, read: Collection[Value], outputs: Iterable[Output] | None = None
+    ) -> tuple[Input, ...]:
+        """Return the inputs that are read, or into which some outputs (None: all) are written."""
+        results = self.fusion.outputs if outputs is None else outputs
+        written = {self.into[o.value].value for o in results if o.value in self.into}
+        if written:
+            return tuple(i for i in self.fusion.inputs if i.value in read or i.value in written)
+        found = (self.fusion.input_of.get(v) for v in read)
+        place = self.fusion.input_position
+        return tuple(sorted((i for i in found if i is not None), key=lambda i: place[i.value]))
+
+    # -- whether a write is safe
+
+    def reads_in_place(self, written: Value) -> bool:
+        """Return whether every value computed from what an output overwrites lies along its dims.
+
+        Then an element of the input is read for the element alone that overwrites it, or in sums.
+        """
+        target = self.into[written].value
+        identity: Axes = tuple(range(target.rank))
+        axes: dict[Value, Axes] = {target: identity}
+        for node in self.fusion.nodes:
+            if node.op.family == "scalar" or not any(v in axes for v in node.inputs):
+                continue
+            results = _carried(node, axes)
+            if results is None or _is_stretched(node.output, results, target):
+                return False
+            axes.update(dict.fromkeys(node.outputs, results))
+        return _agree(axes.get(written, identity), identity)
+
+    def late(self, written: Value, before: Mapping[Node, Iterable[Node]]) -> bool:
+        """Return whether what an output overwrites is read by a node that must come after it.
+
+        Or must, since nodes of `before` (each a writer with its readers) come in that order.
+        """
+        after: dict[Node, list[Node]] = {}
+        for writer, readers in before.items():
+            for reader in readers:
+                after.setdefault(reader, []).append(writer)
+        start = self.fusion.producer[written]
+        wanted, seen, stack = set(self.readers(written)), {start}, [start]
+        while stack and wanted:
+            node = stack.pop()
+            users = [u for v in node.outputs for u in self.fusion.users.get(v, ())]
+            for follower in (*users, *after.get(node, ())):
+                if follower in wanted:
+                    return True
+                if follower not in seen:
+                    seen.add(follower)
+                    stack.append(follower)
+        return False
+
+    def readers(self, written: Value) -> list[Node]:
+        """Return the nodes, beside the one that makes it, that read what an output overwrites."""
+        writer = self.fusion.producer[written]
+        users = self.fusion.users.get(self.into[written].value, ())
+        return [n for n in users if n is not writer]
+
+    def is_copied_last(self, written: Value) -> bool:
+        """Return whether an output is a copy that nothing reads: its writing can come last."""
+        return self.fusion.producer[written].op.copies and written not in self.fusion.users
+
+    def unsafe(self) -> Iterator[Output]:
+        """Yield the outputs that overwrite what is read for other elements, too."""
+        for output in self.in_place:
+            if not self.reads_in_place(output.value):
+                yield output
+
+    def may_repeat(self, node: Node, moving: Collection[Value] = ()) -> bool:
+        """Return whether a node may be computed again later: it reads nothing that is overwritten.
+
+        moving: values that follow from what is overwritten.
+        """
+        return not any(v in moving or v.name in self.overwritten for v in node.inputs)
+
+
+def own_strides(output: Output) -> tuple[Dim, ...]:
+    """Return the strides of a fresh output in elements: row-major, or as its stride order asks."""
+    shape, order = output.value.shape, output.stride_order
+    order = range(len(shape) - 1, -1, -1) if order is None else order
+    return tuple(
+        product(e for e, other in zip(shape, order, strict=True) if other < rank) * output.step
+        for rank in order
+    )
+
+
+def _agree(left: Axes, right: Axes) -> bool:
+    return len(left) == len(right) and all(
+        a is None or b is None or a == b for a, b in zip(left, right, strict=True)
+    )
+
+
+def _carried(node: Node, axes: Mapping[Value, Axes]) -> Axes | None:
+    """Return the dims of the input that a node's results lie along; None if that is not simple."""
+    if node.op.family == "pointwise":
+        merged: Axes = (None,) * node.output.rank
+        for value in node.inputs:
+            own = axes.get(value)
+            if own is None or value.is_scalar:
+                continue
+            if not _agree(merged, own):
+                return None
+            merged = tuple(b if a is None else a for a, b in zip(merged, own, strict=True))
+        return merged
+    own = axes.get(node.inputs[0])
+    if own is None:
+        return None
+    if node.op.family == "reduction":
+        return tuple(a for k, a in enumerate(own) if k not in node.attributes["dims"])
+    access = node.op.access
+    if access is None or access.along is None or access.window is not None:
+        return None
+    along = access.along(node)
+    kept = [place for place in along if place is not None]
+    if kept != sorted(kept):
+        return None
+    return tuple(None if place is None else own[place] for place in along)
+
+
+def _is_stretched(value: Value, axes: Axes, target: Value) -> bool:
+    """Return whether elements of the input, not sums of them, are repeated along another dim."""
+    present = {a for a in axes if a is not None}
+    whole = all(k in present or target.shape[k] == 1 for k in range(target.rank))
+    repeated = any(
+        extent != 1 and (a is None or target.shape[a] == 1)
+        for extent, a in zip(value.shape, axes, strict=True)
+    )
+    wide = [a for extent, a in zip(value.shape, axes, strict=True) if a is not None and extent != 1]
+    # An outer product of the input with itself runs along one of its dims twice.
+    return whole and (repeated or len(set(wide)) < len(wide))
