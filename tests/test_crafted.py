@@ -157,7 +157,7 @@ def test_paths(part: str, tmp_path: Path, capsys: Capture, plain: dict[str, int]
     (kernel,) = (out / "kernels").glob("*.cu")
     text = kernel.read_text()
     assert not RAW.search(text)
-    assert re.match(r"// small_pointwise: .*\n// Source: .*\n//   cast_1 = ", text)
+    assert re.match(r"// small_pointwise: .*\n// Source: .*\n//   \d+: ", text)
     assert fusec(capsys, "run", out).code == 0
     golden = {f for f in files_below(inside) if "golden" in f.split("/")}
     assert files_below(inside) - golden - {

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fusec.codegen.ctext import Text, apply, dim_text, identifier, literal
+from fusec.codegen.ctext import Text, apply, dim_text, identifier, is_reciprocal, literal
 from fusec.codegen.names import Names
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, I64, U32
+from fusec.run.nvrtc import compile_ptx
 
 QUICK = settings(max_examples=200, deadline=None, derandomize=True)
 VALUES = {"alpha": 7, "beta": 3, "gamma": 2, "delta": 11}
@@ -197,6 +198,27 @@ def test_names_are_unique_and_no_keywords() -> None:
     assert "threadIdx" not in made
     assert all(n.isidentifier() for n in made)
     assert made[4] == "y"
+
+
+def test_names_of_one_loop_body_are_free_in_the_next() -> None:
+    names = Names(["x"])
+    assert [names.fresh("t", block=k) for k in (0, 1, 0)] == ["t", "t", "t_value"]
+    assert names.fresh("x", block=0) == "x_value", "what all see is hidden nowhere"
+    assert names.fresh("t") == "t_value2", "nor does a body hide what stands around it"
+
+
+def test_a_quotient_of_one_and_a_size_is_the_constant_that_it_stands_for() -> None:
+    drawn = random.Random(5)
+    sizes = [3, 7, 4096, 100352, 2**24 + 1, *(drawn.randrange(16, 2**31) for _ in range(200))]
+    single = [(n, struct.unpack("f", struct.pack("f", 1.0 / n))[0]) for n in sizes]
+    said = [(n, value) for n, value in single if is_reciprocal(value, n, F32)]
+    assert {n for n in sizes if n < 2**24} <= {n for n, _ in said}, "all that are floats"
+    assert 150 < len(said) < len(sizes), "other sizes are rounded first, some to another quotient"
+    lines = [f"static_assert(1.0f / int({n}) == {value.hex()}f);" for n, value in said]
+    lines += [f"static_assert(1.0 / int({n}) == {(1.0 / n).hex()});" for n in sizes]
+    compile_ptx("\n".join(lines), name="quotients", arch="sm_90a", headers={})
+    assert all(is_reciprocal(1.0 / n, n, F64) for n in sizes)
+    assert not is_reciprocal(1.0000001 / 4096, 4096, F32)
 
 
 def test_identifiers_keep_users_names_apart() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,22 @@ def test_golden_kernels_do_not_spill(file: Path) -> None:
     assert "spill_bytes" in json.dumps(kept)
     spills = [v for k, v in walk(kept) if k == "spill_bytes"]
     assert spills == [0] * len(spills)
+
+
+STYLE = "{BasedOnStyle: Google, ColumnLimit: 100, BinPackParameters: OnePerLine}"
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "golden").glob("*/*.cu")), ids=lambda f: f.stem)
+def test_golden_kernels_are_formatted(file: Path) -> None:
+    formatter = shutil.which("clang-format") or pytest.importorskip("clang_format").get_executable(
+        "clang-format"
+    )
+    text = file.read_text()
+    done = subprocess.run(
+        [formatter, f"--style={STYLE}"], input=text, capture_output=True, text=True
+    )
+    assert done.stdout == text
+    assert max(map(len, text.splitlines())) <= 100
 
 
 def walk(data: object) -> list[tuple[str, object]]:

@@ -65,9 +65,10 @@ def accumulate(
         emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
     elif moments and scope == "lane" and not array and emitter.lane is not None:
         # The lanes of a vector are taken together: one division instead of one for each.
-        values = emitter.names.fresh(f"{node.output.name}_values", "values")
+        number = len(emitter.scopes) - 2
+        values = emitter.fresh(f"{node.output.name}_values", "values", phase, number)
         kind = compute_type(dtype)
-        emitter.add(phase, emitter.scopes[-2].name, f"{kind} {values}[{emitter.width_name}];")
+        emitter.add(phase, emitter.scopes[number].name, f"{kind} {values}[{emitter.width_name}];")
         emitter.add(phase, scope, f"{values}[{emitter.lane.name}] = {value};")
         emitter.add(phase, "after", f"{part}.push({values});")
     else:

@@ -8,7 +8,7 @@ from fusec.codegen.accumulators import accumulator_type, combiner, update
 from fusec.codegen.ctext import Text, compute_type, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import (
     KernelView,
     emit_store,
@@ -123,6 +123,7 @@ def _set_view(
         aliases={chunk: Alias("column")},
         written=frozenset(n for s in split.sets for n in s.finish.effects.overwritten),
         wide=main.wide_index,
+        symbols=named(kColumns=bands.columns),
     )
     plans = store_plans(lowering, each.finish.outputs)
     roots = [p.instance for p in plans]

@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type
 from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import COLUMNS
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-
-COLUMNS = 2000
-"""Number of the loop that computes the column values of phase 0; each phase has its own."""
 
 
 @dataclass(frozen=True)

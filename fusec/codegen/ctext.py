@@ -79,6 +79,16 @@ def literal(value: bool | int | float, dtype: DType) -> Text:
     )
 
 
+def is_reciprocal(value: float, size: int, dtype: DType) -> bool:
+    """Return whether a constant is 1 / size as a kernel computes it, of the rounded size.
+
+    A quotient of two f32 is the nearest one also where it is rounded twice, by way of f64.
+    """
+    if dtype.compute.name == "f64":
+        return value == 1.0 / size
+    return dtype.compute.name == "f32" and _to_f32(value) == _to_f32(1.0 / _to_f32(size))
+
+
 def _shortest(number: float, kind: DType) -> str:
     if kind.name != "f32":
         return repr(number)

@@ -14,6 +14,7 @@ from fusec.codegen.ctext import (
     compute_type,
     dim_text,
     identifier,
+    is_reciprocal,
     literal,
     storage_type,
 )
@@ -40,7 +41,6 @@ class Emitter(Nest):
 
     written: frozenset[str] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    width_name: str = "kVec"
     guard: str = ""
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
@@ -90,7 +90,7 @@ class Emitter(Nest):
         if instance.kind == "constant":
             assert not isinstance(instance.constant, complex)
             assert instance.constant is not None
-            return literal(instance.constant, instance.dtype)
+            return self.constant(instance.constant, instance.dtype)
         if instance.kind == "dim":
             assert instance.dim is not None
             return dim_text(instance.dim)
@@ -113,7 +113,7 @@ class Emitter(Nest):
             return text
         if instance.kind == "load" and self.uses[instance] <= 1 and self._is_vector(instance):
             return text
-        name = self.names.fresh(instance.name or "part")
+        name = self.fresh(instance.name or "part", "value", phase, number)
         self.add(
             phase,
             self.scopes[number].name,
@@ -206,8 +206,8 @@ class Emitter(Nest):
             assert instance.constant is not None
             value = instance.constant
             if not to.is_half:
-                return literal(bool(value) if to.kind == "bool" else value, to)
-            return self._rounded(literal(value, to), to)
+                return self.constant(bool(value) if to.kind == "bool" else value, to)
+            return self._rounded(self.constant(value, to), to)
         text, source = self.ref(instance, phase), instance.dtype
         if instance.kind == "dim":
             return self._size(instance, to)
@@ -221,11 +221,22 @@ class Emitter(Nest):
             return text
         return Text(f"fusec::convert<{compute_type(to)}>({text})")
 
+    def constant(self, value: bool | int | float, dtype: DType) -> Text:
+        """Return a constant; the quotient of 1 and a size is written as one."""
+        if isinstance(value, float):
+            for size, name in self.counts.items():
+                if is_reciprocal(value, size, dtype):
+                    return Text(f"{literal(1.0, dtype)} / {name}", 13)
+        return literal(value, dtype)
+
     def _size(self, instance: Instance, to: DType) -> Text:
         """Return a size in another type; a literal of that type where it is known."""
         assert instance.dim is not None
         if instance.dim.is_const:
-            return literal(instance.dim.value, to)
+            value = instance.dim.value
+            if to.is_float and not to.is_half and value in self.counts:
+                return Text(f"static_cast<{compute_type(to)}>({self.counts[value]})")
+            return literal(value, to)
         return Text(f"fusec::convert<{compute_type(to)}>({dim_text(instance.dim)})")
 
     def to_storage(self, instance: Instance, dtype: DType, phase: int) -> Text:
@@ -288,9 +299,9 @@ class Emitter(Nest):
         if self.vector_base(instance.address, instance.conditions) is not None:
             key = (phase, instance)
             if key not in self._vectors:
-                name = self.names.fresh(f"{instance.name}_vec", "vec")
-                text = self.load_vector(instance, phase)
                 number = len(self.scopes) - 2
+                name = self.fresh(f"{instance.name}_vec", "vec", phase, number)
+                text = self.load_vector(instance, phase)
                 self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
                 self._vectors[key] = name
             assert self.lane is not None
@@ -312,7 +323,7 @@ class Emitter(Nest):
         number = self.scope_of(instance.variables)
         key = (phase, number, first, instance.address, instance.conditions)
         if key not in self._pairs:
-            name = self.names.fresh(f"{first}_im", "pair")
+            name = self.fresh(f"{first}_im", "pair", phase, number)
             function = "load" if first in self.written else "load_readonly"
             text = f"fusec::{function}<2>({self.pointer(first, instance.address, phase)})"
             if instance.conditions:

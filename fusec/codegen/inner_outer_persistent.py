@@ -25,7 +25,7 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     in_vector,
 )
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import emit_outputs
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
@@ -114,6 +114,8 @@ class _Making:
             aliases={self.chunk: Alias("column", self.width), self.row: row},
             written=split.main.effects.overwritten,
             wide=self.parameters.wide_index,
+            symbols=named(kColumns=split.bands.columns),
+            counts=named(kColumns=split.bands.columns),
             guard="is_row" if self._row_bound() else "",
         )
 

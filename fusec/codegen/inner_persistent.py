@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
@@ -106,6 +106,8 @@ def _phases(
         aliases={chunk: Alias("column", width)},
         written=fusion.effects.overwritten,
         wide=parameters.wide_index,
+        symbols=named(kColumns=plan.problem.rows.columns),
+        counts=named(kColumns=plan.problem.rows.columns),
         guard="is_row" if parameters.threads_y > 1 else "",
     )
     plans = store_plans(lowering, fusion.outputs)
@@ -132,8 +134,6 @@ def _phases(
 
 
 Kept = tuple[Stay, Instance]
-FILL = 1000
-"""Number of the sweep that fills what stays on chip for phase 0: a loop and a phase of its own."""
 
 
 def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:

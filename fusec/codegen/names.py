@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import chain, count
 
 from fusec.codegen.ctext import C_NAMES
 from fusec.codegen.ctext import word as c_word
@@ -96,24 +97,30 @@ KEYWORDS = frozenset(
 
 
 class Names:
-    """Hands out C identifiers, each once in a kernel."""
+    """Hands out C identifiers, each once in a block and in the blocks around it.
+
+    A block is a loop body: names of one are free again in the next. No name hides another.
+    """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
-        """Start with names that are already in use."""
+        """Start with names that are already in use everywhere."""
         self.taken = {*KEYWORDS, *C_NAMES, *taken}
+        self._inside: dict[int, set[str]] = {}
 
-    def fresh(self, base: str, word: str = "value") -> str:
-        """Return `base`, or `base_word`, or `base_word2` ..., whichever is free first."""
+    def fresh(self, base: str, word: str = "value", block: int | None = None) -> str:
+        """Return `base`, or `base_word`, or `base_word2` ..., whichever is free first.
+
+        block: the number of the loop body that alone sees the name; without one the kernel does.
+        """
         root = c_word(base)
         if root[0].isdigit():
             root = f"v{root}"
-        candidates = [root, root if root.endswith(f"_{word}") else f"{root}_{word}"]
-        for name in candidates:
-            if name not in self.taken:
-                self.taken.add(name)
-                return name
-        number = 2
-        while f"{candidates[-1]}{number}" in self.taken:
-            number += 1
-        self.taken.add(f"{candidates[-1]}{number}")
-        return f"{candidates[-1]}{number}"
+        longer = root if root.endswith(f"_{word}") else f"{root}_{word}"
+        numbered = (f"{longer}{number}" for number in count(2))
+        name = next(n for n in chain((root, longer), numbered) if self._is_free(n, block))
+        (self.taken if block is None else self._inside.setdefault(block, set())).add(name)
+        return name
+
+    def _is_free(self, name: str, block: int | None) -> bool:
+        inside = self._inside.values() if block is None else [self._inside.get(block, set())]
+        return name not in self.taken and not any(name in names for names in inside)

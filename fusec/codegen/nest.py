@@ -13,6 +13,19 @@ from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
 
+FILL, COLUMNS, RESULTS = 1000, 2000, 3000
+"""Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on
+chip, the one that computes what only columns determine, the one that stores their results."""
+
+LEAST_NAMED = 16
+"""Sizes below are written as numbers: 2 or 0.5 need not come from a size that happens to be 2."""
+
+
+def named(**sizes: Dim) -> Mapping[int, str]:
+    """Return the names of known sizes by their values; of equal ones the first."""
+    known = {n: d.value for n, d in reversed(sizes.items()) if d.is_const}
+    return {value: name for name, value in known.items() if value >= LEAST_NAMED}
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -40,7 +53,9 @@ class Nest:
     """The lines of each (phase, scope) of a loop nest, and what indices are called there.
 
     scopes: outermost first; lane: the variable of the elements of a vector, bound by the last
-    scope; aliases: how loop variables are written; wide: whether indices have 64 bits.
+    scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
+    width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
+    as strides; counts: those of how many elements are summed.
     """
 
     scopes: tuple[Scope, ...]
@@ -50,6 +65,9 @@ class Nest:
     width: int = 1
     aliases: Mapping[Var, Alias] = field(default_factory=dict[Var, Alias])
     wide: bool = False
+    width_name: str = "kVec"
+    symbols: Mapping[int, str] = field(default_factory=dict[int, str])
+    counts: Mapping[int, str] = field(default_factory=dict[int, str])
     lines: dict[tuple[int, str], list[str]] = field(
         default_factory=dict[tuple[int, str], list[str]]
     )
@@ -80,6 +98,11 @@ class Nest:
             if variables <= bound:
                 return number
         raise AssertionError(f"no scope binds {sorted(v.name for v in variables - bound)}")
+
+    def fresh(self, base: str, word: str, phase: int, number: int) -> str:
+        """Return a name for a statement of scope `number`; each loop body has its own."""
+        shared = not self.scopes[number].per_phase or COLUMNS <= phase < RESULTS
+        return self.names.fresh(base, word, None if shared else phase % FILL)
 
     def _phase_of(self, phase: int, number: int, depth: int) -> int:
         return phase if self.scopes[number].per_phase else depth
@@ -116,6 +139,8 @@ class Nest:
                 continue
             text = self._atom(atom, phase)
             scale = self._factor(coefficient)
+            if coefficient == self.width and self._counts_vectors(atom):
+                scale = Text(self.width_name)
             product = Text(f"{text.at_least(13)} * {scale.at_least(14)}", 13)
             parts.append(text if coefficient == 1 else product)
         if value.constant != 0 or not parts:
@@ -137,7 +162,8 @@ class Nest:
             if exact is None:
                 scale = self._factor(coefficient)
                 tail = "" if coefficient == 1 else f" * {scale.at_least(14)}"
-                return f"{alias.text} / {alias.scale}{tail}"
+                width = self.width_name if alias.scale == self.width else alias.scale
+                return f"{alias.text} / {width}{tail}"
             coefficient = exact
         if coefficient == 1:
             return alias.text
@@ -145,6 +171,8 @@ class Nest:
 
     def _factor(self, coefficient: Dim) -> Text:
         """Return a factor of a loop variable, which may be an int where the product is wider."""
+        if not self.wide and coefficient.is_const and coefficient.value in self.symbols:
+            return Text(self.symbols[coefficient.value])
         text = dim_text(coefficient, wide=self.wide)
         if not self.wide or not coefficient.is_const or text.text.endswith("ll"):
             return text
@@ -162,7 +190,7 @@ class Nest:
             divisor = dim_text(atom.divisor)
             base = inner.text if inner.text.isidentifier() else "part"
             tail = divisor.text if divisor.text.isalnum() else "size"
-            name = self.names.fresh(f"{base}_{word}_{tail}", "part")
+            name = self.fresh(f"{base}_{word}_{tail}", "part", home, number)
             kind = "fusec::i64" if self.wide else "int"
             self.add(
                 home,
@@ -171,6 +199,13 @@ class Nest:
             )
             self._atoms[(home, atom)] = Text(name)
         return self._atoms[(home, atom)]
+
+    def _counts_vectors(self, atom: Atom) -> bool:
+        """Return whether an atom is a number of vectors."""
+        scaled = {v for v, alias in self.aliases.items() if alias.scale == self.width}
+        if self.lane is None or self.wide or isinstance(atom, Var | Loaded):
+            return False
+        return bool(scaled & atom.inner.variables)
 
     def condition(self, conditions: Conditions, phase: int) -> Text:
         """Return conditions as C, without the sides that always hold."""

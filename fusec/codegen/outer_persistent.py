@@ -9,8 +9,7 @@ from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.columns import ColumnValues, column_values, emit_column_values
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.inner_persistent import FILL
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, store_plans
 from fusec.index.access import Facts
@@ -56,10 +55,6 @@ class OuterPersistentView(KernelView):
     registers: bool
     stays: tuple[Stay, ...]
     phases: tuple[ColumnPhase, ...]
-
-
-RESULTS = 3000
-"""Number of the loop that stores the column results of phase 0; each phase has its own."""
 
 
 def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
@@ -108,6 +103,8 @@ def _phases(
         aliases={chunk: Alias("column", width)},
         written=fusion.effects.overwritten,
         wide=p.wide_index,
+        symbols=named(columns=plan.problem.rows.rows, kRows=plan.problem.rows.columns),
+        counts=named(kRows=plan.problem.rows.columns),
         guard="is_column",
     )
     plans = store_plans(lowering, fusion.outputs)

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 
 from fusec.codegen.ctext import dim_text
 from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
-from fusec.ir.dim import floordiv, product
+from fusec.ir.dim import Dim, floordiv, product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
@@ -42,7 +42,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
     parameters, domain = plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
-    columns = product(a.extent for a in domain.axes[parameters.break_point :])
+    columns = _columns(plan)
     width = parameters.vector_width
     # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
     whole = bool(outer) or Facts.proven(columns, width)
@@ -65,6 +65,10 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         body=body,
         tail=tail,
     )
+
+
+def _columns(plan: PointwisePlan) -> Dim:
+    return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
 
 
 def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
@@ -108,6 +112,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
         aliases={chunk: Alias("column", width)},
         written=fusion.effects.overwritten,
         wide=parameters.wide_index,
+        symbols=named(columns=_columns(plan)) if parameters.break_point else {},
         parts=parts_of(fusion),
     )
     once = {

@@ -8,11 +8,12 @@ from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
+from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionParameters, ReductionPlan
@@ -51,10 +52,9 @@ class ReductionView(KernelView):
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
-    problem, parameters = plan.problem, plan.parameters
-    rows = problem.rows
+    parameters = plan.parameters
     sweep, results, accumulators, names = _parts(plan, kernel)
-    extents = (rows.rows, rows.columns) if parameters.inner else (rows.columns, rows.rows)
+    extents = _extents(plan)
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -74,6 +74,12 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         partials=partials,
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
+
+
+def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
+    """Return the rows and the columns of the loops."""
+    rows = plan.problem.rows
+    return (rows.rows, rows.columns) if plan.parameters.inner else (rows.columns, rows.rows)
 
 
 def _sentence(p: ReductionParameters) -> str:
@@ -99,6 +105,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     outer, inner = ("row", row), ("vector", chunk)
     if not p.inner:
         outer, inner = ("column", chunk), ("row", row)
+    rows, columns = _extents(plan)
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -113,6 +120,8 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         aliases={chunk: Alias("column", p.vector_width)},
         written=plan.fusion.effects.overwritten,
         wide=p.wide_index,
+        symbols=named(columns=columns),
+        counts=named(columns=columns) if p.inner else named(rows=rows),
         guard="is_row" if p.inner else "is_column",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.ctext import compute_type, identifier, storage_type
+from fusec.codegen.layout import laid_out
 from fusec.diagnostics import InternalError
 from fusec.schedule.plan import (
     Argument,
@@ -113,12 +114,7 @@ def render(kernel: Kernel, view: Any) -> KernelSource:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
     used = headers_used(template.render(k=view))
-    text = template.render(k=replace(view, headers=used))
-    text = re.sub(r"[ \t]+\n", "\n", text)
-    text = re.sub(r"\n{3,}", "\n\n", text)
-    text = re.sub(r"\{\n\n", "{\n", text)
-    text = re.sub(r"\n\n([ \t]*\})", r"\n\1", text)
-    return KernelSource(kernel.name, text)
+    return KernelSource(kernel.name, laid_out(template.render(k=replace(view, headers=used))))
 
 
 __all__ = ["KernelSource", "compute_type", "environment", "parameter", "parameters", "render"]

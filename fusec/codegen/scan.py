@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import (
     Body,
     KernelView,
@@ -123,6 +123,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body,
         aliases={chunk: Alias("column", p.vector_width)},
         written=scan.fusion.effects.overwritten,
         wide=p.wide_index,
+        symbols=named(kColumns=scan.rows.columns) if p.inner else named(columns=scan.rows.rows),
     )
     scanned = scan.scanned(lowering, (row, chunk, lane))
     plans = store_plans(lowering, scan.fusion.outputs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.ir.dim import product
@@ -103,6 +103,7 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[Tile, ...
         _scopes(crossing, column, chunk, lane), names, Facts(plan.fusion.hints),
         lane=lane if p.read_width > 1 else None, width=p.read_width,
         aliases={chunk: Alias("line", p.read_width)}, wide=p.wide_index, width_name="kReadVec",
+        symbols=named(lines=crossing.line.extent, columns=crossing.column.extent),
     )  # fmt: skip
     tiles: list[Tile] = []
     for load in tiled_loads(lowering, {chunk: p.read_width, lane: 1}, column):
@@ -125,6 +126,7 @@ def _writer(
         _scopes(crossing, line, chunk, lane), names, Facts(plan.fusion.hints),
         lane=lane if p.write_width > 1 else None, width=p.write_width,
         aliases={chunk: Alias("column", p.write_width)}, wide=p.wide_index, width_name="kWriteVec",
+        symbols=named(columns=crossing.column.extent, lines=crossing.line.extent),
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
     for tile, load in zip(tiles, tiled_loads(lowering, {line: 1}, chunk, lane), strict=True):

@@ -56,17 +56,24 @@ def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
 
 
 def equations(fusion: Fusion) -> tuple[str, ...]:
-    """Return the segment's operations as lines for the banner."""
-    lines = [_equation(n) for n in fusion.nodes if n.op.family != "scalar"]
+    """Return the lines of the user's file that a kernel computes, or its operations."""
+    lines = list(dict.fromkeys(_line(n) for n in fusion.nodes if n.op.family != "scalar"))
     if len(lines) > _MAX_EQUATIONS:
         rest = len(lines) - _MAX_EQUATIONS
-        lines = [*lines[:_MAX_EQUATIONS], f"... and {rest} more operations"]
+        lines = [*lines[:_MAX_EQUATIONS], f"... and {rest} more lines"]
     return tuple(lines)
+
+
+def _line(node: Node) -> str:
+    """Return the line of the user's file that an operation comes from, else the operation."""
+    if node.span is None or not node.span.text.strip():
+        return _equation(node)
+    return f"{node.span.line}: {c_comment(node.span.text.strip().removeprefix('- '))}"
 
 
 def _equation(node: Node) -> str:
     operands = [repr(o.value).lower() if isinstance(o, Const) else o.name for o in node.operands]
-    attributes = [f"{k}={_attribute(v)}" for k, v in node.attributes.items()]
+    attributes = [f"{k}={_attribute(v)}" for k, v in node.attributes.items() if v is not None]
     results = ", ".join(v.name for v in node.outputs)
     return f"{results} = {node.op.name}({', '.join([*operands, *attributes])})"
 
@@ -137,8 +144,9 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
     dtype = storage_type(plan.output.value.dtype)
     base = emitter.vector_base(plan.address, plan.conditions)
     if base is not None and emitter.lane is not None:
-        name = emitter.names.fresh(f"{plan.output.value.name}_vec", "vec")
-        vector_scope = emitter.scopes[-2].name
+        number = len(emitter.scopes) - 2
+        name = emitter.fresh(f"{plan.output.value.name}_vec", "vec", phase, number)
+        vector_scope = emitter.scopes[number].name
         emitter.add(phase, vector_scope, f"fusec::Vec<{dtype}, {emitter.width_name}> {name};")
         emitter.add(phase, "lane", f"{name}[{emitter.lane.name}] = {value};")
         pointer = emitter.pointer(plan.buffer, base, phase)

@@ -1,42 +1,33 @@
-// attention_softmax_inner_persistent: Softmax of scaled attention scores with an additive bias and a mask of keys.
+// attention_softmax_inner_persistent: Softmax of scaled attention scores with an additive bias and
+//   a mask of keys.
 // Source: examples/attention_softmax.yaml
-//   keep_all = broadcast(keep, is_broadcast_dim=[false, true, true, false])
-//   cast_1 = cast(scores, dtype=f32)
-//   mul_1 = mul(cast_1, scale)
-//   cast_2 = cast(bias, dtype=f32)
-//   cast_2_broadcast = broadcast_in_dim(cast_2, shape=[B, 8, 512, 1024], broadcast_dims=[1, 2, 3])
-//   scaled = add(mul_1, cast_2_broadcast)
-//   s = where(keep_all, scaled, -1000000000.0)
-//   max_1 = max(s, dims=[3], dtype=None)
-//   max_1_kept = broadcast(max_1, is_broadcast_dim=[false, false, false, true])
-//   sub_1 = sub(s, max_1_kept)
-//   exp_1 = exp(sub_1)
-//   sum_1 = sum(exp_1, dims=[3], dtype=None)
-//   sum_1_kept = broadcast(sum_1, is_broadcast_dim=[false, false, false, true])
-//   div_1 = div(exp_1, sum_1_kept)
-//   y = cast(div_1, dtype=bf16)
-// Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in registers.
+//   16: keep_all = broadcast(keep, [false, true, true, false])
+//   15: scaled = add(mul(cast(scores, f32), scale), cast(bias, f32))
+//   18: s = where(keep_all, scaled, -1e9)
+//   19: y = cast(softmax(s, -1), bf16)
+// Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in
+//   registers.
 #include "combine.cuh"
 #include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 16;  // elements per access
+constexpr int kVec = 16;       // elements per access
 constexpr int kThreadsX = 64;  // threads per row
-constexpr int kThreadsY = 2;  // rows per block
+constexpr int kThreadsY = 2;   // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 1024;  // elements of a row
-constexpr int kChunks = 1;  // vectors of a row per thread
+constexpr int kChunks = 1;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
-extern "C" __global__ void __launch_bounds__(kThreads) attention_softmax_inner_persistent(
-    const fusec::bf16* __restrict__ scores,
-    const fusec::bf16* __restrict__ bias,
-    const bool* __restrict__ keep,
-    fusec::bf16* __restrict__ y,
-    float scale,
-    fusec::i64 B) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    attention_softmax_inner_persistent(const fusec::bf16* __restrict__ scores,
+                                       const fusec::bf16* __restrict__ bias,
+                                       const bool* __restrict__ keep,
+                                       fusec::bf16* __restrict__ y,
+                                       float scale,
+                                       fusec::i64 B) {
   // Rows past the end repeat the last one, so that every thread takes part in the reductions.
   const int rows = B * 4096;
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
@@ -53,16 +44,17 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_softmax_inner_p
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    bias_row[c] = fusec::load_readonly<kVec>(bias + row_mod_4096 * 1024 + column);
-    keep_row[c] = fusec::load_readonly<kVec>(keep + row_over_4096 * 1024 + column);
-    scores_row[c] = fusec::load_readonly<kVec>(scores + row * 1024 + column);
+    bias_row[c] = fusec::load_readonly<kVec>(bias + row_mod_4096 * kColumns + column);
+    keep_row[c] = fusec::load_readonly<kVec>(keep + row_over_4096 * kColumns + column);
+    scores_row[c] = fusec::load_readonly<kVec>(scores + row * kColumns + column);
   }
   float max_1_part = fusec::Max<float>::identity();
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float scaled = fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
+      const float scaled =
+          fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
       const float s = keep_row[c][v] ? scaled : -1000000000.0f;
       max_1_part = fusec::Max<float>::combine(max_1_part, s);
     }
@@ -74,9 +66,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_softmax_inner_p
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float scaled_value = fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
-      const float s_value = keep_row[c][v] ? scaled_value : -1000000000.0f;
-      const float exp_1 = expf(s_value - max_1);
+      const float scaled =
+          fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
+      const float s = keep_row[c][v] ? scaled : -1000000000.0f;
+      const float exp_1 = expf(s - max_1);
       sum_1_part += exp_1;
       exp_1_kept[c][v] = exp_1;
     }
@@ -92,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) attention_softmax_inner_p
       y_vec[v] = fusec::convert<fusec::bf16>(fusec::divide(exp_1_kept[c][v], sum_1));
     }
     if (is_row) {
-      fusec::store(y + row * 1024 + column, y_vec);
+      fusec::store(y + row * kColumns + column, y_vec);
     }
   }
 }

@@ -1,10 +1,9 @@
 // column_mean_reduction: The mean and the largest magnitude of every column.
 // Source: examples/column_mean.yaml
-//   sum_1 = sum(x, dims=[0], dtype=None)
-//   average = div(sum_1, size_1)
-//   abs_1 = abs(x)
-//   largest = max(abs_1, dims=[0], dtype=None)
-// Schedule: 32 vectors of 4 columns by 8 rows at a time; 33 blocks share a result, the last one combines.
+//   8: average = mean(x, dims=[0])
+//   9: largest = max(abs(x), dims=[0])
+// Schedule: 32 vectors of 4 columns by 8 rows at a time; 33 blocks share a result, the last one
+//   combines.
 #include "combine.cuh"
 #include "grid.cuh"
 #include "math.cuh"
@@ -12,19 +11,19 @@
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 4;  // columns per access
+constexpr int kVec = 4;        // columns per access
 constexpr int kThreadsX = 32;  // vectors of columns side by side
-constexpr int kThreadsY = 8;  // rows at a time
+constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 33;  // blocks that share a column
 
-extern "C" __global__ void __launch_bounds__(kThreads) column_mean_reduction(
-    const float* __restrict__ x,
-    float* __restrict__ average,
-    float* __restrict__ largest,
-    float* sum_1_partials,
-    float* largest_partials,
-    fusec::u32* arrived) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    column_mean_reduction(const float* __restrict__ x,
+                          float* __restrict__ average,
+                          float* __restrict__ largest,
+                          float* sum_1_partials,
+                          float* largest_partials,
+                          fusec::u32* arrived) {
   const int rows = 4096;
   const int columns = 2048;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
@@ -35,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) column_mean_reduction(
   auto largest_part = fusec::splat<float, kVec>(fusec::Max<float>::identity());
 #pragma unroll 4
   for (int row = blockIdx.y * kThreadsY + threadIdx.y; row < rows; row += kSplits * kThreadsY) {
-    const auto x_vec = fusec::load_readonly<kVec>(x + row * 2048 + column);
+    const auto x_vec = fusec::load_readonly<kVec>(x + row * columns + column);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float x_value = x_vec[v];
@@ -48,8 +47,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) column_mean_reduction(
 
   // Each block leaves its part; the last one to arrive combines them in their order.
   const int width = gridDim.x * static_cast<int>(kThreadsX);
-  auto* sum_1_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(sum_1_partials) + blockIdx.x * kThreadsX + threadIdx.x;
-  auto* largest_value_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(largest_partials) + blockIdx.x * kThreadsX + threadIdx.x;
+  auto* sum_1_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(sum_1_partials) +
+                      blockIdx.x * kThreadsX + threadIdx.x;
+  auto* largest_value_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(largest_partials) +
+                              blockIdx.x * kThreadsX + threadIdx.x;
   if (threadIdx.y == 0) {
     sum_1_parts[blockIdx.y * width] = sum_1_part;
     largest_value_parts[blockIdx.y * width] = largest_part;
@@ -62,7 +63,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) column_mean_reduction(
   sum_1_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
   largest_part = fusec::splat<float, kVec>(fusec::Max<float>::identity());
   for (int split = threadIdx.y; split < kSplits; split += kThreadsY) {
-    largest_part = fusec::combine_each<fusec::Max<float>>(largest_part, largest_value_parts[split * width]);
+    largest_part =
+        fusec::combine_each<fusec::Max<float>>(largest_part, largest_value_parts[split * width]);
   }
   largest_part = fusec::block_reduce_columns<fusec::Max<float>, kThreadsX, kThreadsY>(largest_part);
 
@@ -73,7 +75,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) column_mean_reduction(
     fusec::Vec<float, kVec> largest_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      average_vec[v] = fusec::divide(sum_1[v], 4096.0f);
+      average_vec[v] = fusec::divide(sum_1[v], static_cast<float>(rows));
       largest_vec[v] = largest_value[v];
     }
     fusec::store(average + column, average_vec);

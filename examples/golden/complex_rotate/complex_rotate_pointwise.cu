@@ -1,35 +1,30 @@
-// complex_rotate_pointwise: Rotary position embedding with neighbours as complex numbers, turned by products.
+// complex_rotate_pointwise: Rotary position embedding with neighbours as complex numbers, turned by
+//   products.
 // Source: examples/complex_rotate.yaml
-//   cos_1 = cos(angle)
-//   turn_broadcast_broadcast_in_dim = broadcast_in_dim(cos_1, shape=[B, 16, 1024, 64], broadcast_dims=[2, 3])
-//   y_mul = mul(q_re, turn_broadcast_broadcast_in_dim)
-//   sin_1 = sin(angle)
-//   turn_broadcast_broadcast_in_dim_2 = broadcast_in_dim(sin_1, shape=[B, 16, 1024, 64], broadcast_dims=[2, 3])
-//   y_mul_2 = mul(q_im, turn_broadcast_broadcast_in_dim_2)
-//   y_re = sub(y_mul, y_mul_2)
-//   y_mul_3 = mul(q_re, turn_broadcast_broadcast_in_dim_2)
-//   y_mul_4 = mul(q_im, turn_broadcast_broadcast_in_dim)
-//   y_im = add(y_mul_3, y_mul_4)
-// Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 2 rows per thread, single elements.
+//   13: turn = complex(cos(angle), sin(angle))
+//   14: y = mul(q, turn)
+// Schedule: rows by vectors of columns, 1 x 256 threads (rows x vectors), 2 rows per thread, single
+//   elements.
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 1;  // elements per access
+constexpr int kVec = 1;         // elements per access
 constexpr int kThreadsX = 256;  // vectors of a row side by side
-constexpr int kThreadsY = 1;  // rows at a time
+constexpr int kThreadsY = 1;    // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kUnroll = 2;  // rows per thread
 
-extern "C" __global__ void __launch_bounds__(kThreads) complex_rotate_pointwise(
-    const float* __restrict__ q_re,
-    const float* __restrict__ q_im,
-    const float* __restrict__ angle,
-    float* __restrict__ y_re,
-    float* __restrict__ y_im,
-    fusec::i64 B) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    complex_rotate_pointwise(const float* __restrict__ q_re,
+                             const float* __restrict__ q_im,
+                             const float* __restrict__ angle,
+                             float* __restrict__ y_re,
+                             float* __restrict__ y_im,
+                             fusec::i64 B) {
   const int rows = B * 16;
+  const int columns = 65536;
   const int column = (blockIdx.y * kThreadsX + threadIdx.x) * kVec;
-  if (column >= 65536) return;
+  if (column >= columns) return;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int row = (blockIdx.x * kUnroll + u) * static_cast<int>(kThreadsY) + threadIdx.y;

@@ -1,7 +1,7 @@
-// cross_entropy_s1_reduction: Cross entropy as the log-sum-exp of each row of logits less the logit of the true class.
+// cross_entropy_s1_reduction: Cross entropy as the log-sum-exp of each row of logits less the logit
+//   of the true class.
 // Source: examples/cross_entropy.yaml
-//   sum_1 = sum(loss, dims=[0], dtype=None)
-//   mean_loss = div(sum_1, size_1)
+//   18: mean_loss = mean(loss, dims=[0])
 // Schedule: 16 threads along each row, 2 rows per block, accesses of 4 elements.
 #include "combine.cuh"
 #include "math.cuh"
@@ -9,14 +9,13 @@
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 4;  // elements per access
+constexpr int kVec = 4;        // elements per access
 constexpr int kThreadsX = 16;  // threads per row
-constexpr int kThreadsY = 2;  // rows per block
+constexpr int kThreadsY = 2;   // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 
-extern "C" __global__ void __launch_bounds__(kThreads) cross_entropy_s1_reduction(
-    const float* __restrict__ loss,
-    float* __restrict__ mean_loss) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    cross_entropy_s1_reduction(const float* __restrict__ loss, float* __restrict__ mean_loss) {
   const int rows = 1;
   const int columns = 256;
   // Rows past the end repeat the last one, so that every thread takes part in the reductions.
@@ -36,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) cross_entropy_s1_reductio
 
   if (threadIdx.x == 0 && is_row) {
     const float sum_1 = sum_1_part;
-    const float mean_loss_value = fusec::divide(sum_1, 256.0f);
+    const float mean_loss_value = fusec::divide(sum_1, static_cast<float>(columns));
     mean_loss[0] = mean_loss_value;
   }
 }

@@ -1,43 +1,32 @@
 // layernorm_inner_persistent: Layer norm over the last axis.
 // Source: examples/layernorm.yaml
-//   xf = cast(x, dtype=f32)
-//   var_reduced_sum = sum(xf, dims=[1], dtype=None)
-//   mean_reduced = mul(var_reduced_sum, 0.0001220703125)
-//   var_reduced_center = broadcast(mean_reduced, is_broadcast_dim=[false, true])
-//   var_reduced_away = sub(xf, var_reduced_center)
-//   var_reduced_squares = mul(var_reduced_away, var_reduced_away)
-//   var_reduced_m2 = sum(var_reduced_squares, dims=[1], dtype=None)
-//   var_reduced = mul(var_reduced_m2, 0.0001220703125)
-//   mean = broadcast(mean_reduced, is_broadcast_dim=[false, true])
-//   sub_1 = sub(xf, mean)
-//   var = broadcast(var_reduced, is_broadcast_dim=[false, true])
-//   add_1 = add(var, eps)
-//   rstd = rsqrt(add_1)
-//   xn = mul(sub_1, rstd)
-//   w_broadcast = broadcast_in_dim(w, shape=[B, 8192], broadcast_dims=[1])
-//   mul_1 = mul(xn, w_broadcast)
-//   ... and 3 more operations
-// Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in registers.
+//   15: xf = cast(x, f32)
+//   16: var, mean = var_mean(xf, dims=[1], correction=0, keepdim=true)
+//   18: xn = mul(sub(xf, mean), rstd)
+//   17: rstd = rsqrt(add(var, eps))          # calls nest
+//   19: y = cast(add(mul(xn, w), b), bf16)
+// Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
+//   registers.
 #include "combine.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 8;  // elements per access
+constexpr int kVec = 8;         // elements per access
 constexpr int kThreadsX = 128;  // threads per row
-constexpr int kThreadsY = 1;  // rows per block
+constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 8192;  // elements of a row
-constexpr int kChunks = 8;  // vectors of a row per thread
+constexpr int kChunks = 8;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
-extern "C" __global__ void __launch_bounds__(kThreads) layernorm_inner_persistent(
-    const fusec::bf16* __restrict__ x,
-    const fusec::bf16* __restrict__ w,
-    const fusec::bf16* __restrict__ b,
-    fusec::bf16* __restrict__ y,
-    float eps,
-    fusec::i64 B) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    layernorm_inner_persistent(const fusec::bf16* __restrict__ x,
+                               const fusec::bf16* __restrict__ w,
+                               const fusec::bf16* __restrict__ b,
+                               fusec::bf16* __restrict__ y,
+                               float eps,
+                               fusec::i64 B) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
 
@@ -45,7 +34,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) layernorm_inner_persisten
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    x_row[c] = fusec::load_readonly<kVec>(x + row * 8192 + column);
+    x_row[c] = fusec::load_readonly<kVec>(x + row * kColumns + column);
   }
   float var_reduced_sum_part = fusec::Sum<float>::identity();
 #pragma unroll
@@ -56,22 +45,24 @@ extern "C" __global__ void __launch_bounds__(kThreads) layernorm_inner_persisten
       var_reduced_sum_part += xf;
     }
   }
-  const float var_reduced_sum = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(var_reduced_sum_part);
+  const float var_reduced_sum =
+      fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(var_reduced_sum_part);
 
-  const float mean_reduced = var_reduced_sum * 0.00012207031f;
+  const float mean_reduced = var_reduced_sum * (1.0f / kColumns);
   float var_reduced_m2_part = fusec::Sum<float>::identity();
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float xf_value = fusec::to_float(x_row[c][v]);
-      const float var_reduced_away = xf_value - mean_reduced;
+      const float xf = fusec::to_float(x_row[c][v]);
+      const float var_reduced_away = xf - mean_reduced;
       var_reduced_m2_part += var_reduced_away * var_reduced_away;
     }
   }
-  const float var_reduced_m2 = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(var_reduced_m2_part);
+  const float var_reduced_m2 =
+      fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(var_reduced_m2_part);
 
-  const float rstd = rsqrtf(var_reduced_m2 * 0.00012207031f + eps);
+  const float rstd = rsqrtf(var_reduced_m2 * (1.0f / kColumns) + eps);
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
@@ -80,10 +71,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) layernorm_inner_persisten
     fusec::Vec<fusec::bf16, kVec> y_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float xf_value2 = fusec::to_float(x_row[c][v]);
-      const float mul_1 = (xf_value2 - mean_reduced) * rstd * fusec::to_float(w_vec[v]);
-      y_vec[v] = fusec::convert<fusec::bf16>(mul_1 + fusec::to_float(b_vec[v]));
+      const float xf = fusec::to_float(x_row[c][v]);
+      const float add_2 =
+          (xf - mean_reduced) * rstd * fusec::to_float(w_vec[v]) + fusec::to_float(b_vec[v]);
+      y_vec[v] = fusec::convert<fusec::bf16>(add_2);
     }
-    fusec::store(y + row * 8192 + column, y_vec);
+    fusec::store(y + row * kColumns + column, y_vec);
   }
 }

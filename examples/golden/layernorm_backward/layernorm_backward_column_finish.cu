@@ -1,9 +1,8 @@
-// layernorm_backward_column_finish: Gradients of layer norm with respect to its input, weight and bias.
+// layernorm_backward_column_finish: Gradients of layer norm with respect to its input, weight and
+//   bias.
 // Source: examples/layernorm_backward.yaml
-//   sum_3 = sum(mul_4, dims=[0], dtype=None)
-//   sum_4 = sum(dyf, dims=[0], dtype=None)
-//   dw = cast(sum_3, dtype=bf16)
-//   db = cast(sum_4, dtype=bf16)
+//   25: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   26: db = cast(sum(dyf, dims=[0]), bf16)
 // Schedule: 16 columns by 16 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"
 #include "reduce_strided.cuh"
@@ -12,16 +11,16 @@
 constexpr int kThreads = 256;
 constexpr int kColumns = 4096;
 
-extern "C" __global__ void __launch_bounds__(kThreads) layernorm_backward_column_finish(
-    fusec::bf16* __restrict__ dw,
-    fusec::bf16* __restrict__ db,
-    float* sum_3_partials,
-    float* sum_4_partials) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    layernorm_backward_column_finish(fusec::bf16* __restrict__ dw,
+                                     fusec::bf16* __restrict__ db,
+                                     float* sum_3_partials,
+                                     float* sum_4_partials) {
   int block = blockIdx.x;
   // The sums over i0.
   constexpr int kThreadsX = 16;  // columns of a block
   constexpr int kThreadsY = 16;  // partial rows side by side
-  constexpr int kRanges = 128;  // partial rows of a group
+  constexpr int kRanges = 128;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
   // Threads past the last column repeat it, so that every thread takes part in the reductions.
   const int column = min(column_of_thread, kColumns - 1);
@@ -33,8 +32,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) layernorm_backward_column
     sum_3_part += sum_3_partials[place];
     sum_4_part += sum_4_partials[place];
   }
-  const float sum_3 = fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_3_part);
-  const float sum_4 = fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_4_part);
+  const float sum_3 =
+      fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_3_part);
+  const float sum_4 =
+      fusec::block_reduce_strided<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_4_part);
   if (threadIdx.x >= kThreadsX || column_of_thread >= kColumns) return;
   dw[column] = fusec::convert<fusec::bf16>(sum_3);
   db[column] = fusec::convert<fusec::bf16>(sum_4);

@@ -1,23 +1,17 @@
-// layernorm_backward_inner_outer_persistent: Gradients of layer norm with respect to its input, weight and bias.
+// layernorm_backward_inner_outer_persistent: Gradients of layer norm with respect to its input,
+//   weight and bias.
 // Source: examples/layernorm_backward.yaml
-//   dyf = cast(dy, dtype=f32)
-//   cast_2 = cast(w, dtype=f32)
-//   cast_2_broadcast = broadcast_in_dim(cast_2, shape=[2048, 4096], broadcast_dims=[1])
-//   dxn = mul(dyf, cast_2_broadcast)
-//   cast_1 = cast(x, dtype=f32)
-//   broadcast_1 = broadcast(mean, is_broadcast_dim=[false, true])
-//   sub_1 = sub(cast_1, broadcast_1)
-//   rstd_col = broadcast(rstd, is_broadcast_dim=[false, true])
-//   xn = mul(sub_1, rstd_col)
-//   mul_1 = mul(dxn, xn)
-//   sum_1 = sum(mul_1, dims=[1], dtype=None)
-//   sum_1_kept = broadcast(sum_1, is_broadcast_dim=[false, true])
-//   along_xn = div(sum_1_kept, size_1)
-//   mul_2 = mul(xn, along_xn)
-//   sum_2 = sum(dxn, dims=[1], dtype=None)
-//   sum_2_kept = broadcast(sum_2, is_broadcast_dim=[false, true])
-//   ... and 10 more operations
-// Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 2 rows in flight; column sums stay in registers.
+//   16: dyf = cast(dy, f32)
+//   20: dxn = mul(dyf, cast(w, f32))
+//   18: xn = mul(sub(cast(x, f32), broadcast(mean, [false, true])), rstd_col)
+//   17: rstd_col = broadcast(rstd, [false, true])
+//   21: along_xn = mean(mul(dxn, xn), dims=[1], keepdim=true)
+//   23: dx = cast(mul(sub(dxn, add(mul(xn, along_xn), along_one)), rstd_col), bf16)
+//   22: along_one = mean(dxn, dims=[1], keepdim=true)
+//   25: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
+//   26: db = cast(sum(dyf, dims=[0]), bf16)
+// Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 2 rows in flight; column sums
+//   stay in registers.
 #include "async_copy.cuh"
 #include "combine.cuh"
 #include "math.cuh"
@@ -25,26 +19,26 @@
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 8;  // elements per access
+constexpr int kVec = 8;         // elements per access
 constexpr int kThreadsX = 256;  // threads per row
-constexpr int kThreadsY = 1;  // rows at a time
+constexpr int kThreadsY = 1;    // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kBlocks = 2;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 4096;
 constexpr int kGroupRows = 2048;  // rows that are summed up together at least
-constexpr int kRangeRows = 16;  // rows of a range
-constexpr int kStages = 3;  // rows in the ring, all but one in flight
+constexpr int kRangeRows = 16;    // rows of a range
+constexpr int kStages = 3;        // rows in the ring, all but one in flight
 
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) layernorm_backward_inner_outer_persistent(
-    const fusec::bf16* __restrict__ dy,
-    const fusec::bf16* __restrict__ x,
-    const fusec::bf16* __restrict__ w,
-    const float* __restrict__ mean,
-    const float* __restrict__ rstd,
-    fusec::bf16* __restrict__ dx,
-    float* sum_4_partials,
-    float* sum_3_partials) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+    layernorm_backward_inner_outer_persistent(const fusec::bf16* __restrict__ dy,
+                                              const fusec::bf16* __restrict__ x,
+                                              const fusec::bf16* __restrict__ w,
+                                              const float* __restrict__ mean,
+                                              const float* __restrict__ rstd,
+                                              fusec::bf16* __restrict__ dx,
+                                              float* sum_4_partials,
+                                              float* sum_3_partials) {
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
@@ -80,8 +74,10 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) layernorm_backwa
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         const int column = (c * kThreadsX + threadIdx.x) * kVec;
-        fusec::copy_async_16(&dy_ring[(next_slot * kChunks + c) * kThreads + thread], dy + row_ahead * 4096 + column);
-        fusec::copy_async_16(&x_ring[(next_slot * kChunks + c) * kThreads + thread], x + row_ahead * 4096 + column);
+        fusec::copy_async_16(&dy_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             dy + row_ahead * kColumns + column);
+        fusec::copy_async_16(&x_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             x + row_ahead * kColumns + column);
       }
     }
     fusec::copy_commit();
@@ -117,24 +113,25 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) layernorm_backwa
         sum_4_part[c][v] += dyf;
       }
     }
-    const auto row_totals = fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(fusec::Vec<float, 2>{sum_1_part, sum_2_part}, turn);
+    const auto row_totals =
+        fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(
+            fusec::Vec<float, 2>{sum_1_part, sum_2_part}, turn);
     const float sum_1 = row_totals[0];
     const float sum_2 = row_totals[1];
-    const float along_xn = fusec::divide(sum_1, 4096.0f);
-    const float along_one = fusec::divide(sum_2, 4096.0f);
+    const float along_xn = fusec::divide(sum_1, static_cast<float>(kColumns));
+    const float along_one = fusec::divide(sum_2, static_cast<float>(kColumns));
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
       const int column = (c * kThreadsX + threadIdx.x) * kVec;
       fusec::Vec<fusec::bf16, kVec> dx_vec;
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        const float dyf_value = fusec::to_float(dy_row[c][v]);
-        const float dxn_value = dyf_value * cast_2_columns[c][v];
-        const float xn_value = (fusec::to_float(x_row[c][v]) - mean_value) * rstd_value;
-        const float mul_3 = (dxn_value - (xn_value * along_xn + along_one)) * rstd_value;
-        dx_vec[v] = fusec::convert<fusec::bf16>(mul_3);
+        const float dyf = fusec::to_float(dy_row[c][v]);
+        const float dxn = dyf * cast_2_columns[c][v];
+        const float xn = (fusec::to_float(x_row[c][v]) - mean_value) * rstd_value;
+        dx_vec[v] = fusec::convert<fusec::bf16>((dxn - (xn * along_xn + along_one)) * rstd_value);
       }
-      fusec::store(dx + row * 4096 + column, dx_vec);
+      fusec::store(dx + row * kColumns + column, dx_vec);
     }
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }

@@ -1,18 +1,10 @@
 // linear_gelu_matmul: A linear layer with bias, and the tanh GELU as its epilogue.
 // Source: examples/linear_gelu.yaml
-//   linear_1 = linear(x, w, bias)
-//   z = cast(linear_1, dtype=f32)
-//   mul_4 = mul(0.5, z)
-//   mul_1 = mul(z, z)
-//   mul_2 = mul(mul_1, z)
-//   mul_3 = mul(0.044715, mul_2)
-//   add_1 = add(z, mul_3)
-//   inner = mul(0.7978845608028654, add_1)
-//   tanh_1 = tanh(inner)
-//   add_2 = add(1.0, tanh_1)
-//   mul_5 = mul(mul_4, add_2)
-//   y = cast(mul_5, dtype=bf16)
-// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies into wgmma.
+//   13: z = cast(linear(x, w, bias), f32)
+//   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
+//   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
 #include "matmul_hopper.cuh"
 #include "matmul_quad.cuh"
 #include "matmul_tile.cuh"
@@ -27,13 +19,13 @@ using Index = int;
 using T = fusec::bf16;
 
 constexpr int kTileM = 128;    // rows of an output tile: 64 for each of two consumer warpgroups
-constexpr int kTileN = 64;    // columns of an output tile
+constexpr int kTileN = 64;     // columns of an output tile
 constexpr int kTileK = 64;     // depth of one stage: 128 bytes, the width of the swizzle
 constexpr int kStages = 8;     // stages in flight
 constexpr int kConsumers = 2;  // warpgroups that multiply; one more loads
 constexpr int kThreads = 128 * (1 + kConsumers);
-constexpr int kBand = 8;   // tile rows walked together, for the L2
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kBand = 8;         // tile rows walked together, for the L2
+constexpr int kWidth = 8;        // neighbouring columns of one access
 constexpr bool kAKMajor = true;  // A is contiguous along K, else along M
 constexpr bool kBKMajor = true;  // B is contiguous along K, else along N
 constexpr int kABytes = kTileM * kTileK * sizeof(T);
@@ -41,12 +33,12 @@ constexpr int kStageBytes = kABytes + kTileN * kTileK * sizeof(T);
 constexpr int kProducerRegisters = 40;
 constexpr int kConsumerRegisters = 232;
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1) linear_gelu_matmul(
-    const __grid_constant__ fusec::TensorMap x_map,
-    const __grid_constant__ fusec::TensorMap w_map,
-    const fusec::bf16* __restrict__ bias,
-    fusec::bf16* __restrict__ y,
-    fusec::i64 M_size) {
+extern "C" __global__ void __launch_bounds__(kThreads, 1)
+    linear_gelu_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                       const __grid_constant__ fusec::TensorMap w_map,
+                       const fusec::bf16* __restrict__ bias,
+                       fusec::bf16* __restrict__ y,
+                       fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = M_size;
   constexpr int N = 1024;
@@ -85,10 +77,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, 1) linear_gelu_matmul(
           unsigned char* const b_tile = a_tile + kABytes;
           empty[stage].wait(parity);
           full[stage].arrive_expect_tx(kStageBytes);
-          fusec::load_operand<kTileM, kAKMajor>(
-              a_tile, &x_map, &full[stage], m, depth, 0);
-          fusec::load_operand<kTileN, kBKMajor>(
-              b_tile, &w_map, &full[stage], n, depth, 0);
+          fusec::load_operand<kTileM, kAKMajor>(a_tile, &x_map, &full[stage], m, depth, 0);
+          fusec::load_operand<kTileN, kBKMajor>(b_tile, &w_map, &full[stage], n, depth, 0);
           stage = stage + 1 == kStages ? 0 : stage + 1;
           parity ^= stage == 0;
         }

@@ -1,31 +1,23 @@
 // log_softmax_inner_persistent: Log-softmax over the last axis.
 // Source: examples/log_softmax.yaml
-//   max_1 = max(x, dims=[1], dtype=None)
-//   max_1_kept = broadcast(max_1, is_broadcast_dim=[false, true])
-//   sub_1 = sub(x, max_1_kept)
-//   exp_1 = exp(sub_1)
-//   sum_1 = sum(exp_1, dims=[1], dtype=None)
-//   sum_1_kept = broadcast(sum_1, is_broadcast_dim=[false, true])
-//   log_1 = log(sum_1_kept)
-//   y = sub(sub_1, log_1)
-// Schedule: 128 threads per row, 1 rows per block, accesses of 4 elements; the row stays in registers.
+//   8: y = log_softmax(x, -1)
+// Schedule: 128 threads per row, 1 rows per block, accesses of 4 elements; the row stays in
+//   registers.
 #include "combine.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 4;  // elements per access
+constexpr int kVec = 4;         // elements per access
 constexpr int kThreadsX = 128;  // threads per row
-constexpr int kThreadsY = 1;  // rows per block
+constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 4096;  // elements of a row
-constexpr int kChunks = 8;  // vectors of a row per thread
+constexpr int kChunks = 8;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
-extern "C" __global__ void __launch_bounds__(kThreads) log_softmax_inner_persistent(
-    const float* __restrict__ x,
-    float* __restrict__ y,
-    fusec::i64 B) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    log_softmax_inner_persistent(const float* __restrict__ x, float* __restrict__ y, fusec::i64 B) {
   const int row = blockIdx.x;
   fusec::Vec<float, kVec> x_row[kChunks];
 
@@ -33,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) log_softmax_inner_persist
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    x_row[c] = fusec::load_readonly<kVec>(x + row * 4096 + column);
+    x_row[c] = fusec::load_readonly<kVec>(x + row * kColumns + column);
   }
   float max_1_part = fusec::Max<float>::identity();
 #pragma unroll
@@ -51,8 +43,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) log_softmax_inner_persist
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float x_value2 = x_row[c][v];
-      const float sub_1 = x_value2 - max_1;
+      const float x_value = x_row[c][v];
+      const float sub_1 = x_value - max_1;
       sum_1_part += expf(sub_1);
     }
   }
@@ -65,10 +57,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) log_softmax_inner_persist
     fusec::Vec<float, kVec> y_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float x_value3 = x_row[c][v];
-      const float sub_1_value = x_value3 - max_1;
-      y_vec[v] = sub_1_value - log_1;
+      const float x_value = x_row[c][v];
+      const float sub_1 = x_value - max_1;
+      y_vec[v] = sub_1 - log_1;
     }
-    fusec::store(y + row * 4096 + column, y_vec);
+    fusec::store(y + row * kColumns + column, y_vec);
   }
 }

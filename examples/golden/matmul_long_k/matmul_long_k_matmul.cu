@@ -1,7 +1,8 @@
 // matmul_long_k_matmul: A small product with a very long inner dim, for split-K.
 // Source: examples/matmul_long_k.yaml
-//   c = matmul(a, b)
-// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 3 turns of 8 CTAs.
+//   12: c = matmul(a, b)
+// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 3
+//   turns of 8 CTAs.
 #include "grid.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
@@ -23,10 +24,10 @@ constexpr int kStages = 4;     // stages in flight
 constexpr int kConsumers = 2;  // warpgroups that multiply; one more loads
 constexpr int kMultipliers = 128 * kConsumers;
 constexpr int kThreads = kMultipliers + 128;
-constexpr int kCluster = 8;   // CTAs that sum along K in shared memory before a turn is taken
-constexpr int kBand = 8;      // tile rows walked together, for the L2
-constexpr int kWidth = 2;     // neighbouring columns of one access
-constexpr bool kAKMajor = true;  // A is contiguous along K, else along M
+constexpr int kCluster = 8;       // CTAs that sum along K in shared memory before a turn is taken
+constexpr int kBand = 8;          // tile rows walked together, for the L2
+constexpr int kWidth = 2;         // neighbouring columns of one access
+constexpr bool kAKMajor = true;   // A is contiguous along K, else along M
 constexpr bool kBKMajor = false;  // B is contiguous along K, else along N
 constexpr int kABytes = kTileM * kTileK * sizeof(T);
 constexpr int kStageBytes = kABytes + kTileN * kTileK * sizeof(T);
@@ -37,14 +38,14 @@ constexpr int kFragments = kTileN / 8;
 constexpr int kOwned = kFragments / kCluster;
 constexpr int kSlab = kOwned * kMultipliers;  // fragments of one share
 
-extern "C" __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1) matmul_long_k_matmul(
-    const __grid_constant__ fusec::TensorMap a_map,
-    const __grid_constant__ fusec::TensorMap b_map,
-    fusec::bf16* __restrict__ c_tensor,
-    float* partials,
-    fusec::u32* turns,
-    fusec::u32* tickets,
-    fusec::i64 M_size) {
+extern "C" __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kThreads, 1)
+    matmul_long_k_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                         const __grid_constant__ fusec::TensorMap b_map,
+                         fusec::bf16* __restrict__ c_tensor,
+                         float* partials,
+                         fusec::u32* turns,
+                         fusec::u32* tickets,
+                         fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = M_size;
   constexpr int N = 256;
@@ -95,10 +96,10 @@ extern "C" __global__ void __cluster_dims__(kCluster, 1, 1) __launch_bounds__(kT
         unsigned char* const b_tile = a_tile + kABytes;
         empty[stage].wait(parity);
         full[stage].arrive_expect_tx(kStageBytes);
-        fusec::load_operand<kTileM, kAKMajor>(
-            a_tile, &a_map, &full[stage], tile.row * kTileM, depth, 0);
-        fusec::load_operand<kTileN, kBKMajor>(
-            b_tile, &b_map, &full[stage], tile.column * kTileN, depth, 0);
+        fusec::load_operand<kTileM, kAKMajor>(a_tile, &a_map, &full[stage], tile.row * kTileM,
+                                              depth, 0);
+        fusec::load_operand<kTileN, kBKMajor>(b_tile, &b_map, &full[stage], tile.column * kTileN,
+                                              depth, 0);
         stage = stage + 1 == kStages ? 0 : stage + 1;
         parity ^= stage == 0;
       }

@@ -1,33 +1,30 @@
 // quantize_fp8_rows_inner_persistent: Scale every row to the range of fp8 and keep the scales.
 // Source: examples/quantize_fp8_rows.yaml
-//   xf = cast(x, dtype=f32)
-//   abs_1 = abs(xf)
-//   amax_reduced = max(abs_1, dims=[1], dtype=None)
-//   amax = broadcast(amax_reduced, is_broadcast_dim=[false, true])
-//   maximum_1 = maximum(amax, 1e-12)
-//   scale = div(maximum_1, 448.0)
-//   div_1 = div(xf, scale)
-//   q = cast(div_1, dtype=f8e4m3)
-// Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in registers.
+//   10: xf = cast(x, f32)
+//   11: amax = max(abs(xf), dims=[1], keepdim=true)
+//   13: scale = div(maximum(amax, 1e-12), 448.0)
+//   15: q = cast(div(xf, scale), f8e4m3)
+// Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in
+//   registers.
 #include "combine.cuh"
 #include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 16;  // elements per access
+constexpr int kVec = 16;       // elements per access
 constexpr int kThreadsX = 64;  // threads per row
-constexpr int kThreadsY = 2;  // rows per block
+constexpr int kThreadsY = 2;   // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 4096;  // elements of a row
-constexpr int kChunks = 4;  // vectors of a row per thread
+constexpr int kChunks = 4;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
-extern "C" __global__ void __launch_bounds__(kThreads) quantize_fp8_rows_inner_persistent(
-    const fusec::bf16* __restrict__ x,
-    float* __restrict__ scale,
-    fusec::f8e4m3* __restrict__ q,
-    fusec::i64 T) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    quantize_fp8_rows_inner_persistent(const fusec::bf16* __restrict__ x,
+                                       float* __restrict__ scale,
+                                       fusec::f8e4m3* __restrict__ q,
+                                       fusec::i64 T) {
   // Rows past the end repeat the last one, so that every thread takes part in the reductions.
   const int rows = T;
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
@@ -39,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) quantize_fp8_rows_inner_p
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    x_row[c] = fusec::load_readonly<kVec>(x + row * 4096 + column);
+    x_row[c] = fusec::load_readonly<kVec>(x + row * kColumns + column);
   }
   float amax_reduced_part = fusec::Max<float>::identity();
 #pragma unroll
@@ -50,7 +47,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) quantize_fp8_rows_inner_p
       amax_reduced_part = fusec::Max<float>::combine(amax_reduced_part, fabsf(xf));
     }
   }
-  const float amax_reduced = fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(amax_reduced_part);
+  const float amax_reduced =
+      fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(amax_reduced_part);
 
   const float scale_value = fusec::divide(fusec::maximum(amax_reduced, 1e-12f), 448.0f);
   if (threadIdx.x == 0 && is_row) {
@@ -62,11 +60,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) quantize_fp8_rows_inner_p
     fusec::Vec<fusec::f8e4m3, kVec> q_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float xf_value = fusec::to_float(x_row[c][v]);
-      q_vec[v] = fusec::convert<fusec::f8e4m3>(fusec::divide(xf_value, scale_value));
+      const float xf = fusec::to_float(x_row[c][v]);
+      q_vec[v] = fusec::convert<fusec::f8e4m3>(fusec::divide(xf, scale_value));
     }
     if (is_row) {
-      fusec::store(q + row * 4096 + column, q_vec);
+      fusec::store(q + row * kColumns + column, q_vec);
     }
   }
 }

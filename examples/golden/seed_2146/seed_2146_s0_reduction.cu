@@ -1,23 +1,24 @@
 // seed_2146_s0_reduction: Backward pass of a modulated layer norm, from an nvFuser script.
 // Source: examples/seed_2146.yaml
-//   T39 = cast(T3, dtype=f32)
-//   T40 = sum(T39, dims=[1], dtype=None)
-//   T41 = cast(T40, dtype=bf16)
-//   T46 = broadcast_in_dim(T41, shape=[56, 1, 1024], broadcast_dims=[0, 2])
-//   T47 = cast(T46, dtype=f32)
-//   T48 = squeeze(T47, dims=[1], squeeze_expanded=false)
-//   T49 = cast(T48, dtype=bf16)
-//   T7 = cast(T6, dtype=f32)
-//   T17 = broadcast_in_dim(T4, shape=[56, 1024, 1024], broadcast_dims=[0, 1])
-//   T18 = sub(T7, T17)
-//   T23 = broadcast_in_dim(T5, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
-//   T24 = mul(T18, T23)
-//   T25 = cast(T0, dtype=f32)
-//   T26 = mul(T24, T25)
-//   T27 = cast(T1, dtype=f32)
-//   T28 = add(T26, T27)
-//   ... and 7 more operations
-// Schedule: 32 vectors of 8 columns by 8 rows at a time; 3 blocks share a result, the last one combines.
+//   38: T39 = cast(T3, f32)
+//   39: T40 = sum(T39, dims=[1])
+//   40: T41 = cast(T40, bf16)
+//   41: T46 = broadcast_in_dim(T41, shape=[56, 1, 1024], broadcast_dims=[0, 2])
+//   42: T47 = cast(T46, f32)
+//   43: T48 = sum(T47, dims=[1])
+//   44: T49 = cast(T48, bf16)
+//   23: T7 = cast(T6, f32)
+//   25: T17 = broadcast_in_dim(T12, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   26: T18 = sub(T7, T17)
+//   27: T23 = broadcast_in_dim(T5, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   28: T24 = mul(T18, T23)
+//   29: T25 = cast(T0, f32)
+//   30: T26 = mul(T24, T25)
+//   31: T27 = cast(T1, f32)
+//   32: T28 = add(T26, T27)
+//   ... and 7 more lines
+// Schedule: 32 vectors of 8 columns by 8 rows at a time; 3 blocks share a result, the last one
+//   combines.
 #include "combine.cuh"
 #include "grid.cuh"
 #include "reduce.cuh"
@@ -25,47 +26,50 @@
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 8;  // columns per access
+constexpr int kVec = 8;        // columns per access
 constexpr int kThreadsX = 32;  // vectors of columns side by side
-constexpr int kThreadsY = 8;  // rows at a time
+constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kSplits = 3;  // blocks that share a column
 
-extern "C" __global__ void __launch_bounds__(kThreads) seed_2146_s0_reduction(
-    const fusec::bf16* __restrict__ T0,
-    const fusec::bf16* __restrict__ T1,
-    const fusec::bf16* __restrict__ T3,
-    const float* __restrict__ T4,
-    const float* __restrict__ T5,
-    const fusec::bf16* __restrict__ T6,
-    fusec::bf16* __restrict__ T49,
-    fusec::bf16* __restrict__ T61,
-    float* T40_partials,
-    float* T52_partials,
-    fusec::u32* arrived) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    seed_2146_s0_reduction(const fusec::bf16* __restrict__ T0,
+                           const fusec::bf16* __restrict__ T1,
+                           const fusec::bf16* __restrict__ T3,
+                           const float* __restrict__ T4,
+                           const float* __restrict__ T5,
+                           const fusec::bf16* __restrict__ T6,
+                           fusec::bf16* __restrict__ T49,
+                           fusec::bf16* __restrict__ T61,
+                           float* T40_partials,
+                           float* T52_partials,
+                           fusec::u32* arrived) {
   const int rows = 1024;
   const int columns = 57344;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
   // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
   const bool is_column = column_of_thread < columns;
   const int column = is_column ? column_of_thread : columns - kVec;
-  const int part_over_128 = column / 8 / 128;
-  const int part_mod_128 = column / 8 % 128;
+  const int part_over_128 = column / kVec / 128;
+  const int part_mod_128 = column / kVec % 128;
   auto T40_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
   auto T52_part = fusec::splat<float, kVec>(fusec::Sum<float>::identity());
 #pragma unroll 4
   for (int row = blockIdx.y * kThreadsY + threadIdx.y; row < rows; row += kSplits * kThreadsY) {
-    const auto T3_vec = fusec::load_readonly<kVec>(T3 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * 8);
-    const auto T6_vec = fusec::load_readonly<kVec>(T6 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * 8);
+    const auto T3_vec =
+        fusec::load_readonly<kVec>(T3 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * kVec);
+    const auto T6_vec =
+        fusec::load_readonly<kVec>(T6 + part_over_128 * 1048576 + row * 1024 + part_mod_128 * kVec);
     const float T4_value = T4[part_over_128 * 1024 + row];
     const float T5_value = T5[part_over_128 * 1024 + row];
-    const auto T0_vec = fusec::load_readonly<kVec>(T0 + part_mod_128 * 8);
-    const auto T1_vec = fusec::load_readonly<kVec>(T1 + part_mod_128 * 8);
+    const auto T0_vec = fusec::load_readonly<kVec>(T0 + part_mod_128 * kVec);
+    const auto T1_vec = fusec::load_readonly<kVec>(T1 + part_mod_128 * kVec);
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float T39 = fusec::to_float(T3_vec[v]);
       T40_part[v] += T39;
-      const float T26 = (fusec::to_float(T6_vec[v]) - T4_value) * T5_value * fusec::to_float(T0_vec[v]);
+      const float T26 =
+          (fusec::to_float(T6_vec[v]) - T4_value) * T5_value * fusec::to_float(T0_vec[v]);
       T52_part[v] += (T26 + fusec::to_float(T1_vec[v])) * T39;
     }
   }
@@ -74,8 +78,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) seed_2146_s0_reduction(
 
   // Each block leaves its part; the last one to arrive combines them in their order.
   const int width = gridDim.x * static_cast<int>(kThreadsX);
-  auto* T40_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T40_partials) + blockIdx.x * kThreadsX + threadIdx.x;
-  auto* T52_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T52_partials) + blockIdx.x * kThreadsX + threadIdx.x;
+  auto* T40_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T40_partials) +
+                    blockIdx.x * kThreadsX + threadIdx.x;
+  auto* T52_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T52_partials) +
+                    blockIdx.x * kThreadsX + threadIdx.x;
   if (threadIdx.y == 0) {
     T40_parts[blockIdx.y * width] = T40_part;
     T52_parts[blockIdx.y * width] = T52_part;

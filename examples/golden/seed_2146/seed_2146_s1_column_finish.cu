@@ -1,9 +1,9 @@
 // seed_2146_s1_column_finish: Backward pass of a modulated layer norm, from an nvFuser script.
 // Source: examples/seed_2146.yaml
-//   T62 = sum(T50, dims=[0, 1], dtype=None)
-//   T66 = sum(T65, dims=[0, 1], dtype=None)
-//   T63 = cast(T62, dtype=bf16)
-//   T67 = cast(T66, dtype=bf16)
+//   53: T62 = sum(T50, dims=[0, 1])
+//   57: T66 = sum(T65, dims=[0, 1])
+//   54: T63 = cast(T62, bf16)
+//   58: T67 = cast(T66, bf16)
 // Schedule: 8 columns by 32 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"
 #include "reduce_strided.cuh"
@@ -12,16 +12,16 @@
 constexpr int kThreads = 256;
 constexpr int kColumns = 1024;
 
-extern "C" __global__ void __launch_bounds__(kThreads) seed_2146_s1_column_finish(
-    fusec::bf16* __restrict__ T63,
-    fusec::bf16* __restrict__ T67,
-    float* T62_partials,
-    float* T66_partials) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    seed_2146_s1_column_finish(fusec::bf16* __restrict__ T63,
+                               fusec::bf16* __restrict__ T67,
+                               float* T62_partials,
+                               float* T66_partials) {
   int block = blockIdx.x;
   // The sums over i0, i1.
-  constexpr int kThreadsX = 8;  // columns of a block
+  constexpr int kThreadsX = 8;   // columns of a block
   constexpr int kThreadsY = 32;  // partial rows side by side
-  constexpr int kRanges = 527;  // partial rows of a group
+  constexpr int kRanges = 527;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
   // Threads past the last column repeat it, so that every thread takes part in the reductions.
   const int column = min(column_of_thread, kColumns - 1);

@@ -1,23 +1,25 @@
-// seed_2146_s1_inner_outer_persistent: Backward pass of a modulated layer norm, from an nvFuser script.
+// seed_2146_s1_inner_outer_persistent: Backward pass of a modulated layer norm, from an nvFuser
+//   script.
 // Source: examples/seed_2146.yaml
-//   T39 = cast(T3, dtype=f32)
-//   T7 = cast(T6, dtype=f32)
-//   T17 = broadcast_in_dim(T4, shape=[56, 1024, 1024], broadcast_dims=[0, 1])
-//   T18 = sub(T7, T17)
-//   T23 = broadcast_in_dim(T5, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
-//   T24 = mul(T18, T23)
-//   T25 = cast(T0, dtype=f32)
-//   T29 = cast(T2, dtype=f32)
-//   T31 = add(1.0, T29)
-//   T32 = cast(T31, dtype=bf16)
-//   T37 = broadcast_in_dim(T32, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
-//   T38 = cast(T37, dtype=f32)
-//   T50 = mul(T38, T39)
-//   T62 = sum(T50, dims=[0, 1], dtype=None)
-//   T63 = cast(T62, dtype=bf16)
-//   T65 = mul(T24, T50)
-//   ... and 24 more operations
-// Schedule: 527 ranges of rows, 64 threads per row, 1 at a time, 1 rows in flight; column sums stay in registers.
+//   38: T39 = cast(T3, f32)
+//   23: T7 = cast(T6, f32)
+//   25: T17 = broadcast_in_dim(T12, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   26: T18 = sub(T7, T17)
+//   27: T23 = broadcast_in_dim(T5, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   28: T24 = mul(T18, T23)
+//   29: T25 = cast(T0, f32)
+//   33: T29 = cast(T2, f32)
+//   34: T31 = add(1.0, T29)
+//   35: T32 = cast(T31, bf16)
+//   36: T37 = broadcast_in_dim(T32, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
+//   37: T38 = cast(T37, f32)
+//   45: T50 = mul(T38, T39)
+//   53: T62 = sum(T50, dims=[0, 1])
+//   54: T63 = cast(T62, bf16)
+//   56: T65 = mul(T24, T50)
+//   ... and 24 more lines
+// Schedule: 527 ranges of rows, 64 threads per row, 1 at a time, 1 rows in flight; column sums stay
+//   in registers.
 #include "async_copy.cuh"
 #include "combine.cuh"
 #include "math.cuh"
@@ -26,27 +28,27 @@
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 8;  // elements per access
+constexpr int kVec = 8;        // elements per access
 constexpr int kThreadsX = 64;  // threads per row
-constexpr int kThreadsY = 1;  // rows at a time
+constexpr int kThreadsY = 1;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kBlocks = 8;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 1024;
 constexpr int kGroupRows = 57344;  // rows that are summed up together at least
-constexpr int kRangeRows = 109;  // rows of a range
-constexpr int kStages = 2;  // rows in the ring, all but one in flight
+constexpr int kRangeRows = 109;    // rows of a range
+constexpr int kStages = 2;         // rows in the ring, all but one in flight
 
-extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inner_outer_persistent(
-    const fusec::bf16* __restrict__ T0,
-    const fusec::bf16* __restrict__ T2,
-    const fusec::bf16* __restrict__ T3,
-    const float* __restrict__ T4,
-    const float* __restrict__ T5,
-    const fusec::bf16* __restrict__ T6,
-    fusec::bf16* __restrict__ T131,
-    float* T66_partials,
-    float* T62_partials) {
+extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
+    seed_2146_s1_inner_outer_persistent(const fusec::bf16* __restrict__ T0,
+                                        const fusec::bf16* __restrict__ T2,
+                                        const fusec::bf16* __restrict__ T3,
+                                        const float* __restrict__ T4,
+                                        const float* __restrict__ T5,
+                                        const fusec::bf16* __restrict__ T6,
+                                        fusec::bf16* __restrict__ T131,
+                                        float* T66_partials,
+                                        float* T62_partials) {
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
@@ -84,9 +86,12 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
         const int column = (c * kThreadsX + threadIdx.x) * kVec;
-        fusec::copy_async_16(&T2_ring[(next_slot * kChunks + c) * kThreads + thread], T2 + row_ahead_over_1024 * 1024 + column);
-        fusec::copy_async_16(&T3_ring[(next_slot * kChunks + c) * kThreads + thread], T3 + row_ahead * 1024 + column);
-        fusec::copy_async_16(&T6_ring[(next_slot * kChunks + c) * kThreads + thread], T6 + row_ahead * 1024 + column);
+        fusec::copy_async_16(&T2_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             T2 + row_ahead_over_1024 * kColumns + column);
+        fusec::copy_async_16(&T3_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             T3 + row_ahead * kColumns + column);
+        fusec::copy_async_16(&T6_ring[(next_slot * kChunks + c) * kThreads + thread],
+                             T6 + row_ahead * kColumns + column);
       }
     }
     fusec::copy_commit();
@@ -127,7 +132,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
         T66_part[c][v] += T18 * T5_value * T50;
       }
     }
-    const auto row_totals = fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(fusec::Vec<float, 2>{T77_part, T70_part}, turn);
+    const auto row_totals =
+        fusec::block_reduce_rows_in_turns<fusec::Sum<float>, kThreadsX, kThreadsY>(
+            fusec::Vec<float, 2>{T77_part, T70_part}, turn);
     const float T77 = row_totals[0];
     const float T70 = row_totals[1];
     const float T101 = 0.000976562f * T77;
@@ -138,15 +145,15 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks) seed_2146_s1_inn
       fusec::Vec<fusec::bf16, kVec> T131_vec;
 #pragma unroll
       for (int v = 0; v < kVec; ++v) {
-        const float T32_value = fusec::round_to<fusec::bf16>(1.0f + fusec::to_float(T2_row[c][v]));
-        const float T50_value = T32_value * fusec::to_float(T3_row[c][v]);
-        const float T64_value = T25_columns[c][v] * T50_value;
-        const float T68_value = T5_value * T64_value;
-        const float T7_value = fusec::to_float(T6_row[c][v]);
-        const float T130 = T68_value + (T101 + T123 * (T7_value - T4_value) * 0.0009765625f);
+        const float T32 = fusec::round_to<fusec::bf16>(1.0f + fusec::to_float(T2_row[c][v]));
+        const float T50 = T32 * fusec::to_float(T3_row[c][v]);
+        const float T64 = T25_columns[c][v] * T50;
+        const float T68 = T5_value * T64;
+        const float T7 = fusec::to_float(T6_row[c][v]);
+        const float T130 = T68 + (T101 + T123 * (T7 - T4_value) * (1.0f / kColumns));
         T131_vec[v] = fusec::convert<fusec::bf16>(T130);
       }
-      fusec::store(T131 + row * 1024 + column, T131_vec);
+      fusec::store(T131 + row * kColumns + column, T131_vec);
     }
     slot = slot == kStages - 1 ? 0 : slot + 1;
   }

@@ -1,33 +1,29 @@
 // softmax_inner_persistent: Softmax over the last axis, shifted by the maximum of each row.
 // Source: examples/softmax.yaml
-//   xf = cast(x, dtype=f32)
-//   max_1 = max(xf, dims=[1], dtype=None)
-//   max_1_kept = broadcast(max_1, is_broadcast_dim=[false, true])
-//   shifted = sub(xf, max_1_kept)
-//   e = exp(shifted)
-//   sum_1 = sum(e, dims=[1], dtype=None)
-//   sum_1_kept = broadcast(sum_1, is_broadcast_dim=[false, true])
-//   div_1 = div(e, sum_1_kept)
-//   y = cast(div_1, dtype=bf16)
-// Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in registers.
+//   10: xf = cast(x, f32)
+//   11: shifted = sub(xf, max(xf, dims=[1], keepdim=true))
+//   12: e = exp(shifted)
+//   13: y = cast(div(e, sum(e, dims=[1], keepdim=true)), bf16)
+// Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
+//   registers.
 #include "combine.cuh"
 #include "math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
-constexpr int kVec = 8;  // elements per access
+constexpr int kVec = 8;         // elements per access
 constexpr int kThreadsX = 128;  // threads per row
-constexpr int kThreadsY = 1;  // rows per block
+constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 4096;  // elements of a row
-constexpr int kChunks = 4;  // vectors of a row per thread
+constexpr int kChunks = 4;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
-extern "C" __global__ void __launch_bounds__(kThreads) softmax_inner_persistent(
-    const fusec::bf16* __restrict__ x,
-    fusec::bf16* __restrict__ y,
-    fusec::i64 B) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    softmax_inner_persistent(const fusec::bf16* __restrict__ x,
+                             fusec::bf16* __restrict__ y,
+                             fusec::i64 B) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
   fusec::Vec<float, kVec> e_kept[kChunks];
@@ -36,7 +32,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) softmax_inner_persistent(
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    x_row[c] = fusec::load_readonly<kVec>(x + row * 4096 + column);
+    x_row[c] = fusec::load_readonly<kVec>(x + row * kColumns + column);
   }
   float max_1_part = fusec::Max<float>::identity();
 #pragma unroll
@@ -54,8 +50,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) softmax_inner_persistent(
   for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float xf_value = fusec::to_float(x_row[c][v]);
-      const float e_value = expf(xf_value - max_1);
+      const float xf = fusec::to_float(x_row[c][v]);
+      const float e_value = expf(xf - max_1);
       sum_1_part += e_value;
       e_kept[c][v] = e_value;
     }
@@ -70,6 +66,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) softmax_inner_persistent(
     for (int v = 0; v < kVec; ++v) {
       y_vec[v] = fusec::convert<fusec::bf16>(fusec::divide(e_kept[c][v], sum_1));
     }
-    fusec::store(y + row * 4096 + column, y_vec);
+    fusec::store(y + row * kColumns + column, y_vec);
   }
 }

@@ -1,10 +1,7 @@
 // swiglu_pointwise: The gated unit of a LLaMA MLP, silu(gate) * up.
 // Source: examples/swiglu.yaml
-//   cast_1 = cast(gate, dtype=f32)
-//   g = silu(cast_1)
-//   cast_2 = cast(up, dtype=f32)
-//   mul_1 = mul(g, cast_2)
-//   y = cast(mul_1, dtype=bf16)
+//   11: g = silu(cast(gate, f32))
+//   12: y = cast(mul(g, cast(up, f32)), bf16)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
 #include "math.cuh"
 #include "types.cuh"
@@ -14,11 +11,11 @@ constexpr int kVec = 8;  // elements per access
 constexpr int kThreads = 256;
 constexpr int kUnroll = 1;  // vectors per thread
 
-extern "C" __global__ void __launch_bounds__(kThreads) swiglu_pointwise(
-    const fusec::bf16* __restrict__ gate,
-    const fusec::bf16* __restrict__ up,
-    fusec::bf16* __restrict__ y,
-    fusec::i64 T) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    swiglu_pointwise(const fusec::bf16* __restrict__ gate,
+                     const fusec::bf16* __restrict__ up,
+                     fusec::bf16* __restrict__ y,
+                     fusec::i64 T) {
   const int chunks = T * 512;
   const int first = blockIdx.x * static_cast<int>(kThreads * kUnroll) + threadIdx.x;
 #pragma unroll

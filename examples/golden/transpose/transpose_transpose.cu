@@ -1,23 +1,21 @@
 // transpose_transpose: A matrix transposed and scaled in one pass.
 // Source: examples/transpose.yaml
-//   permute_1 = permute(x, dims=[1, 0])
-//   cast_1 = cast(permute_1, dtype=f32)
-//   mul_1 = mul(cast_1, scale)
-//   y = cast(mul_1, dtype=bf16)
-// Schedule: tiles of 64 x 64, read in vectors of 8 along lines, written in vectors of 8 along columns.
+//   9: y = cast(mul(cast(permute(x, [1, 0]), f32), scale), bf16)
+// Schedule: tiles of 64 x 64, read in vectors of 8 along lines, written in vectors of 8 along
+//   columns.
 #include "types.cuh"
 #include "vector.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kTile = 64;  // elements of a tile's side
-constexpr int kPitch = 66;  // a line of the tile in shared memory, padded against bank conflicts
-constexpr int kReadVec = 8;  // elements per access along lines
+constexpr int kTile = 64;     // elements of a tile's side
+constexpr int kPitch = 66;    // a line of the tile in shared memory, padded against bank conflicts
+constexpr int kReadVec = 8;   // elements per access along lines
 constexpr int kWriteVec = 8;  // elements per access along columns
 
-extern "C" __global__ void __launch_bounds__(kThreads) transpose_transpose(
-    const fusec::bf16* __restrict__ x,
-    fusec::bf16* __restrict__ y,
-    float scale) {
+extern "C" __global__ void __launch_bounds__(kThreads)
+    transpose_transpose(const fusec::bf16* __restrict__ x,
+                        fusec::bf16* __restrict__ y,
+                        float scale) {
   __shared__ fusec::bf16 x_tile[kTile][kPitch];
   const int lines = 4096;
   const int columns = 2048;
@@ -33,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) transpose_transpose(
     const int line = first_line + tile_line;
     const int column = first_column + tile_column;
     if (line < lines && column < columns) {
-      const auto x_tile_vec = fusec::load_readonly<kReadVec>(x + column * 4096 + line);
+      const auto x_tile_vec = fusec::load_readonly<kReadVec>(x + column * lines + line);
 #pragma unroll
       for (int v = 0; v < kReadVec; ++v) {
         x_tile[tile_line + v][tile_column] = x_tile_vec[v];
@@ -56,7 +54,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) transpose_transpose(
         const float mul_1 = fusec::to_float(x_tile[tile_line][tile_column + v]) * scale;
         y_vec[v] = fusec::convert<fusec::bf16>(mul_1);
       }
-      fusec::store(y + line * 2048 + column, y_vec);
+      fusec::store(y + line * columns + column, y_vec);
     }
   }
 }

@@ -1,0 +1,243 @@
+"""Layout of CUDA text: indentation, lines of at most 100 columns, comments side by side.
+
+Templates need not count columns. What clang-format makes of the examples' kernels in Google's
+style with 100 columns and one parameter a line, this makes of them, too (tests say so).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from textwrap import wrap
+
+from fusec.escape import c_comment
+
+WIDTH = 100
+KERNEL = 'extern "C" __global__'
+_COMMENT = re.compile(r"^(?P<code>.*\S)\s+(?P<comment>//.*)$")
+_ENDS = (";", "{", "}", ":")
+_OPERATORS = (" || ", " && ", " + ", " - ", " * ", " / ")
+"""What a long expression is broken behind, those that bind least first."""
+
+
+def laid_out(text: str) -> str:
+    """Return a kernel's text with every line where it belongs."""
+    lines = _declared(_indented(text.split("\n")))
+    return "\n".join(_without_gaps(_aligned(_wrapped(lines))))
+
+
+def _declared(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield from _declaration(line) if line.startswith(KERNEL) else [line]
+
+
+def _declaration(code: str) -> list[str]:
+    """Return a kernel's declaration on as few lines as it fits, else with one parameter a line."""
+    if len(code) <= WIDTH:
+        return [code]
+    *_, opened = _top(code, "(")
+    end = code.rindex(" ", 0, opened)
+    head, name = code[:end], code[end + 1 :]
+    if 4 + len(name) <= WIDTH:
+        return [head, f"    {name}"]
+    opened = name.index("(") + 1
+    first, *rest = _pieces(name[opened:], [k + 1 for k in _top(name[opened:-3], ", ")])
+    margin = " " * (4 + opened)
+    if max(len(margin + each) for each in (first, *rest)) <= WIDTH:
+        return [head, f"    {name[:opened]}{first}", *(margin + each for each in rest)]
+    return [head, f"    {name[:opened]}", *(" " * 8 + each for each in (first, *rest))]
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    """Write each statement on one line, indented by its braces; with comments it keeps its own."""
+    depth = 0
+    statement: list[str] = []
+    for line in lines:
+        if not statement and (not line.strip() or line.lstrip().startswith("#")):
+            yield line.strip()
+            continue
+        statement.append(line)
+        code = [_code(each) for each in statement]
+        if code[-1] and not code[-1].endswith(_ENDS):
+            continue
+        indent = 2 * (depth - code[0].startswith("}"))
+        if [each.strip() for each in statement] == code:
+            yield " " * indent + " ".join(code).replace("( ", "(")
+        else:
+            shift = indent - _margin(statement[0])
+            yield from (" " * (_margin(each) + shift) + each.strip() for each in statement)
+        depth += sum(each.count("{") - each.count("}") for each in code)
+        statement = []
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def _code(line: str) -> str:
+    """Return a line without its comment and the space around it."""
+    return "" if line.lstrip().startswith("//") else re.sub(r"\s+//.*", "", line).strip()
+
+
+def _without_gaps(lines: Iterable[str]) -> Iterator[str]:
+    """Drop blank lines that follow one another, or the beginning or the end of a block."""
+    blank = False
+    last = "{"
+    for line in lines:
+        if not line:
+            blank = True
+            continue
+        if blank and not last.endswith("{") and not line.lstrip().startswith("}"):
+            yield ""
+        yield line
+        blank, last = False, line
+    yield ""
+
+
+def _aligned(lines: Iterable[str]) -> Iterator[str]:
+    """Put the comments behind lines that follow one another below each other."""
+    group: list[tuple[str, str]] = []
+    for line in [*lines, ""]:
+        found = None if line.lstrip().startswith("//") else _COMMENT.match(line)
+        if found is not None:
+            group.append((found["code"], found["comment"]))
+            continue
+        most = max((len(code) for code, _ in group), default=0)
+        yield from (f"{code:{most}}  {comment}" for code, comment in group)
+        group = []
+        yield line
+
+
+def _wrapped(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        if len(line) <= WIDTH:
+            yield line
+        elif line.lstrip().startswith("//"):
+            yield from _comment(line)
+        else:
+            yield from _broken(line) if "//" not in line else [line]
+
+
+def _comment(line: str) -> Iterator[str]:
+    """Break a comment between words; further lines are moved in."""
+    text = line.lstrip()[2:]
+    mark = " " * _margin(line) + "//" + " " * _margin(text)
+    for part in wrap(text.strip(), WIDTH, initial_indent=mark, subsequent_indent=f"{mark}  "):
+        yield c_comment(part)  # none ends with a backslash, behind which the next were no line
+
+
+def _broken(line: str) -> list[str]:
+    """Return a statement that is too long on several lines."""
+    start = len(line) - len(line.lstrip())
+    code = line.strip()
+    if code.startswith("if ("):
+        end = _closing(code, 3) + 1
+        head, body = code[:end], code[end:].strip()
+        if body not in ("", "{"):
+            inner = " " * (start + 2) + body
+            return [*_fitting(" " * start + head), *_fitting(inner)]
+    places = list(_top(code, " = "))
+    if places:
+        left, right = code[: places[0] + 2], code[places[0] + 3 :]
+        if start + 4 + len(right) <= WIDTH:
+            return [" " * start + left, " " * (start + 4) + right]
+        first, *rest = _expression(right, start + len(left) + 1, start)
+        beside = [f"{' ' * start}{left} {first}", *rest]
+        first, *rest = _expression(right, start + 4, start + 4)
+        below = [" " * start + left, " " * (start + 4) + first, *rest]
+        return beside if _cost(beside) < _cost(below) else below
+    first, *rest = _expression(code, start, start)
+    return [" " * start + first, *rest]
+
+
+def _cost(lines: list[str]) -> tuple[bool, int]:
+    """Return what is better less: whether a line is too long, and how many there are."""
+    return any(len(line) > WIDTH for line in lines), len(lines)
+
+
+def _fitting(line: str) -> list[str]:
+    return [line] if len(line) <= WIDTH else _broken(line)
+
+
+def _expression(code: str, column: int, indent: int) -> list[str]:
+    """Return an expression from `column` on: its first line bare, the others from the margin.
+
+    indent: of the line that it stands in, from which arguments without place are moved in.
+    """
+    if column + len(code) <= WIDTH:
+        return [code]
+    for question in _top(code, " ? "):
+        colon = next(iter(_top(code, " : ")))
+        parts = code[:question], code[question + 1 : colon], code[colon + 1 :]
+        deeper = column + 4
+        first, *rest = _expression(parts[0], column, indent)
+        for part in parts[1:]:
+            head, *tail = _expression(part, deeper, deeper)
+            rest += [" " * deeper + head, *tail]
+        return [first, *rest]
+    for operator in _OPERATORS:
+        places = [k + len(operator) for k in _top(code, operator)]
+        if places:
+            return _filled(_pieces(code, places), column, indent)
+    return _call(code, column, indent)
+
+
+def _call(code: str, column: int, indent: int) -> list[str]:
+    """Return a call with its arguments below each other as far as they do not fit."""
+    opened = min((k for k in (code.find("("), code.find("[")) if k >= 0), default=len(code))
+    if opened + 2 >= len(code):
+        return [code]
+    end = _closing(code, opened)
+    inside = code[opened + 1 : end]
+    places = [k + 2 for k in _top(inside, "; " if code.startswith("for (") else ", ")]
+    pieces = _pieces(inside, places)
+    pieces[-1] += code[end:]
+    begin = column + opened + 1
+    first, *rest_below = _filled(pieces, begin, indent)
+    below = [code[: opened + 1] + first, *rest_below]
+    first, *rest = _filled(pieces, indent + 4, indent + 4)
+    behind = [code[: opened + 1], " " * (indent + 4) + first, *rest]
+    padded = [" " * column + below[0], *rest_below]
+    return below if _cost(padded) <= _cost(behind) else behind
+
+
+def _filled(pieces: list[str], column: int, indent: int) -> list[str]:
+    """Return as many pieces a line as fit, all lines from `column` on."""
+    lines: list[str] = []
+    for piece in pieces:
+        if lines and column + len(lines[-1]) + 1 + len(piece) <= WIDTH:
+            lines[-1] += f" {piece}"
+        else:
+            lines.append(piece)
+    done: list[str] = []
+    for line in lines:
+        first, *rest = _expression(line, column, indent)
+        done += [" " * column + first if done else first, *rest]
+    return done
+
+
+def _pieces(code: str, places: list[int]) -> list[str]:
+    """Return the text between places, without the space before each."""
+    ends = [*places, len(code)]
+    return [code[a:b].strip() for a, b in zip([0, *places], ends, strict=True)]
+
+
+def _top(code: str, word: str) -> Iterator[int]:
+    """Yield where a word stands outside of brackets."""
+    depth = 0
+    for k, letter in enumerate(code):
+        opens = letter in "([{" or (letter == "<" and code[k - 1 : k].strip() != "")
+        closes = letter in ")]}" or (letter == ">" and code[k - 1 : k].strip() not in ("", "-"))
+        if depth == 0 and code.startswith(word, k):
+            yield k
+        depth += opens - closes
+
+
+def _closing(code: str, opened: int) -> int:
+    """Return where the parenthesis is closed that is opened at a place."""
+    depth = 0
+    for k in range(opened, len(code)):
+        depth += (code[k] in "([{") - (code[k] in ")]}")
+        if depth == 0:
+            return k
+    return len(code) - 1
