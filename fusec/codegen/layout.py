@@ -110,7 +110,7 @@ def _aligned(lines: Iterable[str]) -> Iterator[str]:
 
 def _wrapped(lines: Iterable[str]) -> Iterator[str]:
     for line in lines:
-        if len(line) <= WIDTH:
+        if len(line) <= WIDTH or line.startswith("// Source: "):  # a path is copied as a whole
             yield line
         elif line.lstrip().startswith("//"):
             yield from _comment(line)
