@@ -127,10 +127,12 @@ def scattered(
     index: Shape,
     source: Shape,
     dim: int,
+    in_place: bool = False,
 ) -> Fusion:
     """Return a fusion of one scatter; a source of no dims is a number."""
     builder = GraphBuilder("scattered")
     x, places = builder.input("x", dtype, shape), builder.input("places", I64, index)
     src: Any = builder.input("src", dtype, source) if source else 3
-    builder.output(builder.apply(op, x, places, src, dim))
+    found = builder.apply(op, x, places, src, dim)
+    builder.output(found, alias="x" if in_place else None)
     return builder.finish()

@@ -122,3 +122,24 @@ def test_rows_added_at_places(dtype: DType, rows: int) -> None:
     chosen = np.random.default_rng(3).integers(0, rows, 3000)
     fusion = scattered("index_add", dtype, (rows, 256), (3000,), (3000, 256), 0)
     check_on_gpu(fusion, inputs={"places": chosen}, scheduler="scatter", repeats=2)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16, F64, I64, I8], ids=str)
+@pytest.mark.parametrize("op", ["scatter", "scatter_add"])
+@pytest.mark.parametrize(
+    ("shape", "index", "dim"),
+    [((1000,), (50000,), 0), ((70000, 200), (60, 200), 0), ((64, 200), (64, 3000), 1),
+     ((20000, 30), (20000, 9), 1)],
+    ids=str,
+)  # fmt: skip
+def test_scatters_into_inputs(op: str, dtype: DType, shape: Shape, index: Shape, dim: int) -> None:
+    chosen = np.random.default_rng(2).integers(0, shape[dim], index)
+    fusion = scattered(op, dtype, shape, index, index, dim, in_place=True)
+    check_on_gpu(fusion, inputs={"places": chosen}, scheduler="scatter", repeats=2)
+
+
+@pytest.mark.parametrize("tokens", [1, 64, 3000])
+def test_rows_added_into_a_cache(tokens: int) -> None:
+    chosen = np.random.default_rng(3).integers(0, 8192, tokens)
+    fusion = scattered("index_add", BF16, (8192, 512), (tokens,), (tokens, 512), 0, in_place=True)
+    check_on_gpu(fusion, inputs={"places": chosen}, scheduler="scatter", repeats=2)

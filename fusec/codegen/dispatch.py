@@ -28,6 +28,7 @@ VIEWS = {
     "scatter_lines": "fusec.codegen.scatter",
     "scatter_elements": "fusec.codegen.scatter",
     "scatter_sorted": "fusec.codegen.scatter",
+    "scatter_compared": "fusec.codegen.scatter",
     "column_finish": "fusec.codegen.column_finish",
     "matmul_simt": "fusec.codegen.matmul",
     "matmul_mma": "fusec.codegen.matmul",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import compute_type, identifier, storage_type
+from fusec.codegen.ctext import Text, compute_type, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Scope
 from fusec.codegen.views import KernelView, head, parameter_names
@@ -23,16 +23,18 @@ TARGET, WRITE = 0, 1
 class ScatterView(KernelView):
     """Elements of lines, and where they go.
 
-    length, extent: elements of a line, and places; elements_first: whether threads side by side
-    take elements of one line; line: statements of a line; target: those that find an element's
-    place, `target_text`; write: those that write it; source_lines, source_text: the same for what
-    is added in order; order: the element at a sorted position; type: in which sums are taken.
+    length, extent: elements of a line, and places; adds: to what is there; elements_first: whether
+    threads side by side take elements of one line; line: statements of a line; target: those that
+    find an element's place, `target_text`; write: those that write it; source_lines, source_text:
+    the same for what is added in order; order: the element at a sorted position; type: in which
+    sums are taken.
     """
 
     threads: int
     lines: int
     length: int
     extent: int
+    adds: bool
     elements_first: bool
     type: str
     line: tuple[str, ...]
@@ -50,9 +52,9 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     making = _Making(plan, kernel)
     target_text = making.target()
     source_text = making.source()
-    in_order = kernel.template == "scatter_sorted"
+    in_order = way == "sorted" or (way == "compared" and step == "add")
     making.write("sum" if in_order else source_text)
-    order = making.order() if in_order else ""
+    order = making.order() if way == "sorted" else ""
     take = making.emitter.take
     source_lines = take(WRITE, "element")
     written = take(WRITE + 1, "element")
@@ -60,9 +62,10 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(way, step),
         threads=THREADS,
-        lines=scatter.lines,
+        lines=1 if making.once else scatter.lines,
         length=scatter.length,
         extent=scatter.node.output.shape[scatter.axis].value,
+        adds=scatter.adds,
         elements_first=scatter.axis == len(scatter.shape) - 1,
         type=making.type,
         line=(*take(0, "kernel"), *take(0, "line")),
@@ -71,7 +74,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
         source_lines=source_lines,
         source_text=source_text,
         order=order,
-        write=written if in_order or step == "claim" else (*source_lines, *written),
+        write=written if in_order or step in ("clear", "claim") else (*source_lines, *written),
     )
 
 
@@ -80,7 +83,12 @@ def _sentence(way: str, step: str) -> str:
         "lines": "a thread for each line of the source, element by element",
         "elements": "a thread for each element; they are added in the order of arrival",
         "sorted": "a thread for each element in the order of places; the first of a place adds",
+        "compared": "a thread for each element; "
+        + (
+            "the first of a place adds all of it" if step == "add" else "the last of a place writes"
+        ),
         "winners": {
+            "clear": "a thread for each element clears the claims on its place",
             "claim": "a thread for each element claims its place; the last one wins",
             "win": "a thread for each element; the one that won its place writes",
         }.get(step, ""),
@@ -110,6 +118,11 @@ class _Making:
         )
         self.lowering = scatter.lowering
         self.type = compute_type(scatter.node.output.dtype)
+
+    @property
+    def once(self) -> bool:
+        """Return whether places are looked at once for all lines."""
+        return self.step in ("clear", "claim") and self.scatter.in_place and self.scatter.of_slices
 
     def target(self) -> str:
         """Emit what finds an element's place, and return its text."""
@@ -145,14 +158,16 @@ class _Making:
             linearize(coordinates, scatter.fusion.effects.strides(output.value)), WRITE + 1
         )
         kind = storage_type(output.value.dtype)
-        name = identifier(output.value.name)
+        name = identifier(scatter.fusion.effects.buffer(output.value))
         place = f"{name}[{address}]"
-        if self.step in ("claim", "win"):
-            winners = self._workspace()
-            if self.step == "claim":
-                line = f"fusec::atomic_max({winners} + {address.at_least(12)}, element + 1u);"
+        if self.step in ("clear", "claim", "win"):
+            winners, at = self._workspace(), self._claim(address)
+            if self.step == "clear":
+                line = f"{winners}[{at}] = 0u;"
+            elif self.step == "claim":
+                line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
             else:
-                test = f"{winners}[{address}] == element + 1u"
+                test = f"{winners}[{at}] == element + 1u"
                 line = f"if ({test}) {place} = fusec::convert<{kind}>({value});"
         elif self.step == "write":
             line = f"{place} = fusec::convert<{kind}>({value});"
@@ -162,3 +177,15 @@ class _Making:
             now = f"fusec::convert<{self.type}>({place})"
             line = f"{place} = fusec::convert<{kind}>({now} + {value});"
         emitter.add(WRITE + 1, "element", line)
+
+    def _claim(self, address: Text) -> Text:
+        """Return where the claims on a place are noted: by lines, or once for all of them."""
+        scatter = self.scatter
+        if not scatter.in_place:
+            return address
+        if scatter.of_slices:
+            return self.emitter.index(of_var(self.place), WRITE + 1)
+        coordinates = list(scatter.at(of_var(self.element)))
+        coordinates[scatter.axis] = of_var(self.place)
+        dense = contiguous_strides(scatter.node.output.shape)
+        return self.emitter.index(linearize(coordinates, dense), WRITE + 1)

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from fusec.ir.dim import Dim, product
+from fusec.ir.dim import Dim, Shape, product
 from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
 
@@ -34,6 +34,19 @@ def conflict(store: Touch, loads: Iterable[Touch]) -> Touch | None:
     """
     own = (load for load in loads if load.buffer == store.buffer)
     return next((r for r in own if r.where != store.where or r.phase > store.phase), None)
+
+
+@dataclass(frozen=True)
+class Update:
+    """How an output changes some elements of the input that it overwrites; all others stay.
+
+    keeping: the nodes that hand on what stays; written: the shape of what is written, elements that
+    are written twice counted twice; reads: whether what is there is added to.
+    """
+
+    keeping: frozenset[Node]
+    written: Shape
+    reads: bool
 
 
 class Effects:
@@ -93,6 +106,35 @@ class Effects:
         place = self.fusion.input_position
         return tuple(sorted((i for i in found if i is not None), key=lambda i: place[i.value]))
 
+    # -- what stays
+
+    @cached_property
+    def updates(self) -> Mapping[Value, Update]:
+        """Return the outputs that are what they overwrite but for some elements."""
+        found = {v: self._update(v, i.value) for v, i in self.into.items()}
+        return {v: update for v, update in found.items() if update is not None}
+
+    def _update(self, written: Value, target: Value) -> Update | None:
+        node = self.fusion.producer.get(written)
+        if node is None or node.op.family != "scatter" or node.operands[0] is not target:
+            return None
+        if target in node.operands[1:]:
+            return None
+        lookup = node.op.lookup
+        slices = lookup is not None and lookup.slices
+        shape = node.operands[2 if slices else 1].shape
+        return Update(frozenset({node}), shape, node.op.combine is not None)
+
+    @cached_property
+    def keeping(self) -> frozenset[Node]:
+        """Return the nodes that hand on what stays where it is, and need not read it."""
+        return frozenset[Node]().union(*(u.keeping for u in self.updates.values()))
+
+    def update_of(self, target: Value) -> Update | None:
+        """Return how an input is changed of which most stays, or None."""
+        updates = (u for v, u in self.updates.items() if self.into[v].value is target)
+        return next(updates, None)
+
     # -- whether a write is safe
 
     def reads_in_place(self, written: Value) -> bool:
@@ -144,10 +186,23 @@ class Effects:
         """Return whether an output is a copy that nothing reads: its writing can come last."""
         return self.fusion.producer[written].op.copies and written not in self.fusion.users
 
+    def can_be_last(self, written: Value) -> bool:
+        """Return whether kernels can be divided so that all is read before an output overwrites it.
+
+        What reads elsewhere than it writes is in no kernel with an update: it comes before.
+        """
+        return written in self.updates or self.reads_in_place(written)
+
     def unsafe(self) -> Iterator[Output]:
-        """Yield the outputs that overwrite what is read for other elements, too."""
+        """Yield the outputs that one kernel for all must not write where they go."""
         for output in self.in_place:
-            if not self.reads_in_place(output.value):
+            update = self.updates.get(output.value)
+            if update is None:
+                safe = self.reads_in_place(output.value)
+            else:
+                users = self.fusion.users.get(self.into[output.value].value, ())
+                safe = all(n in update.keeping or n.op.family == "scalar" for n in users)
+            if not safe:
                 yield output
 
     def may_repeat(self, node: Node, moving: Collection[Value] = ()) -> bool:

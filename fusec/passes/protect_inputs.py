@@ -29,7 +29,7 @@ def protect_inputs(fusion: Fusion) -> Fusion:
     for output in effects.in_place:
         if _is_copied(fusion, output.value):
             continue
-        if effects.late(output.value, before) or not effects.reads_in_place(output.value):
+        if effects.late(output.value, before) or not effects.can_be_last(output.value):
             return protect_inputs(_copied(fusion, output, boundary=True)[0])
         writer = fusion.producer[output.value]
         before.setdefault(writer, []).extend(effects.readers(output.value))
@@ -41,7 +41,8 @@ def copy_unsafe(fusion: Fusion) -> tuple[Fusion, list[Copied]]:
 
     As the pass does, for fusions that it has not seen; a kernel boundary comes of itself.
     """
-    return copy_last(fusion, fusion.effects.unsafe())
+    effects = fusion.effects
+    return copy_last(fusion, [o for o in effects.in_place if not effects.can_be_last(o.value)])
 
 
 def copy_last(

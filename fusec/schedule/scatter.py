@@ -42,8 +42,12 @@ FAMILIES = frozenset(
     {"pointwise", "movement", "factory", "scalar", "indexing", "random", "scatter"}
 )
 THREADS = 256
+WHOLE_WAYS = ("lines", "sorted", "compared")
+"""Ways with a template of their own."""
 MANY_LINES = 16384
 """Lines that keep a GPU busy with a thread each."""
+MOST_COMPARED = 256
+"""Elements of a line up to which each is compared with those before or after it."""
 SHORT = 16
 """Elements of a line that a thread writes one after another without harm."""
 
@@ -54,8 +58,8 @@ class ScatterParameters:
 
     way: `lines` (a thread writes a line of the source in its order), `elements` (integers, and
     floats where that is asked for, are added in the order of arrival), `winners` (the last element
-    that claims a place writes it), or `sorted` (places are put in order, and each one's sum is
-    taken in the order of the source).
+    that claims a place writes it), `compared` (an element looks for others with its place), or
+    `sorted` (places are put in order, and each one's sum is taken in the order of the source).
     """
 
     way: str
@@ -81,6 +85,22 @@ class Scatter(Problem):
         return self.node.op.combine is not None
 
     @property
+    def in_place(self) -> bool:
+        """Return whether the tensor lies where the result is to lie."""
+        return bool(self.fusion.effects.updates)
+
+    @property
+    def of_slices(self) -> bool:
+        """Return whether all lines go to the same places, as far as is made use of."""
+        if of_slices(self.node):
+            return True
+        index = self.node.operands[1]
+        if not self.in_place or not isinstance(index, Value):
+            return False
+        where = self.lowering.at(index, self.at(of_var(Var("element", dim(self.length)))), ())
+        return self.line not in where.variables
+
+    @property
     def length(self) -> int:
         """Return how many elements of a line may meet."""
         return self.shape[self.axis]
@@ -89,6 +109,16 @@ class Scatter(Problem):
     def lines(self) -> int:
         """Return the number of lines."""
         return product(e for k, e in enumerate(self.shape) if k != self.axis).value
+
+    @property
+    def placed(self) -> int:
+        """Return the number of elements of the index that are told apart."""
+        return self.length * (1 if self.of_slices else self.lines)
+
+    @property
+    def sorted_elements(self) -> int:
+        """Return the number of elements that are put in order."""
+        return self.length * (1 if of_slices(self.node) else self.lines)
 
     @property
     def line(self) -> Var:
@@ -136,7 +166,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
-        kernels = list(_copy(problem, target))
+        kernels = [] if problem.in_place else list(_copy(problem, target))
         workspaces: tuple[Workspace, ...] = ()
         if 0 not in problem.shape:
             made, workspaces = _writes(problem, parameters, target)
@@ -153,19 +183,22 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         )
 
     def price(self, plan: ScatterPlan, target: Target) -> Estimate:
-        """Return a price: the tensor copied, and the source read and written."""
+        """Return a price: the tensor copied, where that is, and the source read and written."""
         scatter, way = plan.problem, plan.parameters.way
         elements = scatter.lines * scatter.length
+        size = scatter.node.output.dtype.size
         flops, sfu = work(scatter.fusion)
-        sorting = 100 if way == "sorted" else 0
+        scratch = {"sorted": 100 * scatter.sorted_elements}
+        if scatter.in_place:
+            scratch["winners"] = 12 * scatter.placed
         return Estimate(
             bytes=traffic(scatter.segment),
-            workspace_bytes=elements * (sorting + 2 * scatter.node.output.dtype.size),
+            workspace_bytes=scratch.get(way, 0) + (0 if scatter.in_place else 2 * elements * size),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
             ctas=max(1, scatter.lines // THREADS if way == "lines" else elements // 256),
-            kernels=2 + (way == "winners") + 12 * (way == "sorted"),
+            kernels=len(plan.kernels),
         )
 
 
@@ -179,7 +212,9 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
         return Refusal("empty", "the tensor has no elements")
     fusion, _ = specialise(segment)
-    fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
+    if not fusion.effects.updates:
+        # The copy comes first: what is overwritten may be read by what is scattered.
+        fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
     node = next(n for n in fusion.nodes if n.op.family == "scatter")
     axis: int = node.attributes["dim"]
     arg, index = node.operands[0].shape, node.operands[1].shape
@@ -203,11 +238,15 @@ def choose(scatter: Scatter) -> ScatterParameters:
     """Return the way: in the source's order where that fills the GPU, else one that is as exact."""
     node, dtype = scatter.node, scatter.node.output.dtype
     orderly = scatter.lines >= MANY_LINES or scatter.length <= SHORT
-    if not scatter.adds:
+    exact = dtype.is_integer and dtype.bits >= 32
+    arriving = dtype in (F32, F64) and scatter.adds and not node.attributes["deterministic"]
+    rounded = scatter.adds and dtype.is_half
+    compared = scatter.in_place and scatter.length <= MOST_COMPARED and (rounded or not orderly)
+    if compared and not (scatter.adds and (exact or arriving)):
+        way = "compared"
+    elif not scatter.adds:
         way = "lines" if orderly or _elements_of(scatter) > INT32_MAX else "winners"
-    elif (dtype.is_integer and dtype.bits >= 32) or (
-        dtype in (F32, F64) and not node.attributes["deterministic"]
-    ):
+    elif exact or arriving:
         way = "elements"  # of integers, the order does not matter
     elif dtype.is_float and (dtype.is_half or not orderly):
         way = "sorted"
@@ -235,7 +274,7 @@ def _copy(scatter: Scatter, target: Target) -> tuple[Kernel, ...]:
 
 def _with_used_inputs(fusion: Fusion) -> Fusion:
     read = {v for n in fusion.nodes for v in n.inputs} | {o.value for o in fusion.outputs}
-    return replace(fusion, inputs=tuple(i for i in fusion.inputs if i.value in read))
+    return replace(fusion, inputs=fusion.effects.inputs_for(read))
 
 
 def _writes(
@@ -246,11 +285,14 @@ def _writes(
     if parameters.way == "lines":
         step = "add" if scatter.adds else "write"
         return [_kernel(scatter, parameters, step, dim(scatter.lines))], ()
-    if parameters.way == "elements":
-        return [_kernel(scatter, parameters, "add", elements)], ()
+    if parameters.way in ("elements", "compared"):
+        step = "add" if scatter.adds else "write"
+        return [_kernel(scatter, parameters, step, elements)], ()
     if parameters.way == "winners":
         name = free_name("winners", scatter.fusion)
         claims = Workspace(name, U32, dim(_elements_of(scatter)), "zeroed per launch")
+        if scatter.in_place:
+            return _claims_of_few(scatter, parameters, replace(claims, init="none"))
         steps = ("claim", "win")
         return [_kernel(scatter, parameters, s, elements, claims) for s in steps], (claims,)
     sorting, order = _order(scatter, target)
@@ -260,6 +302,17 @@ def _writes(
     return kernels, (taken, *sorting.workspaces)
 
 
+def _claims_of_few(
+    scatter: Scatter, parameters: ScatterParameters, claims: Workspace
+) -> tuple[list[Kernel], tuple[Workspace, ...]]:
+    """Return the kernels where only the claims that are looked at are cleared before."""
+    if scatter.of_slices:
+        claims = replace(claims, size=scatter.node.output.shape[scatter.axis])
+    placed, elements = dim(scatter.placed), dim(scatter.lines * scatter.length)
+    kernels = [_kernel(scatter, parameters, s, placed, claims) for s in ("clear", "claim")]
+    return [*kernels, _kernel(scatter, parameters, "win", elements, claims)], (claims,)
+
+
 def _kernel(
     scatter: Scatter,
     parameters: ScatterParameters,
@@ -267,11 +320,13 @@ def _kernel(
     threads: Dim,
     *workspaces: Workspace,
 ) -> StepKernel[str]:
-    """Return a kernel of a step: `write`, `add`, `claim` or `win`."""
-    fusion = replace(_with_used_inputs(scatter.source), outputs=scatter.fusion.outputs)
-    if step == "claim":
-        fusion = replace(fusion, outputs=())
-    template = {"lines": "lines", "sorted": "sorted"}.get(parameters.way, "elements")
+    """Return a kernel of a step: `write`, `add`, `clear`, `claim` or `win`."""
+    read = {v for n in scatter.source.nodes for v in n.inputs}
+    read |= {o.value for o in scatter.source.outputs}
+    outputs = () if step in ("clear", "claim") else scatter.fusion.outputs
+    fusion = replace(scatter.source, outputs=outputs)
+    fusion = replace(fusion, inputs=fusion.effects.inputs_for(read))
+    template = parameters.way if parameters.way in WHOLE_WAYS else "elements"
     return StepKernel(
         name=f"{scatter.fusion.name}_scatter_{step}",
         template=f"scatter_{template}",

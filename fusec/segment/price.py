@@ -30,8 +30,13 @@ def bytes_read(fusion: Fusion) -> int:
 
 
 def bytes_written(fusion: Fusion) -> int:
-    """Return the bytes of all outputs, at hint sizes."""
-    return sum(elements(o.value, fusion.hints) * o.value.dtype.size for o in fusion.outputs)
+    """Return the bytes of all outputs, at hint sizes: of an update what it writes."""
+    return sum(_written(fusion, o.value) * o.value.dtype.size for o in fusion.outputs)
+
+
+def _written(fusion: Fusion, value: Value) -> int:
+    update = fusion.effects.updates.get(value)
+    return prod(e.evaluate(fusion.hints) for e in (update.written if update else value.shape))
 
 
 def traffic(fusion: Fusion) -> int:
@@ -44,7 +49,9 @@ def work(fusion: Fusion) -> tuple[float, float]:
     flops = sfu = 0.0
     for node in fusion.nodes:
         made = node.inputs[0] if node.op.family == "reduction" else node.output
-        count = product(made.shape).evaluate(fusion.hints)
+        update = fusion.effects.updates.get(node.output)
+        shape = made.shape if update is None else update.written
+        count = product(shape).evaluate(fusion.hints)
         flops += node.op.cost.flops * count
         sfu += node.op.cost.sfu * count
     return flops, sfu
@@ -57,6 +64,10 @@ def elements(value: Value, sizes: Mapping[str, int]) -> int:
 
 def _input_bytes(fusion: Fusion, entry: Input) -> int:
     value = entry.value
+    update = fusion.effects.update_of(value)
+    if update is not None and update.keeping.issuperset(fusion.users.get(value, ())):
+        changed = prod(e.evaluate(fusion.hints) for e in update.written)
+        return changed * value.dtype.size if update.reads else 0
     shape = tuple(e.evaluate(fusion.hints) for e in value.shape)
     strides = tuple(s.evaluate(fusion.hints) for s in entry.strides)
     boxes = _touched(fusion, value, {})
