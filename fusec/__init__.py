@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
+
+from fusec import executor
+from fusec.version import __version__
 
 if TYPE_CHECKING:
     from fusec.explain.record import segmentation
     from fusec.generator import manual_seed
     from fusec.ir.dim import ceildiv, maximum, minimum
+    from fusec.ir.graph import Fusion
     from fusec.parse.dsl import DataType, FusionDefinition
 
-__version__ = "0.1.0"
 __all__ = [
     "DataType",
     "FusionDefinition",
@@ -21,6 +25,15 @@ __all__ = [
     "minimum",
     "segmentation",
 ]
+
+
+def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    from fusec import driver
+
+    return driver.execute(fusion, arrays)
+
+
+executor.give(_execute)
 
 
 def __getattr__(name: str) -> Any:

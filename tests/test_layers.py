@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "escape",
-        "diagnostics options generator",
+        "diagnostics options generator executor version",
         "ir",
         "ops",
         "reference",
@@ -29,6 +30,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codegen",
         "hostir",
         "run",
+        "files",
         "driver",
         "explain",
         "dev",
@@ -65,6 +67,50 @@ def _imports(path: Path) -> Iterator[tuple[str, int]]:
                     yield f"fusec.{alias.name}", node.lineno
             else:
                 yield node.module, node.lineno
+
+
+CYCLES = (
+    {"fusec.ir.graph", "fusec.ir.structure"},  # two fusions are equal where their structures are
+    {"fusec.schedule.pointwise", "fusec.schedule.pointwise_choice"},
+)
+"""Modules that import one another when they run, each with the reason."""
+
+
+def module_of(path: Path) -> str:
+    """Return the name of a file's module."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def loads(path: Path, modules: Collection[str]) -> Iterator[str]:
+    """Yield the modules that a file imports when it runs, also inside functions."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body.clear()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            named = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in modules else str(node.module) for name in named)
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("fusec."):
+            yield str(node.value)  # named for importlib
+
+
+def circles_of(files: Iterable[Path]) -> list[set[str]]:
+    """Return the sets of modules that import one another."""
+    import networkx
+
+    modules = {module_of(path): path for path in files}
+    graph: Any = networkx.DiGraph()
+    for name, path in modules.items():
+        graph.add_edges_from((name, m) for m in loads(path, modules) if m in modules and m != name)
+    return [c for c in networkx.strongly_connected_components(graph) if len(c) > 1]
+
+
+def test_no_modules_import_one_another() -> None:
+    assert [c for c in circles_of(FILES) if c not in CYCLES] == []
 
 
 def test_every_part_has_a_layer() -> None:

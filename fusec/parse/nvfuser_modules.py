@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
-import fusec
 from fusec.diagnostics import FusecError
 from fusec.parse import dsl
 from fusec.parse.dsl.datatype import DataType, need_dtype, of_dtype
 from fusec.parse.dsl.refused import refuse
+from fusec.version import __version__
 
 
 class NvFuserModule(ModuleType):
@@ -47,7 +47,7 @@ def dtype_of_torch(dtype: Any) -> DataType:
 
 def version() -> str:
     """Return the version of fusec."""
-    return fusec.__version__
+    return __version__
 
 
 def make_modules() -> dict[str, ModuleType]:
@@ -55,7 +55,7 @@ def make_modules() -> dict[str, ModuleType]:
     names: dict[str, Any] = {
         "FusionDefinition": dsl.FusionDefinition, "DataType": dsl.DataType, "Fusion": Fusion,
         "Tensor": dsl.Tensor, "TensorView": dsl.Tensor, "Scalar": dsl.Scalar,
-        "Vector": dsl.Vector, "version": version, "__version__": fusec.__version__,
+        "Vector": dsl.Vector, "version": version, "__version__": __version__,
     }  # fmt: skip
     helpers = {
         "torch_dtype_to_nvfuser_dtype": dtype_of_torch,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from fusec.executor import execute
 from fusec.ir.graph import Fusion
 
 if TYPE_CHECKING:
@@ -26,13 +26,11 @@ class Session:
     definitions: list[FusionDefinition] = field(default_factory=list["FusionDefinition"])
 
 
-def _execute_with_driver(fusion: Fusion, actuals: tuple[Actual, ...]) -> Sequence[Any]:
-    # The driver stands above the front ends: looked up only when a plain program needs it.
-    driver = importlib.import_module("fusec.driver")
-    return driver.execute(fusion, [a.array() for a in actuals])
+def _execute(fusion: Fusion, actuals: tuple[Actual, ...]) -> Sequence[Any]:
+    return execute(fusion, [a.array() for a in actuals])
 
 
-_sessions: list[Session] = [Session(_execute_with_driver)]
+_sessions: list[Session] = [Session(_execute)]
 
 
 def current() -> Session:
@@ -41,8 +39,8 @@ def current() -> Session:
 
 
 def set_executor(executor: Executor | None) -> None:
-    """Let `executor` run fusions from now on; None: the driver, as at the start."""
-    current().executor = executor or _execute_with_driver
+    """Let `executor` run fusions from now on; None: as at the start."""
+    current().executor = executor or _execute
 
 
 @contextmanager

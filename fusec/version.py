@@ -1,0 +1,3 @@
+"""The version of fusec."""
+
+__version__ = "0.1.0"
