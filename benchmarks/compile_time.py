@@ -47,16 +47,16 @@ def graph(name: str) -> dict[str, Any]:
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     start = process_time()
     fusion = GRAPHS[name]()
-    planned = driver.plan(fusion, OPTIONS)
+    program = driver.plan(fusion, OPTIONS)
     ready = process_time()
-    driver.build(planned, OPTIONS)
+    driver.build(program)
     done = process_time()
-    sources = planned.kernel_sources
+    sources = program.kernel_sources
     distinct = len({s.digest for s in sources})
     row: dict[str, Any] = {
         "graph": name,
-        "nodes": len(planned.fusion.nodes),
-        "segments": len(planned.segmented.segments),
+        "nodes": len(program.fusion.nodes),
+        "segments": len(program.segmented.segments),
         "kernels": len(sources),
         "distinct": distinct,
         "plan_s": round(ready - start, 2),

@@ -124,9 +124,9 @@ class _Run:
     def run(self) -> None:
         prepared: Prepared = self.timed("parse", self.parse)
         self.record.facts.update(prepared.changes)
-        compiled = self.compile(prepared.fusion)
+        package = self.compile(prepared.fusion)
         if self.settings.cuda:
-            self.run_and_verify(prepared, compiled)
+            self.run_and_verify(prepared, package)
         elif self.settings.references and fits(prepared.fusion):
             self.compare_references(prepared)
 
@@ -135,32 +135,28 @@ class _Run:
         runs = self.settings.cuda or self.settings.references
         return reduce_examples(prepared) if runs else prepared
 
-    def compile(self, fusion: Fusion) -> driver.Compiled:
-        from fusec.codegen.dispatch import plan_sources
-
-        options, facts, timings = self.options, self.record.facts, driver.Timings()
-        optimised = self.timed("passes", lambda: driver.optimise(fusion, options))
-        segmented = self.timed("segment", lambda: driver.segment(optimised, options))
+    def compile(self, fusion: Fusion) -> driver.Package:
+        program, facts = driver.Program(fusion, self.options), self.record.facts
+        self.timed("passes", lambda: program.fusion)
+        segmented = self.timed("segment", lambda: program.segmented)
         facts["segments"] = len(segmented.segments)
         facts["schedulers"] = dict(sorted(Counter(s.scheduler for s in segmented.segments).items()))
         facts["bytes"] = segmented.bytes
-        plans = self.timed("segment", lambda: driver.plan_segments(segmented, options))
-        sources = self.timed("compile", lambda: tuple(plan_sources(p) for p in plans))
-        planned = driver.Planned(fusion, optimised, segmented, plans, sources, timings)
-        compiled = self.timed("compile", lambda: driver.build(planned, options))
-        artifacts = compiled.artifacts.values()
+        self.timed("segment", lambda: program.plans)
+        package = self.timed("compile", lambda: driver.build(program))
+        artifacts = package.artifacts.values()
         facts["kernels"] = len(artifacts)
         facts["spills"] = max((a.spill_bytes for a in artifacts), default=0)
-        return compiled
+        return package
 
-    def run_and_verify(self, prepared: Prepared, compiled: driver.Compiled) -> None:
+    def run_and_verify(self, prepared: Prepared, package: driver.Package) -> None:
         fusion = prepared.fusion
         largest, total = elements(fusion)
         if total > SAMPLED_TOTAL:
             self.record.message = f"not run: {total} elements, the largest tensor has {largest}"
             return
         inputs = draw_inputs(prepared, self.settings.seed)
-        outputs, verdict = self.judged(compiled, inputs)
+        outputs, verdict = self.judged(package, inputs)
         self.record.facts["checked"] = verdict.coverage.text()
         self.record.facts["ratio"] = round(verdict.ratio, 3)
         self.record.facts["power"] = float(f"{verdict.power:.2g}")
@@ -168,19 +164,19 @@ class _Run:
         self.record.facts["outputs"] = dict(words)
         if not verdict.ok:
             raise Differs(f"the verdict is: {verdict.word}", notes=[verdict.text()])
-        self.run_integers(prepared, compiled)
+        self.run_integers(prepared, package)
         ordered = [outputs[o.value.name] for o in fusion.outputs]
         self.timed("verify", lambda: self.compare_other(prepared, inputs, ordered))
 
     def judged(
-        self, compiled: driver.Compiled, inputs: Mapping[str, Any]
+        self, package: driver.Package, inputs: Mapping[str, Any]
     ) -> tuple[dict[str, Any], Verdict]:
         """Return what the kernels compute, and the verdict on it."""
         from fusec.reference.verdict import compare
         from fusec.run.execute import execute
 
-        fusion, program = compiled.planned.original, compiled.program
-        cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
+        fusion, program = package.program.original, package.program.host
+        cubins = package.cubins(self.options.target)
         outputs = self.timed(
             "run", lambda: execute(self.device, program, cubins, inputs, fusion.hints)
         )
@@ -190,7 +186,7 @@ class _Run:
             lambda: compare(fusion, fusion.hints, inputs, outputs, model=model, limit=work),
         )
 
-    def run_integers(self, prepared: Prepared, compiled: driver.Compiled) -> None:
+    def run_integers(self, prepared: Prepared, package: driver.Package) -> None:
         """Run once more where sums of integers are exact: results must agree to the bit."""
         from fusec.run.integers import exact_outputs
 
@@ -198,7 +194,7 @@ class _Run:
         if not exact:
             return
         inputs = draw_inputs(prepared, self.settings.seed, "integers")
-        _, verdict = self.judged(compiled, inputs)
+        _, verdict = self.judged(package, inputs)
         self.record.facts["exact"] = len(exact)
         inexact = verdict.inexact(exact)
         if inexact or verdict.word == "differs":

@@ -53,14 +53,14 @@ def run(device: Device, name: str, sizes: Mapping[str, int], repeats: int) -> di
     fusion = driver.load(str(EXAMPLES / f"{name}.yaml"), sizes)
     target = device.facts.target
     options = CompileOptions(targets=(target.arch,) if target else ())
-    compiled = driver.compile_fusion(fusion, options)
-    segments = compiled.planned.segmented.segments
-    timing = driver.measure(device, compiled, options.target, repeats)
-    figures = figures_of(compiled.planned.segmented, timing.seconds, device.facts.rates)
+    package = driver.compile_fusion(fusion, options)
+    segmented = package.program.segmented
+    timing = driver.measure(device, package, options.target, repeats)
+    figures = figures_of(segmented, timing.seconds, device.facts.rates)
     return {
         "name": name,
         "sizes": dict(sizes),
-        "schedulers": [s.scheduler for s in segments],
+        "schedulers": [s.scheduler for s in segmented.segments],
         "ms": round(timing.seconds * 1e3, 5),
         **figures,
     }

@@ -12,7 +12,6 @@ from typing import Any
 from benchmarks.examples import EXAMPLES, WORKLOADS
 from benchmarks.first_fit import first_fit
 from fusec import driver
-from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -141,12 +140,9 @@ def _timed(
     gpu: Target,
     repeats: int,
 ) -> Alternative:
-    plans = driver.plan_segments(segmented, options)
-    sources = tuple(plan_sources(p) for p in plans)
     fusion = segmented.fusion
-    planned = driver.Planned(fusion, fusion, segmented, plans, sources, driver.Timings())
-    compiled = driver.build(planned, options)
-    timing = driver.measure(device, compiled, gpu.arch, repeats)
+    package = driver.build(driver.Program(fusion, options, fusion=fusion, segmented=segmented))
+    timing = driver.measure(device, package, gpu.arch, repeats)
     # An event between two kernels takes time of its own, which their sum has and the whole has not.
     between = sum(k.seconds for k in timing.kernels) - timing.seconds
     spent = max(0.0, between) / max(1, len(timing.kernels) - 1)

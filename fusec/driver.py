@@ -1,17 +1,16 @@
-"""The stages from a file to kernels, each timed; every command is a call into this module."""
+"""The stages from a file to kernels: a table, each stage timed; every command is a call into it."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from functools import cache, cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.files import fusions_of
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -22,8 +21,12 @@ if TYPE_CHECKING:
     from fusec.run.build import Artifact, Progress
     from fusec.run.device import Device, DeviceFacts
     from fusec.run.measure import Timing
+    from fusec.run.spills import Build
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import SegmentedFusion
+
+T = TypeVar("T")
+Sources = tuple[tuple["KernelSource", ...], ...]
 
 
 @dataclass
@@ -32,140 +35,12 @@ class Timings:
 
     seconds: dict[str, float] = field(default_factory=dict[str, float])
 
-    def measure(self, stage: str, function: Callable[[], Any]) -> Any:
+    def measure(self, stage: str, function: Callable[[], T]) -> T:
         """Return what `function` returns, adding its time to `stage`."""
         start = time.perf_counter()
         result = function()
         self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
         return result
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A fusion taken to kernel plans and CUDA text."""
-
-    original: Fusion
-    fusion: Fusion
-    segmented: SegmentedFusion
-    plans: tuple[KernelPlan, ...]
-    sources: tuple[tuple[KernelSource, ...], ...]
-    timings: Timings
-
-    @property
-    def kernel_sources(self) -> tuple[KernelSource, ...]:
-        """Return every kernel's text in launch order."""
-        return tuple(source for sources in self.sources for source in sources)
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A planned fusion with its host program and its built kernels, by (kernel, arch)."""
-
-    planned: Planned
-    program: HostProgram
-    artifacts: Mapping[tuple[str, str], Artifact]
-    targets: tuple[str, ...]
-
-    def cubins(self, arch: str) -> dict[str, bytes]:
-        """Return the machine code for one architecture, by kernel."""
-        return {name: a.cubin for (name, built), a in self.artifacts.items() if built == arch}
-
-
-def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
-    """Return the fusion of a YAML file or a script; `sizes` replace defaults by name."""
-    fusions = load_all(path, CompileOptions(sizes=sizes or {}))
-    if len(fusions) > 1:
-        names = ", ".join(f.name for f in fusions)
-        raise FusecError(
-            f"`{path}` defines {len(fusions)} fusions: {names}", help="use `fusec run`"
-        )
-    return fusions[0]
-
-
-def load_all(path: str, options: CompileOptions | None = None) -> list[Fusion]:
-    """Return every fusion of a file; a joint graph counts as its phases."""
-    options = options or CompileOptions()
-    return [part for f in load_whole(path, options.sizes) for part in phases_of(f, options)]
-
-
-def load_whole(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
-    """Return what a file defines, named apart: one fusion for YAML, each definition of a script."""
-    if Path(path).suffix == ".py":
-        from fusec.parse.script import load_script
-
-        names = Names()
-        return [with_sizes(names.unique(f), sizes) for f in load_script(path)]
-    from fusec.parse import read_file
-
-    if os.path.isdir(path):
-        raise FusecError(
-            f"`{path}` is a directory, not a fusion file",
-            help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
-        )
-    return [with_planned_strides(read_file(path, dict(sizes)))]
-
-
-def phases_of(fusion: Fusion, options: CompileOptions) -> list[Fusion]:
-    """Return the phases of a joint graph, each a fusion of its own; a plain fusion is one.
-
-    The passes run before the cut: what they make of the whole decides what is saved.
-    """
-    if not fusion.phases:
-        return [fusion]
-    from fusec.segment.phases import split
-
-    # Each phase checks the indices that it uses.
-    return list(split(optimise(fusion, replace(options, check_bounds=False))).parts)
-
-
-class Names:
-    """Fusions by name: a script names all of its definitions after itself, folders must differ."""
-
-    def __init__(self) -> None:
-        """Start without any."""
-        self._taken: dict[str, Fusion] = {}
-
-    def unique(self, fusion: Fusion) -> Fusion:
-        """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
-        name, number, plain = fusion.name, 1, _without_defaults(fusion)
-        while name in self._taken and self._taken[name] != plain:
-            number += 1
-            name = f"{fusion.name}_{number}"
-        self._taken.setdefault(name, plain)
-        return fusion if name == fusion.name else replace(fusion, name=name)
-
-
-def _without_defaults(fusion: Fusion) -> Fusion:
-    """Return the fusion with nothing in it of what one execution binds."""
-    dims = tuple(replace(d, default=1, multiple_of=1) for d in fusion.dims)
-    inputs = tuple(replace(i, default=None) for i in fusion.inputs)
-    return replace(fusion, dims=dims, inputs=inputs)
-
-
-def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
-    """Return the fusion with other default sizes; FusecError where they cannot be."""
-    if not sizes:
-        return fusion
-    from fusec.ops.limits import check_sizes
-    from fusec.run.inputs import choose_sizes
-
-    chosen = choose_sizes(fusion, sizes)
-    sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
-    check_sizes(sized)
-    return sized
-
-
-def with_planned_strides(fusion: Fusion) -> Fusion:
-    """Return the fusion with the run-time strides that random inputs will have as their defaults.
-
-    Kernels that put strides in are then built for the inputs that `fusec run` makes.
-    """
-    if not any(name.partition(".")[2] for name in fusion.hints):
-        return fusion
-    from fusec.run.inputs import choose_sizes
-
-    chosen = choose_sizes(fusion)
-    return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
 
 
 FRAMES_PER_NODE = 20
@@ -218,83 +93,226 @@ def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[
     return tuple(plan_segment(s, gpu) for s in segmented.segments)
 
 
-def other_plans(
-    segmented: SegmentedFusion, options: CompileOptions, number: int
-) -> Iterator[KernelPlan]:
-    """Return further plans of a segment, for when the compiler spills registers of the first."""
-    from fusec import target
-    from fusec.schedule.segments import plans_for_fewer
+def lower(
+    segmented: SegmentedFusion,
+    plans: tuple[KernelPlan, ...],
+    original: Fusion,
+    options: CompileOptions,
+) -> HostProgram:
+    """Return what the host does."""
+    from fusec.hostir.lower import lower
 
-    return plans_for_fewer(segmented.segments[number], target.find(options.target, options.rates))
+    return lower(segmented, plans, original)
 
 
-def plan(fusion: Fusion, options: CompileOptions) -> Planned:
-    """Return a fusion's segments, plans and CUDA text."""
+def render(plans: tuple[KernelPlan, ...], options: CompileOptions) -> Sources:
+    """Return the CUDA text of each plan's kernels."""
     from fusec.codegen.dispatch import plan_sources
 
-    timings = Timings()
-    optimised = timings.measure("passes", lambda: optimise(fusion, options))
-    segmented = timings.measure("segment", lambda: segment(optimised, options))
-    plans = timings.measure("schedule", lambda: plan_segments(segmented, options))
-    sources = timings.measure("codegen", lambda: tuple(plan_sources(p) for p in plans))
-    return Planned(fusion, optimised, segmented, plans, sources, timings)
+    return tuple(plan_sources(plan) for plan in plans)
 
 
-def build(planned: Planned, options: CompileOptions, progress: Progress | None = None) -> Compiled:
-    """Return a planned fusion with its kernels built for every target."""
-    from fusec.hostir.lower import lower
+class Stage(Generic[T]):
+    """A stage of a program: timed by its name, it makes one value of what others have given.
+
+    run: takes these values and the options; raises FusecError for what cannot be.
+    """
+
+    gives: str
+
+    def __init__(self, name: str, run: Callable[..., T], *takes: str) -> None:
+        """Take the attributes of a program that `takes` names."""
+        self.name, self.run, self.takes = name, run, takes
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.gives = name
+
+    @overload
+    def __get__(self, program: None, owner: type) -> Stage[T]: ...
+    @overload
+    def __get__(self, program: Program, owner: type) -> T: ...
+    def __get__(self, program: Program | None, owner: type) -> Stage[T] | T:
+        if program is None:
+            return self
+        if self.gives not in program.made:
+            taken = [getattr(program, name) for name in self.takes]
+            made = program.timings.measure(self.name, lambda: self.run(*taken, program.options))
+            program.made[self.gives] = made
+        return program.made[self.gives]
+
+
+class Program:
+    """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
+
+    original: the fusion as it was given. made: by attribute what the stages have given so far; a
+    program may begin with the values of any of them.
+    """
+
+    fusion = Stage("passes", optimise, "original")
+    segmented = Stage("segment", segment, "fusion")
+    plans = Stage("schedule", plan_segments, "segmented")
+    host = Stage("schedule", lower, "segmented", "plans", "original")
+    sources = Stage("codegen", render, "plans")
+
+    def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
+        """Run no stage yet."""
+        self.original, self.options, self.made = original, options, made
+        self.timings = Timings()
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """Return the targets that the program is for."""
+        return self.options.targets
+
+    @cached_property
+    def parts(self) -> tuple[Program, ...]:
+        """Return the programs of a joint graph's phases, in order; any other is its only part.
+
+        The passes run before the cut: what they make of the whole decides what is saved.
+        """
+        if not self.original.phases:
+            return (self,)
+        from fusec.segment.phases import split
+
+        # Each phase checks the indices that it uses.
+        whole = optimise(self.original, replace(self.options, check_bounds=False))
+        return tuple(Program(part, self.options) for part in split(whole).parts)
+
+    @property
+    def kernel_sources(self) -> tuple[KernelSource, ...]:
+        """Return every kernel's text in launch order."""
+        return tuple(source for sources in self.sources for source in sources)
+
+    def on(self, targets: tuple[str, ...]) -> Program:
+        """Return the program for other targets; what is made for the first of them is kept."""
+        options = replace(self.options, targets=targets)
+        if options.target != self.options.target:
+            return Program(self.original, options)
+        other = Program(self.original, options, **self.made)
+        other.timings = self.timings
+        return other
+
+    def planned_as(self, plans: tuple[KernelPlan, ...], **made: Any) -> Program:
+        """Return the program with other plans of its segments, and what they make."""
+        known = {"fusion": self.fusion, "segmented": self.segmented, "plans": plans}
+        other = Program(self.original, self.options, **known, **made)
+        other.timings = self.timings
+        return other
+
+    def other_plans(self, number: int) -> Iterator[KernelPlan]:
+        """Return further plans of a segment, for when the compiler spills registers."""
+        from fusec import target
+        from fusec.schedule.segments import plans_for_fewer
+
+        gpu = target.find(self.options.target, self.options.rates)
+        return plans_for_fewer(self.segmented.segments[number], gpu)
+
+    def agrees(self, other: Program) -> bool:
+        """Return whether two programs of one fusion run the same kernels in the same way."""
+        kinds, others = ([s.scheduler for s in p.segmented.segments] for p in (self, other))
+        return self.sources == other.sources and self.host == other.host and kinds == others
+
+
+STAGES: tuple[Stage[Any], ...] = (
+    Program.fusion, Program.segmented, Program.plans, Program.host, Program.sources,
+)  # fmt: skip
+"""The stages that every program goes through, in order; then its kernels are built."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A fusion's programs, each for targets of its own, with machine code by (kernel, target).
+
+    targets: of all programs, as they were asked for. edited: the kernels of a compiled folder whose
+    text somebody changed.
+    """
+
+    programs: tuple[Program, ...]
+    artifacts: Mapping[tuple[str, str], Artifact]
+    targets: tuple[str, ...]
+    edited: tuple[str, ...] = ()
+
+    @property
+    def program(self) -> Program:
+        """Return the program for the first target."""
+        return self.programs[0]
+
+    def artifacts_of(self, program: Program) -> dict[tuple[str, str], Artifact]:
+        """Return the artifacts of one of the programs."""
+        return {key: a for key, a in self.artifacts.items() if key[1] in program.targets}
+
+    def cubins(self, target: str) -> dict[str, bytes]:
+        """Return the machine code for one target, by kernel."""
+        return {name: a.cubin for (name, arch), a in self.artifacts.items() if arch == target}
+
+
+def plan(fusion: Fusion, options: CompileOptions) -> Program:
+    """Return a fusion's program after all stages of the table."""
+    program = Program(fusion, options)
+    for stage in STAGES:
+        getattr(program, stage.gives)
+    return program
+
+
+def build(program: Program, progress: Progress | None = None, make: Build | None = None) -> Package:
+    """Return a program with its kernels built for all of its targets, by `make` if one is given.
+
+    Where the compiler spills registers, it may be with other plans.
+    """
     from fusec.run.build import Builder
     from fusec.run.cache import Cache
     from fusec.run.spills import build_plans
 
+    options = program.options
     cache = None if options.use_cache else Cache(None)
     builder = Builder(options.targets, options.jobs, cache=cache, progress=progress)
-    plans, sources, artifacts = planned.timings.measure(
-        "build",
-        lambda: build_plans(
-            planned.plans,
-            planned.sources,
-            builder.build,
-            lambda number: other_plans(planned.segmented, options, number),
-        ),
+    first = program.plans, program.sources
+    plans, sources, artifacts = program.timings.measure(
+        "build", lambda: build_plans(*first, make or builder.build, program.other_plans)
     )
-    planned = replace(planned, plans=plans, sources=sources)
-    program = lower(planned.segmented, planned.plans, planned.original)
-    return Compiled(planned, program, artifacts, options.targets)
+    if plans != first[0]:
+        program = program.planned_as(plans, sources=sources)
+    return Package((program,), artifacts, options.targets)
 
 
 def compile_fusion(
     fusion: Fusion, options: CompileOptions, progress: Progress | None = None
-) -> Compiled:
+) -> Package:
     """Return a fusion compiled for the first target of the options."""
-    options = replace(options, targets=options.targets[:1])
-    return build(plan(fusion, options), options, progress)
+    return build(Program(fusion, replace(options, targets=options.targets[:1])), progress)
 
 
-def compile_targets(
-    fusion: Fusion, options: CompileOptions, progress: Progress | None = None
-) -> tuple[Compiled, ...]:
-    """Return a fusion compiled for every target; targets whose plans agree share one.
+def compile_targets(program: Program, progress: Progress | None = None) -> Package:
+    """Return a program compiled for every target; targets whose plans agree share one.
 
     A plan is made for a target: what is chosen for one may use instructions that another lacks.
     """
-    from fusec.hostir.lower import lower
-
-    groups: list[tuple[Planned, object, list[str]]] = []
-    for target in options.targets:
-        planned = plan(fusion, replace(options, targets=(target,)))
-        program = lower(planned.segmented, planned.plans, planned.original)
-        key = (planned.kernel_sources, program, [s.scheduler for s in planned.segmented.segments])
-        for _, known, targets in groups:
-            if key == known:
-                targets.append(target)
-                break
+    shared: list[Program] = []
+    for target in program.targets:
+        own = program.on((target,))
+        known = next((k for k, other in enumerate(shared) if own.agrees(other)), None)
+        if known is None:
+            shared.append(own)
         else:
-            groups.append((planned, key, [target]))
-    return tuple(
-        build(planned, replace(options, targets=tuple(targets)), progress)
-        for planned, _, targets in groups
-    )
+            shared[known] = shared[known].on((*shared[known].targets, target))
+    built = [build(each, progress) for each in shared]
+    artifacts = {key: a for package in built for key, a in package.artifacts.items()}
+    return Package(tuple(p.program for p in built), artifacts, program.targets)
+
+
+def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
+    """Return the fusion of a YAML file or a script; `sizes` replace defaults by name."""
+    found = programs(path, CompileOptions(sizes=sizes or {}))
+    if len(found) > 1:
+        names = ", ".join(p.original.name for p in found)
+        raise FusecError(f"`{path}` defines {len(found)} fusions: {names}", help="use `fusec run`")
+    return found[0].original
+
+
+def programs(path: str, options: CompileOptions | None = None) -> list[Program]:
+    """Return the programs of every fusion of a file; a joint graph counts as its phases."""
+    options = options or CompileOptions()
+    return [p for f in fusions_of(path, options.sizes) for p in Program(f, options).parts]
 
 
 def reference(
@@ -306,11 +324,11 @@ def reference(
     return outputs_of(fusion, inputs, sizes)
 
 
-def model_of(program: HostProgram | None, sizes: Mapping[str, int]) -> Model:
+def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
     """Return what is expected of the results of a program: the orders of its sums."""
     from fusec.reference.nodes import Model
 
-    return Model() if program is None else Model(program.orders_at(sizes))
+    return Model() if host is None else Model(host.orders_at(sizes))
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
@@ -334,21 +352,21 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
         with Device() as device:
             options = for_device(CompileOptions(), device.facts)
-            compiled = compile_fusion(fusion, options)
-            cubins = compiled.cubins(options.target)
-            results = run_program(device, compiled.program, cubins, inputs, sizes)
+            package = compile_fusion(fusion, options)
+            cubins = package.cubins(options.target)
+            results = run_program(device, package.program.host, cubins, inputs, sizes)
     return [results[o.value.name] for o in fusion.outputs]
 
 
-def measure(device: Device, compiled: Compiled, arch: str, repeats: int) -> Timing:
-    """Return the median times of the kernels for `arch` on random inputs, with a cold L2."""
+def measure(device: Device, package: Package, target: str, repeats: int) -> Timing:
+    """Return the median times of the kernels for `target` on random inputs, with a cold L2."""
     from fusec.run.execute import Executable
     from fusec.run.inputs import choose_sizes, random_inputs
     from fusec.run.measure import measure
 
-    fusion = compiled.planned.original
+    fusion = package.program.original
     sizes = choose_sizes(fusion)
-    executable = Executable(device, compiled.program, compiled.cubins(arch))
+    executable = Executable(device, package.program.host, package.cubins(target))
     with executable.bind(random_inputs(fusion, sizes), sizes) as bound:
         bound.reset()
         return measure(bound, repeats)

@@ -12,7 +12,6 @@ from emulated import can_run, emulated
 from host_json import from_json, to_json
 
 from fusec import driver
-from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -34,18 +33,17 @@ def fusion_of(inputs: str, ops: str, outputs: str, dims: str = "{B: 3, H: 10}") 
 
 def run_on_cpu(
     fusion: Fusion, inputs: Mapping[str, Any] | None = None, seed: int = 0
-) -> tuple[dict[str, np.ndarray], Verdict, driver.Planned]:
+) -> tuple[dict[str, np.ndarray], Verdict, driver.Program]:
     """Return the outputs of the kernels, how they compare with the reference, and the plans."""
     planned = driver.plan(fusion, OPTIONS)
-    program = from_json(to_json(lower(planned.segmented, planned.plans)))
-    compiled = driver.Compiled(planned, program, {}, OPTIONS.targets)
+    program = from_json(to_json(planned.host))
     sizes = choose_sizes(fusion)
     given = {**random_inputs(fusion, sizes, seed), **(inputs or {})}
     if inputs:
         sizes = bind_sizes(fusion, given)
-    assert can_run(compiled, sizes)
+    assert can_run(planned, sizes)
     with tempfile.TemporaryDirectory() as folder:
-        device = emulated(compiled, Path(folder))
+        device = emulated(planned, Path(folder))
         cubins = {kernel.name: b"" for plan in planned.plans for kernel in plan.kernels}
         outputs = execute(device, program, cubins, given, sizes)  # pyright: ignore[reportArgumentType]
     return outputs, compare(fusion, sizes, given, outputs), planned

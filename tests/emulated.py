@@ -10,8 +10,7 @@ from typing import Any
 import cuda_on_cpu
 from fake_device import FakeDevice
 
-from fusec.codegen.dispatch import plan_sources
-from fusec.driver import Compiled
+from fusec.driver import Program
 
 NOT_ON_HOST = ("mma.cuh", "wgmma.cuh", "tma.cuh", "bulk_reduce.cuh")
 MOST_THREADS = 1 << 19
@@ -36,9 +35,9 @@ class EmulatedDevice(FakeDevice):
         self.check_guards(entry)
 
 
-def can_run(compiled: Compiled, sizes: Mapping[str, int]) -> bool:
+def can_run(program: Program, sizes: Mapping[str, int]) -> bool:
     """Return whether the host can run all kernels, soon."""
-    for plan, sources in zip(compiled.planned.plans, compiled.planned.sources, strict=True):
+    for plan, sources in zip(program.plans, program.sources, strict=True):
         for kernel, source in zip(plan.kernels, sources, strict=True):
             if not is_on_host(source.text):
                 return False
@@ -52,10 +51,10 @@ def can_run(compiled: Compiled, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def emulated(compiled: Compiled, folder: Path) -> EmulatedDevice:
-    """Return a device with the kernels of a compiled fusion."""
+def emulated(program: Program, folder: Path) -> EmulatedDevice:
+    """Return a device with the kernels of a program."""
     functions: dict[str, Any] = {}
-    for plan in compiled.planned.plans:
-        for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
+    for plan, sources in zip(program.plans, program.sources, strict=True):
+        for kernel, source in zip(plan.kernels, sources, strict=True):
             functions[kernel.name] = cuda_on_cpu.build(kernel, source.text, folder)
     return EmulatedDevice(functions)

@@ -15,6 +15,7 @@ from simulated import simulate
 
 from fusec import driver
 from fusec.diagnostics import InternalError
+from fusec.files import with_planned_strides, with_sizes
 from fusec.ir.evaluate import extents
 from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
@@ -33,7 +34,7 @@ _OPEN: list[Any] = []
 class Checked:
     """A fusion that ran and whose results are right."""
 
-    compiled: driver.Compiled
+    compiled: driver.Package
     inputs: Mapping[str, Any]
     outputs: Mapping[str, np.ndarray]
     verdict: Verdict
@@ -41,7 +42,7 @@ class Checked:
     @property
     def schedulers(self) -> list[str]:
         """Return the scheduler of each segment."""
-        return [s.scheduler for s in self.compiled.planned.segmented.segments]
+        return [s.scheduler for s in self.compiled.program.segmented.segments]
 
 
 def the_device() -> Any:
@@ -84,9 +85,9 @@ def check_on_gpu(
     must be (a name) or what the segments must be in order; repeats: runs that must agree bit by
     bit; decided: nothing may be left open, as random fusions do at jumps and poles.
     """
-    fusion = driver.with_planned_strides(driver.with_sizes(fusion, sizes or {}))
+    fusion = with_planned_strides(with_sizes(fusion, sizes or {}))
     compiled = driver.compile_fusion(fusion, options())
-    used = [s.scheduler for s in compiled.planned.segmented.segments]
+    used = [s.scheduler for s in compiled.program.segmented.segments]
     if isinstance(scheduler, str):
         assert set(used) == {scheduler}, _story(compiled, f"the schedulers are {used}")
     elif scheduler is not None:
@@ -94,45 +95,45 @@ def check_on_gpu(
     at = choose_sizes(fusion, run_sizes)
     given = {**random_inputs(fusion, at, seed), **(inputs or {})}
     outputs = _run(compiled, given, at, repeats)
-    model = driver.model_of(compiled.program, at)
+    model = driver.model_of(compiled.program.host, at)
     verdict = compare(fusion, at, given, outputs, model=model, seed=seed)
     right = verdict.ok or (not decided and verdict.word != DIFFERS)
     assert right or (DRY and _nearly(verdict)), _story(compiled, verdict.text())
-    if inputs is None and any(plan.workspaces for plan in compiled.planned.plans):
+    if inputs is None and any(plan.workspaces for plan in compiled.program.plans):
         _check_integers(compiled, at, seed)
     return Checked(compiled, given, outputs, verdict)
 
 
-def _check_integers(compiled: driver.Compiled, sizes: Mapping[str, int], seed: int) -> None:
+def _check_integers(compiled: driver.Package, sizes: Mapping[str, int], seed: int) -> None:
     """Assert that blocks which add their partial sums in memory lose and double none of them.
 
     On integers so small that sums are exact, the results must agree to the bit.
     """
-    fusion = compiled.planned.original
+    fusion = compiled.program.original
     exact = exact_outputs(fusion, sizes)
     if not exact:
         return
     inputs = random_inputs(fusion, sizes, seed, "integers")
     outputs = _run(compiled, inputs, sizes, 1)
-    model = driver.model_of(compiled.program, sizes)
+    model = driver.model_of(compiled.program.host, sizes)
     verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=seed)
     inexact = verdict.inexact(exact)
     assert not inexact, _story(compiled, f"{inexact} of integers\n{verdict.text()}")
 
 
 def _run(
-    compiled: driver.Compiled, inputs: Mapping[str, Any], sizes: Mapping[str, int], repeats: int
+    compiled: driver.Package, inputs: Mapping[str, Any], sizes: Mapping[str, int], repeats: int
 ) -> dict[str, np.ndarray]:
-    if DRY == "host" and can_run(compiled, sizes):
+    if DRY == "host" and can_run(compiled.program, sizes):
         return _on_host(compiled, inputs, sizes)
     if DRY:
-        compiled.program.check_guards(sizes)
-        return _stand_in(compiled.planned.original, inputs, sizes)
+        compiled.program.host.check_guards(sizes)
+        return _stand_in(compiled.program.original, inputs, sizes)
     from fusec.run.execute import Executable
 
     cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
     try:
-        with Executable(the_device(), compiled.program, cubins).bind(inputs, sizes) as bound:
+        with Executable(the_device(), compiled.program.host, cubins).bind(inputs, sizes) as bound:
             bound.reset()
             bound.run()
             outputs = bound.outputs()
@@ -149,15 +150,15 @@ def _run(
 
 
 def _on_host(
-    compiled: driver.Compiled, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+    compiled: driver.Package, inputs: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> dict[str, np.ndarray]:
     """Return what the kernels compute when they run on the host, thread by thread."""
     from fusec.run.execute import Executable
 
     with tempfile.TemporaryDirectory() as folder:
-        device: Any = emulated(compiled, Path(folder))
+        device: Any = emulated(compiled.program, Path(folder))
         cubins = {name: b"" for name, _ in compiled.artifacts}
-        with Executable(device, compiled.program, cubins).bind(inputs, sizes) as bound:
+        with Executable(device, compiled.program.host, cubins).bind(inputs, sizes) as bound:
             bound.reset()
             bound.run()
             return {name: array.copy() for name, array in bound.outputs().items()}
@@ -187,12 +188,12 @@ def _nearly(verdict: Verdict) -> bool:
     return all(o.wrong <= 0.01 * o.checked and not o.unwritten for o in verdict.outputs)
 
 
-def _story(compiled: driver.Compiled, message: str) -> str:
+def _story(compiled: driver.Package, message: str) -> str:
     """Return a message with what one needs to look into it."""
     lines = [message]
     for segment, plan in zip(
-        compiled.planned.segmented.segments, compiled.planned.plans, strict=True
+        compiled.program.segmented.segments, compiled.program.plans, strict=True
     ):
         lines.append(f"segment {segment.name}: {segment.scheduler} {plan.parameters}")
         lines += [f"  {k.name} grid {list(map(str, k.grid))} block {k.block}" for k in plan.kernels]
-    return "\n".join([*lines, to_text(compiled.planned.original)])
+    return "\n".join([*lines, to_text(compiled.program.original)])

@@ -15,7 +15,7 @@ from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, Result, fusec, small
 
 from fusec import __version__, driver
 from fusec.commands.artifacts import digest, write_folder
-from fusec.commands.folder import read_folder
+from fusec.commands.folder import plan_for, read_folder
 from fusec.commands.manifest_records import SCHEMA_VERSION, signed
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.parse import read_file
@@ -199,9 +199,10 @@ def test_targets_that_differ_have_folders_of_their_own(tmp_path: Path, capsys: C
     assert sorted(n.split("/")[1] for n in texts) == ["sm_80", "sm_90a"]
     assert [b"wgmma" in texts[n] for n in sorted(texts)] == [False, True]
     folder = read_folder(out)
-    assert folder.plan_for("sm_90a").targets == ("sm_90a",)
+    plans = folder.manifest.plans
+    assert plans[plan_for(folder, "sm_90a")].targets == ("sm_90a",)
     for later in ("sm_89", "sm_90", "sm_100", "sm_120"):
-        assert folder.plan_for(later).targets == ("sm_80", "sm_89"), later
+        assert plans[plan_for(folder, later)].targets == ("sm_80", "sm_89"), later
     for target in ("sm_80", "sm_120"):
         done = fusec(capsys, "run", out, "--target", target)
         assert done.code == 0
@@ -210,7 +211,7 @@ def test_targets_that_differ_have_folders_of_their_own(tmp_path: Path, capsys: C
 
 def test_a_target_that_a_folder_cannot_serve(folder: Path, capsys: Capture) -> None:
     with pytest.raises(EnvironmentProblem, match="compiled for sm_90a, which sm_80 cannot run"):
-        read_folder(folder).plan_for("sm_80")
+        plan_for(read_folder(folder), "sm_80")
     done = fusec(capsys, "run", folder, "--target", "sm_120")
     done.says(4, "compiled for sm_90a", "--target sm_120")
 

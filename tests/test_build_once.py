@@ -252,7 +252,7 @@ def alternating(count: int) -> str:
 @pytest.mark.parametrize("text", [apart(42), alternating(60)], ids=["apart", "alternating"])
 def test_many_kernels_are_compiled_few_times(text: str, calls: list[str]) -> None:
     compiled = driver.compile_fusion(read_text(text, "many.yaml"), OPTIONS)
-    sources = compiled.planned.kernel_sources
+    sources = compiled.program.kernel_sources
     assert len(calls) == len({s.digest for s in sources}) <= 10
     if "segments:" in text:
         assert len(sources) == 42
@@ -341,5 +341,5 @@ def test_kernels_under_another_name_run() -> None:
     from gpu_check import check_on_gpu
 
     checked = check_on_gpu(read_text(apart(14), "many.yaml"))
-    sources = checked.compiled.planned.kernel_sources
+    sources = checked.compiled.program.kernel_sources
     assert len({s.digest for s in sources}) < len(sources)

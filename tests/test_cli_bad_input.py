@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from cli_tools import EXAMPLES, SCRIPT, SMALL, fusec, small
 
+from fusec import driver
+
 Capture = pytest.CaptureFixture[str]
 COMMANDS = ("check", "compile", "run", "dump", "golden")
 
@@ -289,7 +291,7 @@ def test_a_bug_says_how_to_reproduce_it(
     def fail(*_: object, **__: object) -> None:
         raise ValueError("seven")
 
-    monkeypatch.setattr("fusec.driver.segment", fail)
+    monkeypatch.setattr(driver.Program.segmented, "run", fail)
     path = small(tmp_path)
     done = fusec(capsys, "check", path, "--set", "B=2")
     done.says(70, "internal error: ValueError: seven", "this is a bug in fusec", "test_cli_bad")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from safetensors.numpy import save_file
 from fusec import driver
 from fusec.commands import run as run_command
 from fusec.commands.prediction import HEADINGS as PREDICTED
-from fusec.commands.report import HEADINGS, Figures
+from fusec.commands.report import HEADINGS
 from fusec.diagnostics import InternalError
 from fusec.run.arrays import load_arrays
 from fusec.run.measure import KernelTime, Timing
@@ -38,13 +37,14 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Play a GPU that runs the reference; `wrong` is added to each output's first element."""
     state: dict[str, Any] = {"wrong": 0.0, "runs": 0}
 
-    def execute(job: Any, inputs: Any, sizes: Any, options: Any) -> Any:
-        assert set(job.cubins) == {launch.kernel for launch in job.program.launches}
-        outputs = driver.reference(job.fusion, inputs, sizes)
+    def execute(package: Any, inputs: Any, sizes: Any, options: Any) -> Any:
+        (target,), program = package.targets, package.program
+        launches = program.host.launches
+        assert set(package.cubins(target)) == {launch.kernel for launch in launches}
+        outputs = driver.reference(program.original, inputs, sizes)
         for array in outputs.values():
             array.reshape(-1)[0] += array.dtype.type(state["wrong"])
         state["runs"] += 1
-        launches = job.program.launches
         times = tuple(KernelTime(k.kernel, k.segment, 2e-6) for k in launches)
         return outputs, Timing(3e-6, times, options.repeats), "a played GPU", Rates(1e12, 1e15)
 
@@ -151,7 +151,7 @@ def test_the_reference_needs_no_compiler(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fusec.run.build.compile_cuda", None)
-    monkeypatch.setattr("fusec.driver.plan", None)
+    monkeypatch.setattr(driver.Program.fusion, "run", None)
     done = run(capsys, small(tmp_path), "--device", "reference")
     assert done.code == 0
     assert "small: reference evaluated" in done.out
@@ -310,14 +310,13 @@ def test_inputs_bring_their_sizes(suffix: str, tmp_path: Path, capsys: Capture) 
 def test_plans_are_made_for_the_inputs(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
     path, _ = save_inputs(tmp_path, "npz", s=None)
     seen: list[dict[str, int]] = []
-    compiled = driver.compile_fusion
 
-    def compile_fusion(fusion: Any, options: Any, progress: Any = None) -> Any:
+    def optimise(fusion: Any, options: Any) -> Any:
         seen.append(dict(fusion.hints))
-        return compiled(fusion, options, progress)
+        return driver.optimise(fusion, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver, "compile_fusion", compile_fusion)
+        patch.setattr(driver.Program.fusion, "run", optimise)
         assert run(capsys, small(tmp_path), "--inputs", path).code == 0
     assert seen == [{"B": 3, "H": 20}]
 
@@ -428,14 +427,10 @@ def test_a_fault_of_the_gpu_names_the_way_to_reproduce_it(
 
 
 def test_views_are_traced_to_their_kernel() -> None:
-    from fusec.commands.job import Job
     from fusec.commands.report import origin
     from fusec.options import CompileOptions
     from fusec.parse import read_text
 
     compiled = driver.compile_fusion(read_text(SMALL, "s.yaml"), CompileOptions())
-    segments = {"s0": Figures("pointwise", None)}
-    job = Job(compiled.planned.original, compiled.program, {}, "sm_90a", segments, {})
-    assert origin(job, "y") == "segment s0 (pointwise), kernel small_pointwise"
-    assert origin(job, "x") == "no kernel: it is a view of an input"
-    assert origin(replace(job, program=None), "y") == "the reference"
+    assert origin(compiled, "y") == "segment s0 (pointwise), kernel small_pointwise"
+    assert origin(compiled, "x") == "no kernel: it is a view of an input"

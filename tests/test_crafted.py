@@ -109,7 +109,7 @@ def test_words_are_names_as_others(name: str, tmp_path: Path, capsys: Capture) -
     for text in texts:
         path = tmp_path / "words.yaml"
         path.write_text(text)
-        for part in driver.load_all(str(path)):
+        for part in (p.original for p in driver.programs(str(path))):
             script = tmp_path / "twin.py"
             script.write_text(to_python(part))
             assert driver.load(str(script)) == part

@@ -167,12 +167,12 @@ def test_an_empty_log_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_empty_log_does_not_hide_what_is_planned_again(monkeypatch: pytest.MonkeyPatch) -> None:
     options = CompileOptions(targets=("sm_90a",), targets_given=True, use_cache=False)
     planned = driver.plan(driver.load(str(SPILLING)), options)
-    told = driver.build(planned, options)
+    told = driver.build(planned)
     silence(monkeypatch)
-    untold = driver.build(planned, options)
-    assert told.planned.plans != planned.plans
-    assert untold.planned.plans == told.planned.plans
-    assert untold.program == told.program
+    untold = driver.build(planned)
+    assert told.program.plans != planned.plans
+    assert untold.program.plans == told.program.plans
+    assert untold.program.host == told.program.host
     assert {k: facts(a) for k, a in untold.artifacts.items()} == {
         k: facts(a) for k, a in told.artifacts.items()
     }
@@ -187,10 +187,10 @@ from fusec.run import nvrtc
 if sys.argv[2] == "with NVRTC's cache":
     nvrtc._usual = lambda: ("--minimal",)
 options = CompileOptions(targets=("sm_90a",), targets_given=True, use_cache=False)
-compiled = driver.build(driver.plan(driver.load(sys.argv[1]), options), options)
+compiled = driver.build(driver.plan(driver.load(sys.argv[1]), options))
 for (name, arch), a in compiled.artifacts.items():
     print(name, arch, a.registers, a.spill_bytes, a.stack_bytes, a.shared_bytes, a.cubin.hex())
-print([plan.parameters for plan in compiled.planned.plans])
+print([plan.parameters for plan in compiled.program.plans])
 """
 
 

@@ -255,8 +255,8 @@ def test_kernels_read_the_pair_from_memory(scheduler: str, tmp_path: Path) -> No
     )
     fusion = read_text(text, "f.yaml")
     compiled = driver.compile_fusion(fusion, CompileOptions(targets=("sm_90a",)))
-    assert [s.scheduler for s in compiled.planned.segmented.segments] == [scheduler]
-    device: EmulatedDevice = emulated(compiled, tmp_path)
+    assert [s.scheduler for s in compiled.program.segmented.segments] == [scheduler]
+    device: EmulatedDevice = emulated(compiled.program, tmp_path)
     found = [ran(device, compiled, seed) for seed in (0, 1)]
     assert any(not np.array_equal(found[0][name], found[1][name]) for name in found[0])
 
@@ -269,9 +269,9 @@ def test_a_draw_computed_in_two_segments_is_the_same(tmp_path: Path) -> None:
         "outputs: [first, t, d]\nsegments: {rows: [d], columns: [t]}\n"
     )
     compiled = driver.compile_fusion(read_text(text, "f.yaml"), CompileOptions(targets=("sm_90a",)))
-    drawing = [s for s in compiled.planned.kernel_sources if "uniform_f32" in s.text]
+    drawing = [s for s in compiled.program.kernel_sources if "uniform_f32" in s.text]
     assert len(drawing) >= 2
-    device = emulated(compiled, tmp_path)
+    device = emulated(compiled.program, tmp_path)
     for seed in (0, 1):
         found = ran(device, compiled, seed)
         drawn = mask(seed, 1, 240).reshape(6, 40)
@@ -279,13 +279,13 @@ def test_a_draw_computed_in_two_segments_is_the_same(tmp_path: Path) -> None:
         np.testing.assert_array_equal(found["d"], drawn.sum(1))
 
 
-def ran(device: FakeDevice, compiled: driver.Compiled, seed: int) -> dict[str, Any]:
+def ran(device: FakeDevice, compiled: driver.Package, seed: int) -> dict[str, Any]:
     """Return the outputs of a program on the pair of a seed, compared with the reference."""
-    fusion = compiled.planned.original
+    fusion = compiled.program.original
     sizes = choose_sizes(fusion)
     ones = {"x": np.ones((6, 40), np.float32)}
     inputs = {**random_inputs(fusion, sizes, seed), **ones}
-    executable = Executable(device, compiled.program, compiled.cubins("sm_90a"))  # pyright: ignore[reportArgumentType]
+    executable = Executable(device, compiled.program.host, compiled.cubins("sm_90a"))  # pyright: ignore[reportArgumentType]
     with executable.bind(inputs, sizes) as bound:
         bound.reset()
         bound.run()

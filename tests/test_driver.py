@@ -14,6 +14,7 @@ from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
 from fusec import driver
 from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.files import Names, with_sizes
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
@@ -130,8 +131,10 @@ def test_the_reference_is_rounded_to_the_declared_types() -> None:
 
 def test_targets_share_a_plan_where_it_is_the_same() -> None:
     fusion = read_text(SMALL, "small.yaml")
-    (built,) = driver.compile_targets(fusion, CompileOptions(targets=("sm_80", "sm_90a")))
-    assert built.targets == ("sm_80", "sm_90a")
+    options = CompileOptions(targets=("sm_90a", "sm_80"))
+    built = driver.compile_targets(driver.Program(fusion, options))
+    (program,) = built.programs
+    assert built.targets == program.targets == ("sm_90a", "sm_80")
     assert set(built.artifacts) == {("small_pointwise", t) for t in built.targets}
     assert set(built.cubins("sm_80")) == {"small_pointwise"}
     assert built.cubins("sm_80") != built.cubins("sm_90a")
@@ -140,11 +143,13 @@ def test_targets_share_a_plan_where_it_is_the_same() -> None:
 def test_targets_with_other_instructions_have_plans_of_their_own() -> None:
     fusion = driver.load(str(EXAMPLES / "linear_gelu.yaml"))
     options = CompileOptions(targets=("sm_90a", "sm_80", "sm_89"))
-    hopper, others = driver.compile_targets(fusion, options)
+    built = driver.compile_targets(driver.Program(fusion, options))
+    hopper, others = built.programs
     assert (hopper.targets, others.targets) == (("sm_90a",), ("sm_80", "sm_89"))
-    texts = [built.planned.kernel_sources[0].text for built in (hopper, others)]
+    texts = [program.kernel_sources[0].text for program in (hopper, others)]
     assert ["wgmma" in text for text in texts] == [True, False]
-    assert all(a.cubin for built in (hopper, others) for a in built.artifacts.values())
+    assert all(a.cubin for a in built.artifacts.values())
+    assert [arch for _, arch in built.artifacts_of(others)] == ["sm_80", "sm_89"]
 
 
 def test_compile_fusion_takes_the_first_target() -> None:
@@ -156,7 +161,7 @@ def test_compile_fusion_takes_the_first_target() -> None:
 
 def test_stages_are_timed_in_order() -> None:
     built = driver.compile_fusion(read_text(SMALL, "small.yaml"), CompileOptions())
-    stages = list(built.planned.timings.seconds)
+    stages = list(built.program.timings.seconds)
     assert stages == ["passes", "segment", "schedule", "codegen", "build"]
     timings = driver.Timings()
     assert timings.measure("a", lambda: 3) == 3
@@ -184,15 +189,15 @@ def test_a_gpu_without_a_target() -> None:
 def test_names_are_told_apart() -> None:
     one = read_text(SMALL, "small.yaml")
     other = read_text(SMALL.replace("exp(", "sin("), "small.yaml")
-    wider = driver.with_sizes(one, {"B": 99})
-    names = driver.Names()
+    wider = with_sizes(one, {"B": 99})
+    names = Names()
     given = [names.unique(f).name for f in (one, other, wider, one, other)]
     assert given == ["small", "small_2", "small", "small", "small_2"]
 
 
 def test_load_takes_one_fusion(tmp_path: Path) -> None:
     path = str(small(tmp_path, SCRIPT, "two.py"))
-    assert [f.name for f in driver.load_all(path)] == ["two", "two_2"]
+    assert [p.original.name for p in driver.programs(path)] == ["two", "two_2"]
     with pytest.raises(FusecError, match="defines 2 fusions: two, two_2"):
         driver.load(path)
 

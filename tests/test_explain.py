@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,7 +16,9 @@ from fusec import driver
 from fusec.cli import run_main
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
-from fusec.explain.record import Explained, Questions, explain
+from fusec.driver import Program
+from fusec.explain.query import Segmentation
+from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation
 from fusec.explain.units import bytes_text, share_text, time_text
 from fusec.hostir.sizes import parse_dim
@@ -56,8 +58,16 @@ KEYS = {
 }
 
 
-def explained(fusion: Fusion, questions: Questions | None = None) -> Explained:
-    return explain(fusion, CompileOptions(), questions)
+class Explained(NamedTuple):
+    record: Segmentation
+    program: Program
+
+
+def explained(
+    fusion: Fusion, questions: Questions | None = None, options: CompileOptions | None = None
+) -> Explained:
+    program = Program(fusion, options or CompileOptions())
+    return Explained(explain(program, questions), program)
 
 
 def answer(name: str, **more: Any) -> dict[str, Any]:
@@ -159,11 +169,13 @@ def test_a_definition_is_asked_like_a_file() -> None:
 
 def lifetimes(found: Explained) -> int:
     """Return the peak from the segments alone: crossing tensors live from writer to last reader."""
-    record, sizes = found.record, found.segmented.fusion.hints
-    views = {v.name for plan in found.plans for v in plan.views}
-    outputs = [o for o in found.segmented.fusion.outputs if o.value.name not in views]
+    record, sizes = found.record, found.program.segmented.fusion.hints
+    views = {v.name for plan in found.program.plans for v in plan.views}
+    outputs = [o for o in found.program.segmented.fusion.outputs if o.value.name not in views]
     held = sum(tensor_bytes(o.value, sizes) for o in outputs if o.alias is None)
-    scratch = sum(w.size.evaluate(sizes) * w.dtype.size for p in found.plans for w in p.workspaces)
+    scratch = sum(
+        w.size.evaluate(sizes) * w.dtype.size for p in found.program.plans for w in p.workspaces
+    )
     steps = [
         sum(
             c.bytes
@@ -182,9 +194,9 @@ def test_the_figures_of_the_examples_hang_together(path: Path) -> None:
     assert record.peak_bytes == lifetimes(found)
     assert_consistent(found)
     assert {n for s in record.segments for node in s.nodes for n in node.outputs} == {
-        v.name for n in found.segmented.fusion.nodes for v in n.outputs
+        v.name for n in found.program.segmented.fusion.nodes for v in n.outputs
     }
-    assert record.floor_bytes <= traffic(found.segmented.fusion)
+    assert record.floor_bytes <= traffic(found.program.segmented.fusion)
 
 
 def assert_consistent(found: Explained) -> None:
@@ -198,13 +210,13 @@ def assert_consistent(found: Explained) -> None:
         if segment.kernels:
             assert segment.time[segment.bound] == slowest
             assert {r.scheduler for r in segment.refusals} & {segment.scheduler} == set()
-    sizes = dict(found.segmented.fusion.hints)
+    sizes = dict(found.program.segmented.fusion.hints)
     made = {o: s.id for s in record.segments for o in s.outputs}
     for tensor in record.crossing:
         assert made[tensor.name] == tensor.producer
         assert all(tensor.producer < c for c in tensor.consumers)
         assert all(tensor.name in record.segments[c].inputs for c in tensor.consumers)
-        scalars = frozenset(i.value.name for i in found.segmented.fusion.inputs)
+        scalars = frozenset(i.value.name for i in found.program.segmented.fusion.inputs)
         assert parse_dim(tensor.bytes_expr, scalars).evaluate(sizes) == tensor.bytes
 
 
@@ -214,7 +226,7 @@ def test_random_fusions_hang_together_and_can_be_read() -> None:
         for run in draw_runs(5, number):
             options = CompileOptions(without=run.without)
             try:
-                found = explain(run.fusion, options)
+                found = explained(run.fusion, options=options)
             except FusecError:
                 continue
             assert_consistent(found)
@@ -237,7 +249,7 @@ def test_values_that_are_recomputed_are_told() -> None:
     from fusec.explain.query import describe
     from fusec.segment.segmented import Rematerialised
 
-    base = explained(read_text(TEXT)).segmented
+    base = Program(read_text(TEXT), CompileOptions()).segmented
     value = base.fusion.nodes[0].output
     told = Rematerialised(value, (1,), 4096, "a cast costs less than reading it")
     record = describe(replace(base, rematerialised=(told,)), find("sm_90a"), peak_bytes=0)

@@ -16,6 +16,7 @@ from fusec.explain import sizes
 from fusec.explain.query import ChosenSegment
 from fusec.explain.sizes import ranges_of
 from fusec.explain.text import explanation
+from fusec.files import with_sizes
 from fusec.options import CompileOptions
 from fusec.parse import read_text
 
@@ -25,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 def kinds(name: str, **given: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return what is chosen at some sizes, found by segmenting there alone."""
     options = CompileOptions()
-    fusion = driver.with_sizes(driver.load(str(ROOT / "examples" / f"{name}.yaml")), given)
+    fusion = with_sizes(driver.load(str(ROOT / "examples" / f"{name}.yaml")), given)
     segmented = driver.segment(driver.optimise(fusion, options), options)
     return [
         (s.scheduler, tuple(o.value.name for o in s.fusion.outputs)) for s in segmented.segments

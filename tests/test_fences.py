@@ -43,7 +43,7 @@ FAMILIES = {
 def kernels_of(file: Path, target: str) -> tuple[str, ...]:
     """Return the kernels' texts of a file."""
     options = CompileOptions(targets=(target,), targets_given=True, jobs=1)
-    plans = [driver.plan(fusion, options) for fusion in driver.load_all(str(file), options)]
+    plans = driver.programs(str(file), options)
     return tuple(s.text for plan in plans for each in plan.sources for s in each)
 
 

@@ -106,14 +106,12 @@ def broken_frac(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make fusions with a `frac` fail when they are segmented."""
     from fusec import driver
 
-    segment = driver.segment
-
     def failing(fusion, options):
         if any(n.op.name == "frac" for n in fusion.nodes):
             raise ValueError(f"{len(fusion.nodes)} nodes")
-        return segment(fusion, options)
+        return driver.segment(fusion, options)
 
-    monkeypatch.setattr(driver, "segment", failing)
+    monkeypatch.setattr(driver.Program.segmented, "run", failing)
 
 
 @pytest.mark.usefixtures("broken_frac")
@@ -188,16 +186,14 @@ def test_candidates_are_simpler() -> None:
 def test_a_mismatch_of_segments_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     from fusec import driver
 
-    optimise = driver.optimise
-
     def wrong(fusion, options):
-        done = optimise(fusion, options)
+        done = driver.optimise(fusion, options)
         nodes = [replace(n, op=TABLE["cos"]) if n.op.name == "sin" else n for n in done.nodes]
         users = {n.output: m.output for n, m in zip(done.nodes, nodes, strict=True)}
         assert all(k is v for k, v in users.items())
         return done.with_nodes(nodes)
 
-    monkeypatch.setattr(driver, "optimise", wrong)
+    monkeypatch.setattr(driver.Program.fusion, "run", wrong)
     outcome = Trials(QUICK).perform(Run(read_text(BROKEN)))
     assert outcome.signature == "segments: mismatch"
 
@@ -277,10 +273,9 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
     from fusec.diagnostics import Unsupported
 
     plans: list = []
-    plan_segments = driver.plan_segments
 
     def noting(segmented, options):
-        plans[:] = plan_segments(segmented, options)
+        plans[:] = driver.plan_segments(segmented, options)
         return tuple(plans)
 
     class Host(Trials):
@@ -307,7 +302,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
                 raise Unsupported("not on the host")
             return SimpleNamespace(cubin=b"", spill_bytes=0)
 
-    monkeypatch.setattr(driver, "plan_segments", noting)
+    monkeypatch.setattr(driver.Program.plans, "run", noting)
     return Host(Depth(on_gpu=True, seeds=(0, 1, 2)))
 
 

@@ -28,15 +28,15 @@ RANGE = 4096
 Expected = Callable[[np.ndarray], np.ndarray]
 
 
-def compiled(fusion: Fusion, *, check_bounds: bool = False) -> driver.Compiled:
+def compiled(fusion: Fusion, *, check_bounds: bool = False) -> driver.Package:
     """Return a fusion compiled for the device."""
     return driver.compile_fusion(fusion, replace(options(), check_bounds=check_bounds))
 
 
-def executable(built: driver.Compiled) -> Executable:
+def executable(built: driver.Package) -> Executable:
     """Return a compiled fusion on the device."""
     cubins = {name: a.cubin for (name, _), a in built.artifacts.items()}
-    return Executable(the_device(), built.program, cubins)
+    return Executable(the_device(), built.program.host, cubins)
 
 
 def repeated(elements: int) -> np.ndarray:

@@ -35,7 +35,7 @@ def product(
 
 def kernel_of(checked: object) -> str:
     """Return the kernel that the product runs in."""
-    plans = checked.compiled.planned.plans  # type: ignore[attr-defined]
+    plans = checked.compiled.program.plans  # type: ignore[attr-defined]
     (parameters,) = [p.parameters for p in plans if isinstance(p.parameters, MatmulParameters)]
     return parameters.kernel
 

@@ -251,7 +251,7 @@ def test_addresses_beyond_32_bits() -> None:
     given = np.broadcast_to(data, (2**15 + 1, 2**16)).copy()
     given[-1] = 7
     cubins = {name: a.cubin for (name, _), a in compiled.artifacts.items()}
-    outputs = execute(the_device(), compiled.program, cubins, {"x": given}, fusion.hints)
+    outputs = execute(the_device(), compiled.program.host, cubins, {"x": given}, fusion.hints)
     (found,) = outputs.values()
     np.testing.assert_array_equal(found[-1], 8)
     np.testing.assert_array_equal(found[::4099][:-1], given[::4099][:-1] + np.int8(1))

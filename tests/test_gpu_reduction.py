@@ -53,7 +53,7 @@ def test_inner_rows_split_over_blocks(op: str, shape: tuple[int, int], dtype: DT
     if op == "var_mean" and not dtype.is_float:
         return
     checked = check_on_gpu(reduce(op, dtype, shape, (1,)), scheduler="reduction", repeats=3)
-    (plan,) = checked.compiled.planned.plans
+    (plan,) = checked.compiled.program.plans
     assert plan.parameters.splits > 1
 
 
@@ -64,7 +64,7 @@ def test_outer_columns_split_over_blocks(op: str, shape: tuple[int, int], dtype:
     if op == "var_mean" and not dtype.is_float:
         return
     checked = check_on_gpu(reduce(op, dtype, shape, (0,)), scheduler="reduction", repeats=3)
-    (plan,) = checked.compiled.planned.plans
+    (plan,) = checked.compiled.program.plans
     assert plan.parameters.splits > 1
 
 

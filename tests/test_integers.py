@@ -310,8 +310,8 @@ def test_kernels_agree_bitwise(example: str, sizes: dict[str, int], tmp_path: Pa
     exact = [o.value.name for o in fusion.outputs if o.value in choose(fusion, at).exact]
     assert exact
     inputs = random_inputs(fusion, at, 2, "integers")
-    device: Any = emulated(compiled, tmp_path)
-    executable = Executable(device, compiled.program, compiled.cubins("sm_90a"))
+    device: Any = emulated(compiled.program, tmp_path)
+    executable = Executable(device, compiled.program.host, compiled.cubins("sm_90a"))
     with executable.bind(inputs, at) as bound:
         bound.reset()
         bound.run()

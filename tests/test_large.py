@@ -16,7 +16,6 @@ from sparse_on_cpu import PERIOD, Memory, run_blocks
 
 from fusec import driver
 from fusec.diagnostics import Unsupported
-from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.run.build import Source, build
@@ -76,7 +75,7 @@ PLANS = {
 def test_indices_have_64_bits_grids_are_allowed_and_kernels_build(name: str) -> None:
     fusion = fusion_of(*PLANS[name])
     planned = driver.plan(fusion, OPTIONS)
-    for launch in lower(planned.segmented, planned.plans).launches:
+    for launch in planned.host.launches:
         geometry(launch, fusion.hints)
     wide = [s for s in planned.kernel_sources if "fusec::i64" in s.text]
     assert wide, name

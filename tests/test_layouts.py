@@ -17,7 +17,7 @@ from emulated import can_run, emulated
 from rows_on_cpu import OPTIONS
 
 from fusec import driver
-from fusec.hostir.lower import lower
+from fusec.files import with_planned_strides
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.execute import Executable
@@ -30,17 +30,14 @@ def check(
     """Compile a file, run its kernels twice, compare each time, and return the outputs."""
     head = f"fusion: layouts\ninputs:\n{_lines('  ', inputs)}"
     body = f"ops:\n{_lines('  - ', ops)}" if ops else ""
-    fusion = driver.with_planned_strides(
-        read_text(f"{head}{body}outputs: {outputs}\n", "layouts.yaml")
-    )
+    fusion = with_planned_strides(read_text(f"{head}{body}outputs: {outputs}\n", "layouts.yaml"))
     planned = driver.plan(fusion, OPTIONS)
-    program = lower(planned.segmented, planned.plans)
-    built = driver.Compiled(planned, program, {}, OPTIONS.targets)
+    program = planned.host
     sizes = choose_sizes(fusion, None)
-    assert can_run(built, sizes)
+    assert can_run(planned, sizes)
     arrays = {**random_inputs(fusion, sizes, 1), **(given or {})}
     cubins = {launch.kernel: b"" for launch in program.launches}
-    device: Any = emulated(built, folder)
+    device: Any = emulated(planned, folder)
     with Executable(device, program, cubins).bind(arrays, sizes) as bound:
         for _ in range(2):
             bound.reset()

@@ -22,11 +22,11 @@ from mutations import changes
 from fusec import driver
 from fusec.commands import replan
 from fusec.commands.artifacts import files_of, write_folder
-from fusec.commands.job import job_of_folder
-from fusec.commands.manifest import plan_of
+from fusec.commands.folder import package_of, read_folder
+from fusec.commands.manifest import plan_record
 from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
-from fusec.hostir.lower import lower
+from fusec.driver import Program
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -83,6 +83,7 @@ outputs: [y]
 """
 FUSIONS = {"small": SMALL, "stepped": IN_PLACE, "total": LONG, "taken": TAKEN, "product": PRODUCT}
 ON_HOST = ("small", "stepped", "taken")
+TARGET = "sm_90a"
 OPTIONS = {"taken": CompileOptions(check_bounds=True)}
 
 
@@ -108,11 +109,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
 def make(name: str, folder: Path) -> Made:
     options = OPTIONS.get(name, CompileOptions())
     fusion = read_text(FUSIONS[name], f"{name}.yaml")
-    builds = driver.compile_targets(fusion, options)
-    write_folder(folder, files_of(builds, options))
+    package = driver.compile_targets(Program(fusion, options))
+    write_folder(folder, files_of(package))
     (folder.parent / f"{name}-host").mkdir()
     on_host = name in ON_HOST
-    kernels = emulated(builds[0], folder.parent / f"{name}-host").kernels if on_host else {}
+    kernels = emulated(package.program, folder.parent / f"{name}-host").kernels if on_host else {}
     sizes = choose_sizes(fusion)
     inputs = random_inputs(fusion, sizes)
     manifest = json.loads((folder / "manifest.json").read_text())
@@ -128,11 +129,11 @@ def make(name: str, folder: Path) -> Made:
 
 def run(known: Made, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Run the folder as it lies there, every access checked."""
-    job = job_of_folder(known.folder, CompileOptions(), on_gpu=False, builds=True)
-    assert job.program is not None
-    device: Any = GuardedDevice(job.program, known.sizes, job.target, known.kernels)
+    package = package_of(read_folder(known.folder), TARGET, CompileOptions())
+    host, cubins = package.program.host, package.cubins(TARGET)
+    device: Any = GuardedDevice(host, known.sizes, TARGET, known.kernels)
     patch.setattr("fusec.run.execute.encode_tensor_map", device.encode)
-    outputs = execute(device, job.program, job.cubins, known.inputs, known.sizes)
+    outputs = execute(device, host, cubins, known.inputs, known.sizes)
     assert device.launched
     return outputs
 
@@ -140,16 +141,15 @@ def run(known: Made, patch: pytest.MonkeyPatch) -> dict[str, Any]:
 @pytest.fixture
 def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plan a fusion once for the same options: it is read from the same file."""
-    planned = replan.planned_segments
     known: dict[Any, Any] = {}
 
-    def remembered(fusion: Any, options: CompileOptions) -> Any:
-        key = (fusion.name, *(str(getattr(options, f)) for f in options.__dataclass_fields__))
-        if key not in known:
-            known[key] = planned(fusion, options)
-        return known[key]
+    def remembered(original: Any, options: CompileOptions, **made: Any) -> Any:
+        if made:
+            return Program(original, options, **made)
+        key = (original.name, *(str(getattr(options, f)) for f in options.__dataclass_fields__))
+        return known.setdefault(key, Program(original, options))
 
-    monkeypatch.setattr(replan, "planned_segments", remembered)
+    monkeypatch.setattr(replan, "Program", remembered)
 
 
 @pytest.mark.parametrize("name", FUSIONS)
@@ -273,15 +273,8 @@ def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     fusion = driver.load(str(path))
     records: list[PlanRecord] = []
     for read in (fusion, read_text(to_text(fusion))):
-        segmented, plans = replan.planned_segments(read, CompileOptions())
-        record = plan_of(
-            segmented,
-            plans,
-            lower(segmented, plans, read),
-            ("sm_90a",),
-            "kernels",
-            lambda *_: NO_BUILD,
-        )
+        program = Program(read, CompileOptions())
+        record = plan_record(program, "kernels", lambda *_: NO_BUILD)
         records.append(replan.without_labels(record))
     assert records[0] == records[1]
 

@@ -67,7 +67,7 @@ def test_a_file_and_a_script_may_call_it(tmp_path: Path) -> None:
     assert [n.op.name for n in fusion().nodes][-1] == "smooth_square"
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
-    (loaded,) = driver.load_all(str(script))
+    loaded = driver.load(str(script))
     assert loaded.nodes[-1].op.name == "smooth_square"
 
 

@@ -134,7 +134,7 @@ def test_a_wrong_phase_is_told_with_its_place(
     path = tmp_path / "f.yaml"
     path.write_text(HEAD + phases)
     with pytest.raises(FusecError) as raised:
-        driver.load_all(str(path))
+        driver.programs(str(path))
     assert raised.value.exit_code == 2
     assert message in str(raised.value)
     assert raised.value.diagnostic.span is not None
@@ -199,7 +199,7 @@ def test_a_boundary_in_the_dsl(tmp_path: Path) -> None:
         "    d = fd.define_tensor(shape=[-1, 64], contiguity=True, dtype=DataType.Float)\n"
         "    fd.add_output(fd.ops.mul(d, fd.ops.cos(e)))\n"
     )
-    forward, backward = driver.load_all(str(script))
+    forward, backward = (p.original for p in driver.programs(str(script)))
     assert [len(p.inputs) for p in (forward, backward)] == [1, 2]
     assert backward.saved == (forward.inputs[0].value.name,)
     assert forward.name.endswith("_forward")
@@ -219,8 +219,8 @@ def test_a_boundary_without_outputs_before_it() -> None:
 
 def test_the_joint_example_is_a_pair() -> None:
     folder = Path(__file__).parent.parent / "examples" / "joint"
-    yaml = driver.load_all(str(folder / "norm_dropout_residual.yaml"))
-    python = driver.load_all(str(folder / "norm_dropout_residual.py"))
+    yaml = driver.programs(str(folder / "norm_dropout_residual.yaml"))
+    python = driver.programs(str(folder / "norm_dropout_residual.py"))
     assert [p.name for p in yaml] == [p.name for p in python]
     assert [len(p.saved) for p in yaml] == [len(p.saved) for p in python] == [2, 7]
     for left, right in zip(yaml, python, strict=True):

@@ -18,7 +18,7 @@ from test_redefine import last, norm, segmented
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.hostir.lower import lower
+from fusec.files import with_sizes
 from fusec.hostir.program import HostProgram
 from fusec.ir.dim import ceildiv, dim, symbol
 from fusec.ir.dtype import F32
@@ -245,7 +245,7 @@ def test_sums_on_a_gpu(shape: Shape, axes: tuple[int, ...]) -> None:
     for fill in FILLS:
         numbers = filled(shape, fill)
         checked = check_on_gpu(fusion, inputs=dense(numbers), scheduler="reduction")
-        ((name, order),) = checked.compiled.program.orders_at(fusion.hints).items()
+        ((name, order),) = checked.compiled.program.host.orders_at(fusion.hints).items()
         expected = performed(as_terms(numbers, axes), order).reshape(-1)
         assert DRY or np.array_equal(checked.outputs[name], expected), fill
 
@@ -260,7 +260,7 @@ def test_rows_and_columns_on_a_gpu() -> None:
     for fill in FILLS:
         numbers = filled(shape, fill)
         checked = check_on_gpu(fusion, inputs=dense(numbers), scheduler="inner_outer_persistent")
-        orders = checked.compiled.program.orders_at(fusion.hints)
+        orders = checked.compiled.program.host.orders_at(fusion.hints)
         for output, axis in zip(fusion.outputs, (1, 0), strict=True):
             name = output.value.name
             expected = performed(as_terms(numbers, (axis,)), orders[name]).reshape(-1)
@@ -282,15 +282,15 @@ def program_of(fusion: Fusion, target: str = "sm_90a") -> HostProgram:
     return lowered(driver.plan(fusion, CompileOptions(targets=(target,), targets_given=True)))
 
 
-def lowered(planned: driver.Planned) -> HostProgram:
+def lowered(planned: driver.Program) -> HostProgram:
     """Return the host program of plans, each of which tells the orders of all its sums."""
     for plan, segment in zip(planned.plans, planned.segmented.segments, strict=True):
         sums = {n.output.name for n in segment.nodes if is_sum(n)}
         assert plan.orders.keys() == (sums if plan.kernels else set()), segment.scheduler
-    return lower(planned.segmented, planned.plans, planned.original)
+    return planned.host
 
 
-def idle(planned: driver.Planned, node: Node) -> bool:
+def idle(planned: driver.Program, node: Node) -> bool:
     """Return whether no kernel computes a sum, since only what is empty needs it."""
     name = node.output.name
     segments = zip(planned.plans, planned.segmented.segments, strict=True)
@@ -302,7 +302,7 @@ def idle(planned: driver.Planned, node: Node) -> bool:
 def test_every_sum_has_an_order(path: Path) -> None:
     if "# refused" in path.read_text():
         pytest.skip("is refused")
-    for fusion in driver.load_all(str(path)):
+    for fusion in (p.original for p in driver.programs(str(path))):
         for target in ("sm_80", "sm_90a"):
             planned = driver.plan(fusion, CompileOptions(targets=(target,), targets_given=True))
             program = lowered(planned)
@@ -330,7 +330,7 @@ def test_a_kernel_for_several_sizes_has_longer_chains_at_larger_ones(tmp_path: P
     plan = plan_of("matmul", read_text(ROW))
     assert plan.orders["y"].stages[0].chain == symbol("K")
     for k in (99, 256, 1000):
-        sized = replace(plan, fusion=driver.with_sizes(plan.fusion, {"K": k}))
+        sized = replace(plan, fusion=with_sizes(plan.fusion, {"K": k}))
         arrays = {"x": filled((k,), None), "w": filled((k, 64), None, 1)}
         terms = arrays["x"][None, :, None] * arrays["w"]
         expected = performed(terms, plan.orders["y"].at({"K": k}))

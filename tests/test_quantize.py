@@ -72,9 +72,9 @@ def run(fusion: Fusion, folder: Path, **given: StridedArray) -> dict[str, np.nda
     )
     sizes = choose_sizes(fusion, None)
     inputs = {**random_inputs(fusion, sizes, 0), **given}
-    device: Any = emulated(compiled, folder)
+    device: Any = emulated(compiled.program, folder)
     cubins = {name: b"" for name, _ in compiled.artifacts}
-    with Executable(device, compiled.program, cubins).bind(inputs, sizes) as bound:
+    with Executable(device, compiled.program.host, cubins).bind(inputs, sizes) as bound:
         bound.reset()
         bound.run()
         outputs = {name: array.copy() for name, array in bound.outputs().items()}

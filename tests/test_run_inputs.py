@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fusec.diagnostics import FusecError
-from fusec.driver import with_planned_strides
+from fusec.files import with_planned_strides
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I32, I64, U8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder

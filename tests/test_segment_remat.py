@@ -92,13 +92,13 @@ def small_seed() -> Fusion:
 def test_segments_that_compute_again_have_the_right_numbers(tmp_path: Path) -> None:
     fusion = small_seed()
     compiled = driver.compile_fusion(fusion, CompileOptions())
-    assert set(again(compiled.planned.segmented)) == {"T18", "T23", "T24"}
+    assert set(again(compiled.program.segmented)) == {"T18", "T23", "T24"}
     sizes = choose_sizes(fusion)
-    assert can_run(compiled, sizes)
+    assert can_run(compiled.program, sizes)
     inputs = random_inputs(fusion, sizes)
-    device: Any = emulated(compiled, tmp_path)
+    device: Any = emulated(compiled.program, tmp_path)
     cubins = {kernel: b"" for kernel, _ in compiled.artifacts}
-    with Executable(device, compiled.program, cubins).bind(inputs, sizes) as bound:
+    with Executable(device, compiled.program.host, cubins).bind(inputs, sizes) as bound:
         bound.reset()
         bound.run()
         verdict = compare(fusion, sizes, inputs, bound.outputs())

@@ -217,8 +217,8 @@ def assert_nothing_seen_was_faster(fusion: Fusion, takers: Any) -> SegmentedFusi
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_no_example_is_slower_than_what_the_search_has_seen(path: Path) -> None:
-    for fusion in driver.load_all(str(path)):
-        optimised = replace(driver.optimise(fusion, OPTIONS), pins=())
+    for program in driver.programs(str(path), OPTIONS):
+        optimised = replace(program.fusion, pins=())
         assert_nothing_seen_was_faster(optimised, schedulers())
 
 

@@ -250,12 +250,12 @@ def test_on_the_host(name: str, tmp_path: Path) -> None:
     made = fusion(name)
     compiled = driver.compile_fusion(made, CompileOptions(jobs=1))
     sizes = choose_sizes(made)
-    if not can_run(compiled, sizes):
+    if not can_run(compiled.program, sizes):
         return
     inputs = random_inputs(made, sizes)
-    device: Any = emulated(compiled, tmp_path)
+    device: Any = emulated(compiled.program, tmp_path)
     cubins = {kernel: b"" for kernel, _ in compiled.artifacts}
-    with Executable(device, compiled.program, cubins).bind(inputs, sizes) as bound:
+    with Executable(device, compiled.program.host, cubins).bind(inputs, sizes) as bound:
         bound.reset()
         bound.run()
         verdict = compare(made, sizes, inputs, bound.outputs())

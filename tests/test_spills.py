@@ -130,10 +130,10 @@ def test_what_is_launched_is_the_plan_that_spills_less() -> None:
     path = Path(__file__).parent / "regressions" / "error_functions_beside_kept_columns.yaml"
     options = CompileOptions(targets=("sm_90a",), targets_given=True)
     planned = driver.plan(driver.load(str(path)), options)
-    compiled = driver.build(planned, options)
-    pairs = zip(planned.plans, compiled.planned.plans, strict=True)
+    compiled = driver.build(planned)
+    pairs = zip(planned.plans, compiled.program.plans, strict=True)
     ((before, after),) = (pair for pair in pairs if pair[0].parameters != pair[1].parameters)
     name = after.kernels[0].name
-    (launched,) = (each for each in compiled.program.launches if each.kernel == name)
+    (launched,) = (each for each in compiled.program.host.launches if each.kernel == name)
     assert launched.block == after.kernels[0].block != before.kernels[0].block
     assert all(a.spill_bytes <= SPILL_LIMIT for a in compiled.artifacts.values())

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from fusec.commands.manifest import cubin_path, kernel_folder, manifest_of
+from fusec.commands.manifest import cubin_path, kernels_at, manifest_of
 from fusec.commands.manifest_records import MANIFEST, as_data, as_text, signed
 from fusec.commands.swap import NEW, put_in_place, tidy, working_folder
 from fusec.diagnostics import FusecError
-from fusec.driver import Compiled
-from fusec.options import CompileOptions
+from fusec.driver import Package
 from fusec.run.headers import headers_for
 from fusec.target import own_file
 
@@ -26,26 +25,26 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def files_of(builds: Sequence[Compiled], options: CompileOptions) -> dict[str, bytes]:
+def files_of(package: Package) -> dict[str, bytes]:
     """Return every file of a compiled folder by its path."""
     from fusec.ir.text import to_text
 
     files: dict[str, bytes] = {}
-    for built in builds:
-        folder = kernel_folder(built, builds)
-        for source in built.planned.kernel_sources:
+    for program in package.programs:
+        folder = kernels_at(program.targets, len(package.programs))
+        for source in program.kernel_sources:
             files[f"{folder}/{source.name}.cu"] = source.text.encode()
             for name, text in headers_for(source.text).items():
                 files[f"{folder}/{name}"] = text.encode()
-        for (name, target), artifact in built.artifacts.items():
-            files[cubin_path(name, target)] = artifact.cubin
-    for target in options.targets:
+    for (name, target), artifact in package.artifacts.items():
+        files[cubin_path(name, target)] = artifact.cubin
+    for target in package.targets:
         rates = own_file(target)
         if rates is not None:
             files[f"targets/{target}.toml"] = rates.read_bytes()
-    files["fusion.yaml"] = to_text(builds[0].planned.original).encode()
+    files["fusion.yaml"] = to_text(package.program.original).encode()
     digests = {path: digest(content) for path, content in files.items()}
-    files[MANIFEST] = as_text(signed(as_data(manifest_of(builds, options, digests)))).encode()
+    files[MANIFEST] = as_text(signed(as_data(manifest_of(package, digests)))).encode()
     return files
 
 

@@ -11,11 +11,11 @@ from fusec import driver
 from fusec.commands.diagnose import Report
 from fusec.commands.report import count, print_times
 from fusec.escape import visible
+from fusec.files import fusions_of
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
-    from fusec.ir.graph import Fusion
-    from fusec.segment.segmented import SegmentedFusion
+    from fusec.driver import Package, Program
 
 
 def compile_file(
@@ -26,38 +26,39 @@ def compile_file(
     from fusec.commands.lint import lint, lint_strides
     from fusec.commands.progress import build_progress
 
-    wholes = driver.load_whole(path, options.sizes)
-    report.warn(d for whole in wholes for d in lint(whole))
-    fusions = [part for whole in wholes for part in driver.phases_of(whole, options)]
-    report.warn(d for fusion in fusions for d in lint_strides(fusion, options))
-    several = len(fusions) > 1
+    wholes = [driver.Program(fusion, options) for fusion in fusions_of(path, options.sizes)]
+    report.warn(d for whole in wholes for d in lint(whole.original))
+    programs = [part for whole in wholes for part in whole.parts]
+    report.warn(d for program in programs for d in lint_strides(program))
+    names = [p.original.name for p in programs]
+    several = len(programs) > 1
     folders = [
-        Path(f"{f.name}.fusec") if output is None else Path(output, f.name if several else "")
-        for f in fusions
+        Path(f"{name}.fusec") if output is None else Path(output, name if several else "")
+        for name in names
     ]
     for folder in folders:
         check_place(folder)
     with build_progress() as progress:
-        made = [driver.compile_targets(f, options, progress) for f in fusions]
-    for folder, builds in zip(folders, made, strict=True):
-        write_folder(folder, files_of(builds, options))
-    for folder, builds in zip(folders, made, strict=True):
-        _print_builds(folder, builds)
+        packages = [driver.compile_targets(p, progress) for p in programs]
+    for folder, package in zip(folders, packages, strict=True):
+        write_folder(folder, files_of(package))
+    for folder, package in zip(folders, packages, strict=True):
+        _print_package(folder, package)
         if times:
-            for built in builds:
-                print_times(built.planned.timings.seconds)
+            for program in package.programs:
+                print_times(program.timings.seconds)
     return 0
 
 
-def _print_builds(folder: Path, builds: tuple[driver.Compiled, ...]) -> None:
+def _print_package(folder: Path, package: Package) -> None:
     from fusec.hostir.coverage import coverage
 
-    for built in builds:
-        segments = count(len(built.planned.segmented.segments), "segment")
-        kernels = count(len(built.program.launches), "kernel")
-        print(visible(f"{folder}: {segments}, {kernels} for {', '.join(built.targets)}"))
-        _print_coverage(coverage(built.program.guards, built.planned.original.dims))
-        for (name, arch), artifact in built.artifacts.items():
+    for program in package.programs:
+        segments = count(len(program.segmented.segments), "segment")
+        kernels = count(len(program.host.launches), "kernel")
+        print(visible(f"{folder}: {segments}, {kernels} for {', '.join(program.targets)}"))
+        _print_coverage(coverage(program.host.guards, program.original.dims))
+        for (name, arch), artifact in package.artifacts_of(program).items():
             spills = f", {artifact.spill_bytes} bytes spilled" if artifact.spill_bytes else ""
             print(f"  {name} {arch}: {artifact.registers} registers{spills}")
 
@@ -75,14 +76,15 @@ def _print_coverage(covers: str) -> None:
         print(f"  covers {covers}")
 
 
-def _facts(fusion: Fusion, segmented: SegmentedFusion, covers: str) -> dict[str, Any]:
+def _facts(program: Program, covers: str) -> dict[str, Any]:
     """Return for tools what a check prints."""
     from fusec.commands.manifest import outputs_of
 
+    fusion = program.original
     return {
         "name": fusion.name,
         "operations": len(fusion.nodes),
-        "segments": [s.scheduler for s in segmented.segments],
+        "segments": [s.scheduler for s in program.segmented.segments],
         "outputs": [
             {"name": r.name, "type": str(o.value.type), "alias": r.alias}
             for o, r in zip(fusion.outputs, outputs_of(fusion), strict=True)
@@ -95,33 +97,28 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
     """Parse, type and segment every fusion of a file; nothing is compiled."""
     from fusec.commands.lint import lint
 
-    for whole in driver.load_whole(path, options.sizes):
+    for whole in fusions_of(path, options.sizes):
         report.warn(lint(whole))
-        for fusion in driver.phases_of(whole, options):
-            _check(fusion, options, report, times=times)
+        for program in driver.Program(whole, options).parts:
+            _check(program, report, times=times)
     return 0
 
 
-def _check(fusion: Fusion, options: CompileOptions, report: Report, *, times: bool) -> None:
+def _check(program: Program, report: Report, *, times: bool) -> None:
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
     from fusec.commands.lint import lint_strides
     from fusec.hostir.coverage import coverage
-    from fusec.hostir.lower import lower
 
-    timings = driver.Timings()
-    optimised = timings.measure("passes", lambda: driver.optimise(fusion, options))
-    segmented = timings.measure("segment", lambda: driver.segment(optimised, options))
-    plans = timings.measure("schedule", lambda: driver.plan_segments(segmented, options))
-    report.warn(lint_strides(fusion, options, segmented))
-    kinds = _kinds([s.scheduler for s in segmented.segments])
+    fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
+    report.warn(lint_strides(program))
     operations = count(len(fusion.nodes), "operation")
-    segments = count(len(segmented.segments), "segment")
-    print(f"{fusion.name}: {operations}, {segments} ({kinds})")
+    segments = count(len(kinds), "segment")
+    print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")
     for value, name in ((o.value, fusion.effects.buffer(o.value)) for o in fusion.outputs):
         place = "" if name == value.name else f" into {name}"
         print(f"  {value.name}: {value.type}{place}")
-    covers = coverage(lower(segmented, plans).guards, fusion.dims)
+    covers = coverage(program.host.guards, fusion.dims)
     _print_coverage(covers)
-    report.facts.setdefault("fusions", []).append(_facts(fusion, segmented, covers))
+    report.facts.setdefault("fusions", []).append(_facts(program, covers))
     if times:
-        print_times(timings.seconds)
+        print_times(program.timings.seconds)

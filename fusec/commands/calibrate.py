@@ -51,14 +51,14 @@ def calibrate(place: str) -> int:
 
 def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:
     """Return the time of a probe's kernels on random inputs, with a cold L2."""
-    compiled = driver.compile_fusion(driver.load(str(path)), options)
-    seconds = driver.measure(device, compiled, options.target, REPEATS).seconds
-    return Probe(path.stem, seconds, estimate_of(compiled.planned, path.stem))
+    package = driver.compile_fusion(driver.load(str(path)), options)
+    seconds = driver.measure(device, package, options.target, REPEATS).seconds
+    return Probe(path.stem, seconds, estimate_of(package.program, path.stem))
 
 
-def estimate_of(planned: driver.Planned, name: str) -> Estimate:
+def estimate_of(program: driver.Program, name: str) -> Estimate:
     """Return the estimate of a probe, which must be one segment of the family it is named after."""
-    segments = planned.segmented.segments
+    segments = program.segmented.segments
     estimate = segments[0].estimate
     if len(segments) != 1 or estimate is None:
         raise FusecError(f"probe `{name}` takes {len(segments)} segments")

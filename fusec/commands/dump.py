@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
 from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.driver import Program
+from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
-
-if TYPE_CHECKING:
-    from fusec.ir.graph import Fusion
 
 _NVFUSER = {
     "segmented_fusion": "segmented-fusion",
@@ -46,18 +44,19 @@ class DumpOptions:
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
-    wholes = driver.load_whole(path, compile_options.sizes)
-    fusions = [part for whole in wholes for part in driver.phases_of(whole, compile_options)]
+    wholes = [Program(f, compile_options) for f in fusions_of(path, compile_options.sizes)]
+    programs = [part for whole in wholes for part in whole.parts]
     for whole in wholes:
-        if whole.phases and "preseg" in options.kinds:
-            sys.stdout.write(f"# {whole.name}\n{text_of(whole, 'preseg', compile_options)}")
-    for fusion in fusions:
+        if whole not in programs and "preseg" in options.kinds:
+            sys.stdout.write(f"# {whole.original.name}\n{text_of(whole, 'preseg')}")
+    for part in programs:
+        every = [part.on((target,)) for target in compile_options.targets]
         for kind in options.kinds:
-            targets = compile_options.targets[: 1 if kind in _TARGET_FREE else None]
-            for target in targets:
-                chosen = replace(compile_options, targets=(target,))
-                text = text_of(fusion, kind, chosen, options.style)
-                parts = [fusion.name] * (len(fusions) > 1) + [target] * (len(targets) > 1)
+            chosen = every[: 1 if kind in _TARGET_FREE else None]
+            for program in chosen:
+                text = text_of(program, kind, options.style)
+                named = [part.original.name] * (len(programs) > 1)
+                parts = [*named, *program.targets] if len(chosen) > 1 else named
                 if parts and options.style != "json":
                     mark = "#" if kind in ("preseg", "python") else "//"
                     if (kind, options.style) == ("segmented-fusion", "mermaid"):
@@ -79,65 +78,61 @@ def environment_kinds() -> list[str]:
     return names
 
 
-def dump_for_environment(fusion: Fusion, compile_options: CompileOptions) -> None:
+def dump_for_environment(program: Program) -> None:
     """Print what NVFUSER_DUMP asks for."""
     for name in environment_kinds():
         kind = _NVFUSER[name]
         style = "2024" if kind != "dot" else "dot"
         kind = "segmented-fusion" if kind == "dot" else kind
-        sys.stdout.write(text_of(fusion, kind, compile_options, style))
+        sys.stdout.write(text_of(program, kind, style))
         sys.stdout.flush()
 
 
-def text_of(fusion: Fusion, kind: str, options: CompileOptions, style: str = "2024") -> str:
-    """Return one dump of a fusion."""
-    return _DUMPS[kind](fusion, options, style)
+def text_of(program: Program, kind: str, style: str = "2024") -> str:
+    """Return one dump of a program."""
+    return _DUMPS[kind](program, style)
 
 
-def _segmented(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _segmented(program: Program, style: str) -> str:
     from fusec.dumps.graphs import segmented_fusion_dot, segmented_fusion_json
     from fusec.dumps.mermaid import segmented_fusion_mermaid
     from fusec.dumps.nvfuser import segmented_fusion_text
 
-    segmented = driver.segment(driver.optimise(fusion, options), options)
     if style == "json":
-        return segmented_fusion_json(segmented)
+        return segmented_fusion_json(program.segmented)
     if style == "dot":
-        return segmented_fusion_dot(segmented)
+        return segmented_fusion_dot(program.segmented)
     if style == "mermaid":
-        return segmented_fusion_mermaid(segmented)
-    return segmented_fusion_text(segmented, style=style)
+        return segmented_fusion_mermaid(program.segmented)
+    return segmented_fusion_text(program.segmented, style=style)
 
 
-def _fusion_ir(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _fusion_ir(program: Program, style: str) -> str:
     from fusec.dumps.nvfuser import fusion_math_text
 
-    return fusion_math_text(fusion)
+    return fusion_math_text(program.original)
 
 
-def _preseg(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _preseg(program: Program, style: str) -> str:
     from fusec.ir.graph import Fusion as FusionType
     from fusec.ir.text import to_text
     from fusec.passes import Pass
 
-    parts = [f"# before the passes\n{to_text(fusion)}"]
+    parts = [f"# before the passes\n{to_text(program.original)}"]
 
     def note(step: Pass, before: FusionType, after: FusionType, seconds: float) -> None:
         if after is not before:
             parts.append(f"# after {step.name}\n{to_text(after)}")
 
-    driver.optimise(fusion, options, observer=note)
+    driver.optimise(program.original, program.options, observer=note)
     return "\n".join(parts)
 
 
-def _parameters(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _parameters(program: Program, style: str) -> str:
     from fusec.commands.manifest import parameters_of
 
-    segmented = driver.segment(driver.optimise(fusion, options), options)
     lines: list[str] = []
-    for segment, plan in zip(
-        segmented.segments, driver.plan_segments(segmented, options), strict=True
-    ):
+    for segment, plan in zip(program.segmented.segments, program.plans, strict=True):
         lines.append(f"{segment.name}: {segment.scheduler}")
         lines += [f"  {k}: {v}" for k, v in parameters_of(plan).items()]
         lines += [
@@ -150,44 +145,40 @@ def _parameters(fusion: Fusion, options: CompileOptions, style: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cuda(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    return "\n".join(s.text for s in driver.plan(fusion, options).kernel_sources)
+def _cuda(program: Program, style: str) -> str:
+    return "\n".join(s.text for s in program.kernel_sources)
 
 
-def _ptx(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _ptx(program: Program, style: str) -> str:
     from fusec.run.headers import headers_for
     from fusec.run.nvrtc import compile_ptx
 
+    arch = program.options.target
     texts = [
-        compile_ptx(s.text, name=f"{s.name}.cu", arch=options.target, headers=headers_for(s.text))
-        for s in driver.plan(fusion, options).kernel_sources
+        compile_ptx(s.text, name=f"{s.name}.cu", arch=arch, headers=headers_for(s.text))
+        for s in program.kernel_sources
     ]
     return "\n".join(texts)
 
 
-def _sass(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _sass(program: Program, style: str) -> str:
     from fusec.run.sass import sass
 
-    compiled = driver.compile_fusion(fusion, options)
-    return "\n".join(
-        f"// {name} {arch}\n{sass(a.cubin)}" for (name, arch), a in compiled.artifacts.items()
-    )
+    artifacts = driver.build(program).artifacts.items()
+    return "\n".join(f"// {name} {arch}\n{sass(a.cubin)}" for (name, arch), a in artifacts)
 
 
-def _python(fusion: Fusion, options: CompileOptions, style: str) -> str:
+def _python(program: Program, style: str) -> str:
     from fusec.parse.twin import to_python
 
-    return to_python(fusion)
+    return to_python(program.original)
 
 
-def _host(fusion: Fusion, options: CompileOptions, style: str) -> str:
-    from fusec.hostir.lower import lower
-
-    planned = driver.plan(fusion, options)
-    return lower(planned.segmented, planned.plans, planned.original).text()
+def _host(program: Program, style: str) -> str:
+    return program.host.text()
 
 
-_DUMPS: dict[str, Callable[[Fusion, CompileOptions, str], str]] = {
+_DUMPS: dict[str, Callable[[Program, str], str]] = {
     "segmented-fusion": _segmented,
     "fusion-ir": _fusion_ir,
     "preseg": _preseg,

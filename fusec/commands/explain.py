@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusec import driver
 from fusec.diagnostics import FusecError
@@ -30,23 +30,20 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
     if chosen.html == "":
         raise FusecError("--html names no file", help="e.g. --html explain.html")
     questions = Questions(ranges_of(chosen.ranges), chosen.exact)
-    fusions = driver.load_all(path, options)
-    found = [
-        explain(fusion, replace(options, targets=(target,)), questions)
-        for fusion in fusions
-        for target in options.targets
-    ]
+    programs = [p.on((t,)) for p in driver.programs(path, options) for t in options.targets]
+    found = [(explain(program, questions), program) for program in programs]
+    records = [record for record, _ in found]
     if chosen.html is not None:
         from fusec.explain.page import write_page
 
         write_page(chosen.html, found)
     if chosen.json:
-        texts = [f.record.json() for f in found]
+        texts = [record.json() for record in records]
         sys.stdout.write((texts[0] if len(texts) == 1 else f"[{','.join(texts)}]") + "\n")
     elif chosen.html is None:
         from fusec.explain.text import explanation
 
-        sys.stdout.write("\n".join(explanation(f.record) for f in found))
+        sys.stdout.write("\n".join(explanation(record) for record in records))
     else:
-        print(visible(f"{chosen.html}: {', '.join(f.record.fusion for f in found)}"))
+        print(visible(f"{chosen.html}: {', '.join(record.fusion for record in records)}"))
     return 0

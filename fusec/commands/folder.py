@@ -7,131 +7,97 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from fusec.commands.artifacts import digest
+from fusec.commands.edited import KernelFile, build_anew, check_parameters
 from fusec.commands.manifest_records import (
     AGAIN,
     MANIFEST,
     KernelRecord,
     Manifest,
     PlanRecord,
-    SegmentRecord,
     damaged,
     read_manifest,
 )
-from fusec.commands.replan import check_head, check_plan, check_targets
-from fusec.commands.report import Figures
+from fusec.commands.replan import check_head, check_targets, planned_again
 from fusec.diagnostics import EnvironmentProblem, FusecError
-from fusec.hostir.program import HostProgram
+from fusec.driver import Package
 from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.run.build import Source, artifact_of
 from fusec.run.headers import headers_for
-from fusec.segment.roofline import Roofline
+from fusec.run.nvrtc import Compiled
 
 FUSION = "fusion.yaml"
 RATES = "targets"
 
 
 @dataclass(frozen=True)
-class FolderKernel:
-    """A kernel as it lies in a folder; edited: its text, or a header of it, was changed.
-
-    cubins: machine code by target, made from the text as it was compiled.
-    """
-
-    record: KernelRecord
-    path: Path
-    text: str
-    headers: Mapping[str, str]
-    edited: bool
-    cubins: Mapping[str, bytes]
-
-    @property
-    def name(self) -> str:
-        """Return the kernel's name."""
-        return self.record.name
-
-
-@dataclass(frozen=True)
-class FolderPlan:
-    """The program and kernels for some targets."""
-
-    record: PlanRecord
-    kernels: tuple[FolderKernel, ...]
-
-    @property
-    def targets(self) -> tuple[str, ...]:
-        """Return the targets that the plan is for."""
-        return self.record.targets
-
-    @property
-    def program(self) -> HostProgram:
-        """Return what the host does."""
-        return self.record.program
-
-    @property
-    def segments(self) -> Mapping[str, Figures]:
-        """Return scheduler of each segment, and the least that it must do."""
-        return {s.name: Figures(s.scheduler, _least(s)) for s in self.record.segments}
-
-    @property
-    def least(self) -> Roofline:
-        """Return what any kernels for the whole fusion must do."""
-        return _least(self.record)
-
-
-@dataclass(frozen=True)
-class Folder:
-    """A compiled folder; edited: the files whose text differs from what was written."""
+class Contents:
+    """The files of a compiled folder; edited: those of which the text differs from what it was."""
 
     path: Path
     manifest: Manifest
     fusion: Fusion
-    plans: tuple[FolderPlan, ...]
+    files: Mapping[str, bytes]
     edited: tuple[str, ...]
 
-    def plan_for(self, target: str) -> FolderPlan:
-        """Return the plan made for `target`, else the one for the latest that it can run.
 
-        FusecError where it is not what this fusec plans for the folder's fusion.
-        """
-        from fusec import target as targets
-
-        wanted = targets.find(target).capability
-        fitting = [
-            (targets.find(t).capability, number)
-            for number, plan in enumerate(self.plans)
-            for t in plan.targets
-            if t == target or (t[-1].isdigit() and targets.find(t).capability <= wanted)
-        ]
-        exact = [number for number, plan in enumerate(self.plans) if target in plan.targets]
-        if not exact and not fitting:
-            known = ", ".join(t for p in self.plans for t in p.targets)
-            raise EnvironmentProblem(
-                f"`{self.path}` is compiled for {known}, which {target} cannot run",
-                help=f"compile the fusion with --target {target}",
-            )
-        number = exact[0] if exact else max(fitting)[1]
-        check_plan(self.path, self.manifest, number, self.fusion, self.path / RATES)
-        return self.plans[number]
-
-
-def read_folder(folder: Path) -> Folder:
-    """Return a compiled folder; FusecError says what is missing or damaged."""
+def read_folder(folder: Path) -> Contents:
+    """Return what lies in a compiled folder; FusecError says what is missing or damaged."""
     from fusec.parse import read_file
 
     manifest = read_manifest(folder)
     check_targets(folder / MANIFEST, manifest)
     _check_listed(folder, manifest)
-    contents = {path: _read(folder, path) for path in manifest.files}
-    changed = {p for p in contents if digest(contents[p]) != manifest.files[p]}
-    for path in sorted(changed):
+    files = {path: _read(folder, path) for path in manifest.files}
+    edited = sorted(p for p in files if digest(files[p]) != manifest.files[p])
+    for path in edited:
         if not path.startswith("kernels/"):
             raise FusecError(f"`{folder / path}` was changed since it was compiled", help=AGAIN)
     fusion = read_file(folder / FUSION)
     check_head(folder, manifest, fusion)
-    plans = tuple(
-        FolderPlan(p, tuple(_kernel(folder, k, contents, changed) for k in _kernels(p)))
-        for p in manifest.plans
-    )
-    return Folder(folder, manifest, fusion, plans, tuple(sorted(changed)))
+    return Contents(folder, manifest, fusion, files, tuple(edited))
+
+
+def package_of(contents: Contents, target: str, options: CompileOptions) -> Package:
+    """Return a folder's program and machine code for a target, built anew for what was edited.
+
+    FusecError where the program is not what this fusec plans for the folder's fusion.
+    """
+    number, manifest = plan_for(contents, target), contents.manifest
+    program = planned_again(contents.path, manifest, number, contents.fusion, contents.path / RATES)
+    kernels = [_kernel(contents, k) for k in _kernels(manifest.plans[number])]
+    stale = [k for k in kernels if k.edited or target not in k.record.builds]
+    artifacts = build_anew(stale, target, options)
+    for kernel in kernels:
+        if kernel not in stale:
+            built = kernel.record.builds[target]
+            code = Compiled(contents.files[built.cubin])
+            artifacts[kernel.name, target] = artifact_of(kernel.name, target, built.compiler, code)
+        check_parameters(kernel, artifacts[kernel.name, target].cubin)
+    edited = tuple(k.name for k in kernels if k.edited)
+    return Package((program,), artifacts, (target,), edited)
+
+
+def plan_for(contents: Contents, target: str) -> int:
+    """Return the number of the plan for `target`, else of the latest one that it can run."""
+    from fusec import target as targets
+
+    plans = contents.manifest.plans
+    wanted = targets.find(target).capability
+    fitting = [
+        (targets.find(t).capability, number)
+        for number, plan in enumerate(plans)
+        for t in plan.targets
+        if t == target or (t[-1].isdigit() and targets.find(t).capability <= wanted)
+    ]
+    exact = [number for number, plan in enumerate(plans) if target in plan.targets]
+    if not exact and not fitting:
+        known = ", ".join(t for p in plans for t in p.targets)
+        raise EnvironmentProblem(
+            f"`{contents.path}` is compiled for {known}, which {target} cannot run",
+            help=f"compile the fusion with --target {target}",
+        )
+    return exact[0] if exact else max(fitting)[1]
 
 
 def _kernels(plan: PlanRecord) -> tuple[KernelRecord, ...]:
@@ -175,21 +141,13 @@ def _text(path: Path, content: bytes) -> str:
         raise FusecError(f"`{path}` is not UTF-8 text", help=AGAIN) from None
 
 
-def _least(record: PlanRecord | SegmentRecord) -> Roofline:
-    return Roofline(record.floor_bytes, record.tensor_flops)
-
-
-def _kernel(
-    folder: Path, record: KernelRecord, contents: Mapping[str, bytes], changed: set[str]
-) -> FolderKernel:
-    source = record.source
-    place = folder / source
-    text = _text(place, contents[source])
+def _kernel(contents: Contents, record: KernelRecord) -> KernelFile:
+    place, files = contents.path / record.source, contents.files
+    text = _text(place, files[record.source])
     # Whatever header lies there counts, also one that the user added.
     found = sorted(p for p in place.parent.glob("*.cuh") if p.is_file())
     local = {p.name: _text(p, p.read_bytes()) for p in found}
     headers = headers_for(text, local)
-    own = {f"{PurePosixPath(source).parent}/{name}" for name in headers}
-    edited = source in changed or bool(own & changed) or not own <= contents.keys()
-    cubins = {target: contents[build.cubin] for target, build in record.builds.items()}
-    return FolderKernel(record, place, text, headers, edited, cubins)
+    own = {record.source, *(f"{PurePosixPath(record.source).parent}/{name}" for name in headers)}
+    edited = bool(own & {*contents.edited}) or not own <= files.keys()
+    return KernelFile(record, place, Source(record.name, text, headers), edited)

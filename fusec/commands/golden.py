@@ -80,21 +80,21 @@ def _as_kept(
 
 def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
     """Return the golden files of a fusion file by path; several fusions have a folder each."""
-    fusions = driver.load_all(file, options)
+    programs = driver.programs(file, options)
     made: dict[str, str] = {}
-    for fusion in fusions:
+    for program in programs:
         with build_progress() as progress:
-            builds = driver.compile_targets(fusion, options, progress)
-        folder = f"{fusion.name}/" if len(fusions) > 1 else ""
-        for built in builds:
+            package = driver.compile_targets(program, progress)
+        folder = f"{program.original.name}/" if len(programs) > 1 else ""
+        for built in package.programs:
             # Texts of one kernel for several targets lie side by side.
-            mark = f".{built.targets[0]}" if len(builds) > 1 else ""
+            mark = f".{built.targets[0]}" if len(package.programs) > 1 else ""
             for dialect in dialects:
-                text = segmented_fusion_text(built.planned.segmented, style=dialect)
+                text = segmented_fusion_text(built.segmented, style=dialect)
                 made[f"{folder}segmented_fusion.{dialect}{mark}.txt"] = text
-            for source in built.planned.kernel_sources:
+            for source in built.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
-        manifest = as_data(manifest_of(builds, options, {}))
+        manifest = as_data(manifest_of(package, {}))
         made[f"{folder}{REGISTERS}"] = as_text(_take_builds(manifest))
         made[f"{folder}manifest.json"] = as_text(manifest)
     return made

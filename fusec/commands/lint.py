@@ -7,13 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import log2, prod
 
-from fusec import driver, target
+from fusec import target
 from fusec.diagnostics import Diagnostic, FusecError, Span, warning
+from fusec.driver import Program
 from fusec.explain.units import time_text
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Fusion, Input, Node, Value
-from fusec.options import CompileOptions
-from fusec.segment.segmented import SegmentedFusion
 
 LEAST_SLOWER = 1.2
 """How much longer one predicted time must be than another for it to be told."""
@@ -111,18 +110,16 @@ def _size(fusion: Fusion, value: Value) -> int:
     return prod(e.evaluate(fusion.hints) for e in value.shape)
 
 
-def lint_strides(
-    fusion: Fusion, options: CompileOptions, segmented: SegmentedFusion | None = None
-) -> Iterator[Diagnostic]:
+def lint_strides(program: Program) -> Iterator[Diagnostic]:
     """Yield a warning where tensors may lie in any way, though they do not, and that costs time.
 
-    It is asked what the fusion would take were they declared dense: that is one segmentation more,
-    and another one without `segmented`.
+    It is asked what the fusion would take were they declared dense: that is one segmentation more.
     """
+    fusion = program.original
     read = (i for i in fusion.inputs if i.value in fusion.users)
     loose = [i for i in read if _is_loose(fusion, i)]
     narrow = [i for i in loose if any(_at_run_time(s) for s in _fastest(fusion, i))]
-    times = _times(fusion, loose, options, segmented) if loose else None
+    times = _times(program, loose) if loose else None
     if times is not None:
         now, then, launches = times
         if then > 2 * launches:
@@ -135,24 +132,18 @@ def lint_strides(
         yield _narrow(narrow, [])
 
 
-def _times(
-    fusion: Fusion,
-    loose: Sequence[Input],
-    options: CompileOptions,
-    segmented: SegmentedFusion | None,
-) -> tuple[float, float, float] | None:
+def _times(program: Program, loose: Sequence[Input]) -> tuple[float, float, float] | None:
     """Return the predicted times as declared and with dense strides, and that of its launches.
 
     None where that is too much to ask, or where one of the two is refused.
     """
+    fusion, options = program.original, program.options
     if len(fusion.nodes) > MOST_NODES:
         return None
     dense = tuple(_dense(fusion, i) if i in loose else i for i in fusion.inputs)
     try:
-        found, better = (
-            driver.segment(driver.optimise(f, options), options) if known is None else known
-            for f, known in ((fusion, segmented), (replace(fusion, inputs=dense), None))
-        )
+        found = program.segmented
+        better = Program(replace(fusion, inputs=dense), options).segmented
     except FusecError:
         return None
     gpu = target.find(options.target)

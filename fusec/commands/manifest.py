@@ -21,42 +21,44 @@ from fusec.commands.manifest_records import (
     PlanRecord,
     SegmentRecord,
 )
-from fusec.driver import Compiled
-from fusec.hostir.program import HostProgram, Launch
+from fusec.driver import Package, Program
+from fusec.hostir.program import Launch
 from fusec.ir.graph import Fusion, Input
-from fusec.options import CompileOptions
 from fusec.schedule.plan import KernelPlan
 from fusec.segment import roofline
-from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.segment.segmented import Segment
 
 BuildOf = Callable[[str, str], BuildRecord]
 """Returns the build of a kernel for a target."""
 
 
-def manifest_of(
-    builds: Sequence[Compiled], options: CompileOptions, files: Mapping[str, str]
-) -> Manifest:
-    """Return the manifest of a fusion's builds; `files` holds the digest of each file by path."""
-    fusion = builds[0].planned.original
+def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
+    """Return the manifest of a package; `files` holds the digest of each file by path."""
+    fusion, options = package.program.original, package.program.options
+
+    def build_of(kernel: str, target: str) -> BuildRecord:
+        built = package.artifacts[kernel, target]
+        return BuildRecord(
+            cubin_path(kernel, target), built.registers, built.spill_bytes, built.shared_bytes,
+            built.compiler,
+        )  # fmt: skip
+
+    count = len(package.programs)
+    plans = (plan_record(p, kernels_at(p.targets, count), build_of) for p in package.programs)
     return Manifest(
         schema_version=SCHEMA_VERSION,
         fusec=__version__,
         fusion=fusion.name,
-        targets=options.targets,
+        targets=package.targets,
         options=Choices(
             options.without, options.stop_after, options.check_bounds, options.redefine
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),
         outputs=outputs_of(fusion),
-        plans=tuple(_built_plan(built, kernel_folder(built, builds)) for built in builds),
+        plans=tuple(plans),
         files=dict(sorted(files.items())),
     )
-
-
-def kernel_folder(built: Compiled, builds: Sequence[Compiled]) -> str:
-    """Return where the CUDA text of one build lies."""
-    return kernels_at(built.targets, len(builds))
 
 
 def kernels_at(targets: Sequence[str], plans: int) -> str:
@@ -106,29 +108,10 @@ def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
     )
 
 
-def _built_plan(built: Compiled, folder: str) -> PlanRecord:
-    planned = built.planned
-
-    def build_of(kernel: str, target: str) -> BuildRecord:
-        artifact = built.artifacts[(kernel, target)]
-        return BuildRecord(
-            cubin_path(kernel, target), artifact.registers, artifact.spill_bytes,
-            artifact.shared_bytes, artifact.compiler,
-        )  # fmt: skip
-
-    return plan_of(planned.segmented, planned.plans, built.program, built.targets, folder, build_of)
-
-
-def plan_of(
-    segmented: SegmentedFusion,
-    plans: Sequence[KernelPlan],
-    program: HostProgram,
-    targets: tuple[str, ...],
-    folder: str,
-    build_of: BuildOf,
-) -> PlanRecord:
-    """Return the record of a fusion's segments and plans; the CUDA text lies in `folder`."""
-    launches = {launch.kernel: launch for launch in program.launches}
+def plan_record(program: Program, folder: str, build_of: BuildOf) -> PlanRecord:
+    """Return the record of a program, whose CUDA text lies in `folder`."""
+    segmented, targets = program.segmented, program.targets
+    launches = {launch.kernel: launch for launch in program.host.launches}
     least = roofline.of_fusion(segmented)
     return PlanRecord(
         targets=targets,
@@ -136,12 +119,12 @@ def plan_of(
         tensor_flops=least.tensor_flops,
         segments=tuple(
             _segment(segment, plan, _kernels(plan, launches, targets, folder, build_of))
-            for segment, plan in zip(segmented.segments, plans, strict=True)
+            for segment, plan in zip(segmented.segments, program.plans, strict=True)
         ),
         edges=tuple(
             EdgeRecord(f"s{e.producer}", f"s{e.consumer}", e.value.name) for e in segmented.edges
         ),
-        program=program,
+        program=program.host,
     )
 
 

@@ -12,25 +12,25 @@ from fusec.escape import visible
 from fusec.parse.source import STDIN
 
 if TYPE_CHECKING:
-    from fusec.commands.job import Job
+    from fusec.driver import Package
     from fusec.explain.query import Segmentation, SegmentFacts
 
 HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
 
 
-def print_prediction(job: Job) -> None:
-    """Print what the price model says of each kernel of a job that was built, not run."""
+def print_prediction(package: Package) -> None:
+    """Print what the price model says of each kernel of a package that was built, not run."""
+    from fusec.explain.record import record_of
     from fusec.explain.text import moved
     from fusec.explain.units import time_text
 
-    record = job.predicted
-    assert record is not None
-    assert job.program is not None
+    (target,), launches = package.targets, package.program.host.launches
+    record = record_of(package.program, target)
     kernels: dict[str, list[str]] = {}
-    for launch in job.program.launches:
+    for launch in launches:
         kernels.setdefault(launch.segment, []).append(launch.kernel)
-    built = count(len(job.program.launches), "kernel")
-    print(f"{record.fusion}: {built} built for {job.target}, predicted for {_place(record)}")
+    built = count(len(launches), "kernel")
+    print(f"{record.fusion}: {built} built for {target}, predicted for {_place(record)}")
     rows: list[tuple[str, ...]] = [HEADINGS]
     for segment in record.segments:
         rows += _rows(segment, kernels.get(segment.name, []))

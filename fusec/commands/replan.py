@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from fusec import __version__, driver
+from fusec import __version__
 from fusec import target as targets
 from fusec.commands.manifest import (
     cubin_path,
@@ -21,7 +22,7 @@ from fusec.commands.manifest import (
     kernels_at,
     outputs_of,
     parameters_of,
-    plan_of,
+    plan_record,
 )
 from fusec.commands.manifest_records import (
     AGAIN,
@@ -32,12 +33,10 @@ from fusec.commands.manifest_records import (
     damaged,
 )
 from fusec.diagnostics import FusecError
+from fusec.driver import Program
 from fusec.hostir.form import RECORDS
-from fusec.hostir.lower import lower
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
-from fusec.schedule.plan import KernelPlan
-from fusec.segment.segmented import SegmentedFusion
 
 _SHOWN = 80
 
@@ -72,27 +71,33 @@ def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
         raise _differs(folder, manifest, difference)
 
 
-def check_plan(folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path) -> None:
-    """Raise FusecError unless a plan is what comes out for the fusion, with the rates in a folder.
+def planned_again(
+    folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path
+) -> Program:
+    """Return the program of a plan, with the rates in a folder; FusecError unless they agree.
 
-    It may be another one than the first choice, where the compiler spilled registers of that.
+    It may be another one than the first choice, where the compiler spilled registers of that. What
+    the host does is as recorded: its checks of indices name places of the file that was compiled.
     """
+    recorded = manifest.plans[number]
     try:
-        made = _planned_again(manifest, number, fusion, rates)
+        program = _as_recorded(Program(fusion, _options(manifest, recorded, rates)), recorded)
+        made = _record(manifest, recorded, program)
     except FusecError as error:
         reason = f"its fusion cannot be planned with its options: {error.diagnostic.message}"
         raise _differs(folder, manifest, reason) from None
-    recorded = without_labels(manifest.plans[number])
-    difference = first_difference(recorded, without_labels(made), f"plans[{number}]")
+    found, expected = without_labels(recorded), without_labels(made)
+    difference = first_difference(found, expected, f"plans[{number}]")
     if difference is not None:
         raise _differs(folder, manifest, difference)
+    return Program(fusion, program.options, **{**program.made, "host": recorded.program})
 
 
-def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path) -> PlanRecord:
-    recorded, chosen = manifest.plans[number], manifest.options
+def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOptions:
+    chosen = manifest.options
     if chosen.redefine not in REDEFINITIONS:
         raise FusecError(f"`redefine` is one of {', '.join(REDEFINITIONS)}")
-    options = CompileOptions(
+    return CompileOptions(
         targets=recorded.targets,
         targets_given=True,
         without=chosen.without,
@@ -101,8 +106,10 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
         redefine=chosen.redefine,
         rates=rates,
     )
-    segmented, first = planned_segments(fusion, options)
-    plans = [_as_recorded(segmented, options, k, plan, recorded) for k, plan in enumerate(first)]
+
+
+def _record(manifest: Manifest, recorded: PlanRecord, program: Program) -> PlanRecord:
+    """Return what a manifest says of a program, with the builds that are recorded."""
     builds = {k.name: k.builds for s in recorded.segments for k in s.kernels}
 
     def build_of(kernel: str, target: str) -> BuildRecord:
@@ -110,35 +117,17 @@ def _planned_again(manifest: Manifest, number: int, fusion: Fusion, rates: Path)
         record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
         return replace(record, cubin=cubin_path(kernel, target))
 
-    folder = kernels_at(recorded.targets, len(manifest.plans))
-    program = lower(segmented, plans, fusion)
-    return plan_of(segmented, plans, program, recorded.targets, folder, build_of)
+    return plan_record(program, kernels_at(recorded.targets, len(manifest.plans)), build_of)
 
 
-def planned_segments(
-    fusion: Fusion, options: CompileOptions
-) -> tuple[SegmentedFusion, tuple[KernelPlan, ...]]:
-    """Return a fusion's segments and the first plan of each."""
-    segmented = driver.segment(driver.optimise(fusion, options), options)
-    return segmented, driver.plan_segments(segmented, options)
-
-
-def _as_recorded(
-    segmented: SegmentedFusion,
-    options: CompileOptions,
-    number: int,
-    first: KernelPlan,
-    recorded: PlanRecord,
-) -> KernelPlan:
-    """Return the plan of a segment that has the recorded parameters, else its first one."""
-    if number < len(recorded.segments):
-        wanted = recorded.segments[number].parameters
-        if parameters_of(first) == wanted:
-            return first
-        for other in driver.other_plans(segmented, options, number):
-            if parameters_of(other) == wanted:
-                return other
-    return first
+def _as_recorded(program: Program, recorded: PlanRecord) -> Program:
+    """Return the program with those plans of its segments that have the recorded parameters."""
+    plans = list(program.plans)
+    for number, wanted in enumerate(recorded.segments[: len(plans)]):
+        others = chain(plans[number : number + 1], program.other_plans(number))
+        alike = (plan for plan in others if parameters_of(plan) == wanted.parameters)
+        plans[number] = next(alike, plans[number])
+    return program.planned_as(tuple(plans))
 
 
 def without_labels(plan: PlanRecord) -> PlanRecord:

@@ -3,30 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import groupby
 from textwrap import fill
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text, share_text, time_text
+from fusec.segment import roofline
 from fusec.segment.roofline import Rates, Roofline
 
 if TYPE_CHECKING:
-    from fusec.commands.job import Job
+    from fusec.driver import Package
     from fusec.ir.graph import Fusion
     from fusec.reference.verdict import Verdict
     from fusec.run.measure import KernelTime, Timing
 
 HEADINGS = ("kernel", "scheduler", "time", "fewest bytes", "GB/s", "share")
-
-
-@dataclass(frozen=True)
-class Figures:
-    """What the table needs of a segment besides times: the least that it must do, if known."""
-
-    scheduler: str
-    least: Roofline | None
 
 
 def count(number: int, noun: str) -> str:
@@ -41,22 +33,24 @@ def print_times(seconds: Mapping[str, float]) -> None:
 
 
 def print_table(
-    job: Job, sizes: Mapping[str, int], timing: Timing, device: str, rates: Rates
+    package: Package, sizes: Mapping[str, int], timing: Timing, device: str, rates: Rates
 ) -> None:
     """Print the time of each kernel, and how near to its limits each segment comes.
 
-    The figures of a folder are of the sizes that it was compiled for: at others there are none.
+    That is told at the sizes that kernels were planned for alone.
     """
-    known = all(sizes.get(name, size) == size for name, size in job.fusion.hints.items())
+    program = package.program
+    known = all(sizes.get(name, size) == size for name, size in program.original.hints.items())
+    segments = {s.name: s for s in program.segmented.segments}
     rows: list[tuple[str, ...]] = [HEADINGS]
     for name, kernels in groupby(timing.kernels, key=lambda k: k.segment):
-        figures = job.segments.get(name, Figures("", None))
-        figures = figures if known else replace(figures, least=None)
-        rows += _rows(name, list(kernels), figures, rates)
+        least = roofline.of_segment(segments[name]) if known else None
+        rows += _rows(name, segments[name].scheduler, list(kernels), least, rates)
     print("\n".join(aligned(rows, left=(0, 1))))
-    least = "" if job.least is None or not known else (
-        f" ({share_of(job.least, timing.seconds, rates)}, "
-        f"fewest bytes {bytes_text(job.least.fewest_bytes)})"
+    whole = roofline.of_fusion(program.segmented)
+    least = "" if not known else (
+        f" ({share_of(whole, timing.seconds, rates)}, "
+        f"fewest bytes {bytes_text(whole.fewest_bytes)})"
     )  # fmt: skip
     print(
         f"total {time_text(timing.seconds)}{least}, median of {timing.repeats} runs with a cold "
@@ -73,17 +67,17 @@ def aligned(rows: Sequence[Sequence[str]], left: Collection[int]) -> Iterator[st
 
 
 def _rows(
-    name: str, kernels: list[KernelTime], figures: Figures, rates: Rates
+    name: str, scheduler: str, kernels: list[KernelTime], least: Roofline | None, rates: Rates
 ) -> Iterator[tuple[str, ...]]:
-    """Yield a row for each kernel of a segment; figures are of all of them together."""
+    """Yield a row for each kernel of a segment; what it must do is of all of them together."""
     seconds, none = sum(k.seconds for k in kernels), ("", "", "")
-    known = none if figures.least is None else _cells(figures.least, seconds, rates)
+    known = none if least is None else _cells(least, seconds, rates)
     for kernel in kernels:
         own = known if len(kernels) == 1 else none
-        yield (kernel.kernel, figures.scheduler, time_text(kernel.seconds), *own)
+        yield (kernel.kernel, scheduler, time_text(kernel.seconds), *own)
     if len(kernels) > 1:
         both = f"{name}, {count(len(kernels), 'kernel')}"
-        yield (both, figures.scheduler, time_text(seconds), *known)
+        yield (both, scheduler, time_text(seconds), *known)
 
 
 def _cells(least: Roofline, seconds: float, rates: Rates) -> tuple[str, str, str]:
@@ -98,30 +92,29 @@ def share_of(least: Roofline, seconds: float, rates: Rates) -> str:
     return f"{share_text(max(share, tensor), 1)} of {limit}"
 
 
-def print_verdict(job: Job, verdict: Verdict) -> None:
+def print_verdict(package: Package, verdict: Verdict) -> None:
     """Print the verdict, and for each wrong output where it was made."""
     print(verdict.text())
     for output in verdict.outputs:
         if not output.ok:
-            print(f"  `{output.name}` is made by {origin(job, output.name)}")
+            print(f"  `{output.name}` is made by {origin(package, output.name)}")
 
 
-def origin(job: Job, name: str) -> str:
+def origin(package: Package, name: str) -> str:
     """Return the segment and kernel that write an output."""
     from fusec.hostir.program import Alias
 
-    if job.program is None:
-        return "the reference"
+    program = package.program
     # What is a view of another buffer is written under that one's name.
-    of = {i.buffer: i.of for i in job.program.instructions if isinstance(i, Alias)}
+    of = {i.buffer: i.of for i in program.host.instructions if isinstance(i, Alias)}
     names = {name}
     while name in of:
         name = of[name]
         names.add(name)
-    for launch in reversed(job.program.launches):
+    kinds = {s.name: s.scheduler for s in program.segmented.segments}
+    for launch in reversed(program.host.launches):
         if names & {*launch.written}:
-            figures = job.segments.get(launch.segment, Figures("?", None))
-            return f"segment {launch.segment} ({figures.scheduler}), kernel {launch.kernel}"
+            return f"segment {launch.segment} ({kinds[launch.segment]}), kernel {launch.kernel}"
     return "no kernel: it is a view of an input"
 
 

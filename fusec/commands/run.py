@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.commands.diagnose import Report
 from fusec.commands.dump import dump_for_environment, environment_kinds
-from fusec.commands.job import Job, job_of_folder, job_of_fusion
+from fusec.commands.folder import package_of, read_folder
 from fusec.commands.lint import lint, lint_strides
 from fusec.commands.prediction import print_next, print_prediction
-from fusec.commands.progress import working
+from fusec.commands.progress import build_progress, working
 from fusec.commands.report import (
     no_array,
     print_outputs,
@@ -24,6 +23,9 @@ from fusec.commands.report import (
 )
 from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
+from fusec.driver import Package, Program
+from fusec.escape import visible
+from fusec.files import Names, fusions_of, with_sizes
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -89,12 +91,9 @@ def _run(
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place, report)
-    (whole,) = driver.load_whole(path, compile_options.sizes)
-    report.warn(lint(whole))
-    fusions = driver.phases_of(whole, compile_options)
-    if len(fusions) > 1:
-        return _run_phases(path, fusions, compile_options, options, place)
-    return _run_fusion(fusions[0], compile_options, options, place)
+    (fusion,) = fusions_of(path, compile_options.sizes)
+    report.warn(lint(fusion))
+    return _run_program(path, Program(fusion, compile_options), options, place)
 
 
 def _check_files(options: RunOptions) -> None:
@@ -132,46 +131,43 @@ def _place(options: RunOptions) -> Place:
 def _run_folder(
     path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
-    job = job_of_folder(path, compile_options, on_gpu=place.on_gpu, builds=place.builds)
-    inputs, sizes = _inputs(job.fusion, options, place)
-    return _run_job(job, inputs, sizes, options, place)[0]
+    chosen = compile_options
+    if chosen.sizes or chosen.without or chosen.stop_after or chosen.check_bounds:
+        raise FusecError(
+            "--set, --without, --stop-after and --check-bounds have no effect on a compiled folder",
+            help="compile the fusion with them, or run the fusion file",
+        )
+    contents = read_folder(path)
+    for name in contents.edited:
+        print(visible(f"edited since it was compiled: {path / name}"))
+    package = None
+    if place.builds:
+        first = contents.manifest.plans[0].targets[0]
+        package = package_of(contents, _target(chosen, place) or first, chosen)
+    inputs, sizes = _inputs(contents.fusion, options, place)
+    return _perform(contents.fusion, package, inputs, sizes, options, place)[0]
 
 
-def _run_fusion(
-    fusion: Fusion, compile_options: CompileOptions, options: RunOptions, place: Place
-) -> int:
-    dump_for_environment(fusion, compile_options)
-    inputs, sizes = _inputs(fusion, options, place)
-    for name, size in compile_options.sizes.items():
-        if sizes.get(name, size) != size:
-            raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
-    fusion = _at(fusion, sizes)
-    job = _job(fusion, compile_options, place)
-    return _run_job(job, inputs, sizes, options, place)[0]
-
-
-def _run_phases(
-    path: str,
-    fusions: Sequence[Fusion],
-    compile_options: CompileOptions,
-    options: RunOptions,
-    place: Place,
-) -> int:
-    """Run the phases of a joint graph, each on what those before it have saved."""
-    if options.outputs or options.expect or options.inputs:
+def _run_program(path: str, program: Program, options: RunOptions, place: Place) -> int:
+    """Run each phase of a fusion on what those before it have saved."""
+    given, files = program.options.sizes, options.outputs or options.expect or options.inputs
+    if len(program.parts) > 1 and files:
         raise FusecError(
             f"`{path}` has several phases",
             help="--inputs, --outputs and --expect take one; compile it and run the folders",
         )
     codes: list[int] = []
     known: dict[str, Any] = {}
-    for fusion in fusions:
-        dump_for_environment(fusion, compile_options)
-        inputs, sizes = _inputs(fusion, options, place)
+    for part in program.parts:
+        dump_for_environment(part)
+        inputs, sizes = _inputs(part.original, options, place)
         inputs |= {name: known[name] for name in inputs if name in known}
-        code, outputs = _run_job(
-            _job(fusion, compile_options, place), inputs, sizes, options, place
-        )
+        for name, size in given.items():
+            if sizes.get(name, size) != size:
+                raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
+        sized = Program(_at(part.original, sizes), program.options)
+        package = _built(sized, place)
+        code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
         known |= {**inputs, **outputs}
         codes.append(code)
     return max(codes)
@@ -182,10 +178,23 @@ def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     return replace(fusion, dims=tuple(replace(d, default=sizes[d.name]) for d in fusion.dims))
 
 
-def _job(fusion: Fusion, compile_options: CompileOptions, place: Place) -> Job:
-    if place.builds:
-        return job_of_fusion(fusion, compile_options, place.on_gpu)
-    return Job(fusion, None, {}, "", {}, {})
+def _target(options: CompileOptions, place: Place) -> str | None:
+    """Return the target of the GPU at hand, or the one that the user chose, if any."""
+    if options.targets_given or not place.on_gpu:
+        return options.target if options.targets_given else None
+    from fusec.run.device import Device
+
+    with Device() as device:
+        return driver.for_device(options, device.facts).target
+
+
+def _built(program: Program, place: Place) -> Package | None:
+    """Return a program built for the GPU at hand, or for the first target of its options."""
+    if not place.builds:
+        return None
+    target = _target(program.options, place) or program.options.target
+    with build_progress() as progress:
+        return driver.build(program.on((target,)), progress)
 
 
 def _inputs(
@@ -221,8 +230,9 @@ def _load_inputs(fusion: Fusion, path: str, seed: int) -> dict[str, Any]:
     return inputs
 
 
-def _run_job(
-    job: Job,
+def _perform(
+    fusion: Fusion,
+    package: Package | None,
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     options: RunOptions,
@@ -231,25 +241,23 @@ def _run_job(
     """Run, print, compare and save; return the exit code and the outputs."""
     from fusec.run.arrays import save_arrays
 
-    fusion, right = job.fusion, True
-    seconds, outputs = dict(job.seconds), dict[str, Any]()
-    start = perf_counter()
+    right, outputs = True, dict[str, Any]()
+    timings = driver.Timings() if package is None else package.program.timings
     expected = None if options.expect is None else load_expected(fusion, options.expect)
-    if place.on_gpu:
-        outputs, timing, device, rates = _execute(job, inputs, sizes, options)
-        seconds["run"] = perf_counter() - start
+    if package is not None and place.on_gpu:
+        found = timings.measure("run", lambda: _execute(package, inputs, sizes, options))
+        outputs, timing, device, rates = found
         if timing is not None:
-            print_table(job, sizes, timing, device, rates)
+            print_table(package, sizes, timing, device, rates)
         if options.verify:
-            start = perf_counter()
-            right = verify(job, inputs, sizes, outputs, options.judging)
-            seconds["verify"] = perf_counter() - start
-    elif job.program is not None:
-        print_prediction(job)
+            compared = (inputs, sizes, outputs, options.judging)
+            right = timings.measure("verify", lambda: verify(package, *compared))
+    elif package is not None:
+        print_prediction(package)
     if place.evaluates:
         with working("evaluating the reference"):
-            outputs = driver.reference(fusion, inputs, sizes)
-        seconds["reference"] = perf_counter() - start
+            evaluated = (fusion, inputs, sizes)
+            outputs = timings.measure("reference", lambda: driver.reference(*evaluated))
         print(f"{fusion.name}: reference evaluated")
     if options.values or not place.on_gpu:
         print_outputs(fusion, sizes, outputs, options.values)
@@ -258,23 +266,23 @@ def _run_job(
     if expected is not None:
         assert options.expect is not None
         found = (inputs, sizes, outputs, expected, options.expect)
-        right = agree(job, *found, options.judging) and right
+        right = agree(fusion, *found, options.judging) and right
     if options.times:
-        print_times(seconds)
+        print_times(timings.seconds)
     return 0 if right else 1, outputs
 
 
 def _execute(
-    job: Job, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
+    package: Package, inputs: Mapping[str, Any], sizes: Mapping[str, int], options: RunOptions
 ) -> tuple[dict[str, Any], Timing | None, str, Rates]:
     from fusec.run.device import Device
     from fusec.run.execute import Executable
     from fusec.run.measure import measure
 
-    assert job.program is not None
     try:
         with Device() as device:
-            executable = Executable(device, job.program, job.cubins)
+            cubins = package.cubins(package.targets[0])
+            executable = Executable(device, package.program.host, cubins)
             with executable.bind(inputs, sizes) as bound:
                 bound.reset()
                 bound.run()
@@ -282,11 +290,11 @@ def _execute(
                 timing = measure(bound, options.repeats) if options.repeats else None
             return outputs, timing, device.facts.text(), device.facts.rates
     except InternalError as error:
-        if not job.edited:
+        if not package.edited:
             raise
         raise FusecError(
             error.diagnostic.message,
-            notes=[*error.diagnostic.notes, f"edited: {', '.join(job.edited)}"],
+            notes=[*error.diagnostic.notes, f"edited: {', '.join(package.edited)}"],
             help="undo the edit, or compile the fusion again into another folder",
         ) from None
 
@@ -301,7 +309,7 @@ def _run_script(
 
     codes: list[int] = []
     warned: set[str] = set()
-    names = driver.Names()
+    names = Names()
 
     def on_fusion(fusion: Fusion, actuals: Any) -> Any:
         try:
@@ -320,19 +328,15 @@ def _run_script(
         fusion = names.unique(fusion)
         if fusion.name not in warned:
             warned.add(fusion.name)
-            report.warn((*lint(fusion), *lint_strides(fusion, compile_options)))
+            report.warn((*lint(fusion), *lint_strides(Program(fusion, compile_options))))
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
                 f"`{path}` runs several fusions",
                 help="--inputs, --outputs and --expect take one; compile it and run the folders",
             )
         if actuals is None:
-            sized = driver.with_sizes(fusion, compile_options.sizes)
-            parts = driver.phases_of(sized, compile_options)
-            if len(parts) > 1:
-                codes.append(_run_phases(path, parts, compile_options, options, place))
-            else:
-                codes.append(_run_fusion(sized, compile_options, options, place))
+            program = Program(with_sizes(fusion, compile_options.sizes), compile_options)
+            codes.append(_run_program(path, program, options, place))
             return None
         fusion = replace(fusion, phases=())  # all inputs are given at once
         if options.inputs or options.kind != "reals" or compile_options.sizes:
@@ -341,12 +345,13 @@ def _run_script(
                 "itself",
                 help="change them in the script, or compile it and run the folder",
             )
-        dump_for_environment(fusion, compile_options)
+        program = Program(fusion, compile_options)
+        dump_for_environment(program)
         inputs = {i.value.name: a.array() for i, a in zip(fusion.inputs, actuals, strict=True)}
-        job, sizes = _job(fusion, compile_options, place), bind_sizes(fusion, inputs)
+        package, sizes = _built(program, place), bind_sizes(fusion, inputs)
         # The script may use the results: without a GPU, the reference computes them.
         computing = replace(place, evaluates=not place.on_gpu)
-        code, outputs = _run_job(job, inputs, sizes, options, computing)
+        code, outputs = _perform(fusion, package, inputs, sizes, options, computing)
         codes.append(code)
         return [outputs[o.value.name] for o in fusion.outputs]
 

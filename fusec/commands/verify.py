@@ -11,7 +11,7 @@ from fusec.commands.progress import working
 from fusec.commands.report import no_array, print_verdict
 
 if TYPE_CHECKING:
-    from fusec.commands.job import Job
+    from fusec.driver import Package
     from fusec.ir.graph import Fusion
     from fusec.reference.verdict import Verdict
 
@@ -46,25 +46,30 @@ Arrays = Mapping[str, Any]
 
 
 def verify(
-    job: Job, inputs: Arrays, sizes: Mapping[str, int], outputs: Arrays, how: Judging
+    package: Package,
+    inputs: Arrays,
+    sizes: Mapping[str, int],
+    outputs: Arrays,
+    how: Judging,
 ) -> bool:
     """Compare outputs with the reference, print the verdict, and return whether it is accepted."""
     from fusec.reference.verdict import compare
 
+    fusion = package.program.original
     with working("comparing with the reference"):
         if how.by_tolerance:
-            reference = driver.reference(job.fusion, inputs, sizes)
-            lines = differences(job.fusion, outputs, reference, "the reference", how)
+            reference = driver.reference(fusion, inputs, sizes)
+            lines = differences(fusion, outputs, reference, "the reference", how)
             print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
             return not lines
-        model = driver.model_of(job.program, sizes)
-        verdict = compare(job.fusion, sizes, inputs, outputs, model=model, seed=how.seed)
-    print_verdict(job, verdict)
+        model = driver.model_of(package.program.host, sizes)
+        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
+    print_verdict(package, verdict)
     return how.accepts(verdict)
 
 
 def agree(
-    job: Job,
+    fusion: Fusion,
     inputs: Arrays,
     sizes: Mapping[str, int],
     outputs: Arrays,
@@ -81,13 +86,13 @@ def agree(
         if outputs[name].shape != array.shape
     ]
     if shapes or how.by_tolerance:
-        lines = shapes or differences(job.fusion, outputs, expected, f"`{path}`", how)
+        lines = shapes or differences(fusion, outputs, expected, f"`{path}`", how)
         print("\n".join(lines or [f"as in {path}, within the tolerances"]))
         return not lines
     with working("comparing with the file"):
         # How the file's sums were taken is not known.
         verdict = compare(
-            job.fusion, sizes, inputs, outputs, given=expected, poison=False, seed=how.seed
+            fusion, sizes, inputs, outputs, given=expected, poison=False, seed=how.seed
         )
     if verdict.ok:
         print(f"as in {path}")

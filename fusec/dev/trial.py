@@ -7,7 +7,6 @@ import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -28,6 +27,7 @@ from fusec.run.integers import exact_outputs
 from fusec.run.nvrtc import CompileError
 
 if TYPE_CHECKING:
+    from fusec.hostir.program import HostProgram
     from fusec.reference.nodes import Model
     from fusec.run.build import Source
     from fusec.run.device import Device
@@ -163,39 +163,37 @@ class _Trial:
         options = CompileOptions(
             targets=(self.depth.target,), targets_given=True, without=self.run.without, jobs=1
         )
-        passed = self.at("passes", lambda: driver.optimise(fusion, options))
-        segmented = self.at("segment", lambda: driver.segment(passed, options))
+        program = driver.Program(fusion, options)
+        self.at("passes", lambda: program.fusion)
+        segmented = self.at("segment", lambda: program.segmented)
         self.schedulers = tuple(s.scheduler for s in segmented.segments)
         if not self.depth.on_gpu:
             self.at("segments", lambda: compare_segments(fusion, segmented))
-        plans = self.at("schedule", lambda: driver.plan_segments(segmented, options))
-        sources = self.at("codegen", lambda: _sources(plans))
-        self.kernels = sum(len(each) for each in sources)
-        program = self.at("lower", lambda: _lowered(fusion, segmented, plans))
+        self.at("schedule", lambda: program.plans)
+        self.kernels = len(self.at("codegen", lambda: program.kernel_sources))
+        self.at("lower", lambda: _check_outputs(program))
         if self.depth.builds:
-            others = partial(driver.other_plans, segmented, options)
-            built, cubins = self.at("build", lambda: self._build(plans, sources, others))
-            if built != plans:
-                program = self.at("lower", lambda: _lowered(fusion, segmented, built))
+            package = self.at("build", lambda: self._build(program))
+            if package.program is not program:
+                self.at("lower", lambda: _check_outputs(package.program))
             if self.depth.on_gpu:
-                self._run(fusion, program, cubins)
+                self._run(fusion, package.program.host, package.cubins(self.depth.target))
         slow = sum(self.seconds.values())
         if slow > self.depth.slow:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
-    def _build(self, plans: Any, sources: Any, others: Any) -> tuple[Any, dict[str, bytes]]:
-        from fusec.run.spills import SPILL_LIMIT, build_plans
+    def _build(self, program: driver.Program) -> driver.Package:
+        from fusec.run.spills import SPILL_LIMIT
 
-        plans, _, artifacts = build_plans(plans, sources, self.trials.artifacts, others)
-        built = {name: artifact for (name, _), artifact in artifacts.items()}
-        self.spills = max((a.spill_bytes for a in built.values()), default=0)
-        for name, artifact in built.items():
+        package = driver.build(program, make=self.trials.artifacts)
+        self.spills = max((a.spill_bytes for a in package.artifacts.values()), default=0)
+        for (name, _), artifact in package.artifacts.items():
             if artifact.spill_bytes > SPILL_LIMIT:
                 raise Rejected("spills", f"{name} spills {artifact.spill_bytes} bytes")
-        return plans, {name: artifact.cubin for name, artifact in built.items()}
+        return package
 
-    def _run(self, fusion: Fusion, program: Any, cubins: Mapping[str, bytes]) -> None:
+    def _run(self, fusion: Fusion, program: HostProgram, cubins: Mapping[str, bytes]) -> None:
         from fusec.run.execute import Executable
 
         device = self.trials.device()
@@ -211,7 +209,7 @@ class _Trial:
             self.at("verify", lambda f=found: _verify(fusion, *f))
         self._run_integers(fusion, program, executable)
 
-    def _run_integers(self, fusion: Fusion, program: Any, executable: Any) -> None:
+    def _run_integers(self, fusion: Fusion, program: HostProgram, executable: Any) -> None:
         """Run once more where sums of integers are exact: results must agree to the bit."""
         sizes, seed = choose_sizes(fusion), self.depth.seeds[0]
         exact = self.at("inputs", lambda: exact_outputs(fusion, sizes))
@@ -300,20 +298,11 @@ def compare_segments(fusion: Fusion, segmented: Any) -> None:
     _verify(fusion, inputs, outputs, sizes, 0)
 
 
-def _sources(plans: Any) -> Any:
-    from fusec.codegen.dispatch import plan_sources
-
-    return tuple(plan_sources(plan) for plan in plans)
-
-
-def _lowered(fusion: Fusion, segmented: Any, plans: Any) -> Any:
-    from fusec.hostir.lower import lower
-
-    program = lower(segmented, plans, fusion)
-    names = tuple(o.value.name for o in fusion.outputs)
-    if program.outputs != names:
-        raise Rejected("outputs", f"the program returns {program.outputs}, not {names}")
-    return program
+def _check_outputs(program: driver.Program) -> None:
+    """Raise Rejected where the program has other outputs than the fusion."""
+    names = tuple(o.value.name for o in program.original.outputs)
+    if program.host.outputs != names:
+        raise Rejected("outputs", f"the program returns {program.host.outputs}, not {names}")
 
 
 def _outputs(executable: Any, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:

@@ -14,11 +14,15 @@ from fusec.explain import text, units
 from fusec.explain.drawing import HUES, Drawing, draw
 from fusec.explain.highlight import highlighted
 from fusec.explain.query import Crossing, Segmentation, SegmentFacts, Taken
-from fusec.explain.record import Explained
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
+
+    from fusec.driver import Program
+
+
+Explained = tuple[Segmentation, "Program"]
 
 
 @dataclass(frozen=True)
@@ -76,8 +80,8 @@ def write_page(path: str, found: Sequence[Explained]) -> None:
 
 def page(found: Sequence[Explained]) -> str:
     """Return the page; every name and text in it is escaped."""
-    views = [_view(f, f"f{number}") for number, f in enumerate(found)]
-    names = ", ".join(dict.fromkeys(f.record.fusion for f in found))
+    views = [_view(*each, f"f{number}") for number, each in enumerate(found)]
+    names = ", ".join(dict.fromkeys(record.fusion for record, _ in found))
     template = _environment().get_template("page.html.j2")
     return template.render(views=views, title=names, hues=HUES, text=text, units=units)
 
@@ -94,10 +98,9 @@ def _environment() -> Environment:
     )
 
 
-def _view(explained: Explained, anchor: str) -> View:
-    record = explained.record
+def _view(record: Segmentation, program: Program, anchor: str) -> View:
     details = tuple(
-        _detail(explained, segment, f"{anchor}-{segment.name}") for segment in record.segments
+        _detail(record, program, segment, f"{anchor}-{segment.name}") for segment in record.segments
     )
     rest = [d for d in record.decisions if d.action != "boundary"]
     return View(
@@ -111,11 +114,8 @@ def _view(explained: Explained, anchor: str) -> View:
     )
 
 
-def _detail(explained: Explained, segment: SegmentFacts, anchor: str) -> Detail:
-    from fusec.codegen.dispatch import plan_sources
-
-    record = explained.record
-    sources = plan_sources(explained.plans[segment.id])
+def _detail(record: Segmentation, program: Program, segment: SegmentFacts, anchor: str) -> Detail:
+    sources = program.sources[segment.id]
     kernels = (Kernel(s.name, s.text.count("\n"), highlighted(s.text)) for s in sources)
     return Detail(
         segment,

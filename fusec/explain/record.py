@@ -9,27 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.driver import Program
 from fusec.explain.query import Exact, Segmentation, describe
+from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
 
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
-    from fusec.schedule.plan import KernelPlan
-    from fusec.segment.segmented import SegmentedFusion
 
 
 EXACT_SECONDS = 60.0
 """The time that the search for the fewest bytes may take."""
-
-
-@dataclass(frozen=True)
-class Explained:
-    """A fusion's segmentation as data, beside what it was read from."""
-
-    record: Segmentation
-    segmented: SegmentedFusion
-    plans: tuple[KernelPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -40,31 +31,27 @@ class Questions:
     exact: bool = False
 
 
-def explain(
-    fusion: Fusion, options: CompileOptions, questions: Questions | None = None
-) -> Explained:
-    """Return what is known of a fusion's segmentation for the first target of the options."""
+def explain(program: Program, questions: Questions | None = None) -> Segmentation:
+    """Return what is known of a program's segmentation, for what it costs on the first target."""
     from fusec.explain.sizes import choices
-    from fusec.hostir.lower import lower
 
-    options = replace(options, targets=options.targets[:1])
-    segmented = driver.segment(driver.optimise(fusion, options), options)
-    plans = driver.plan_segments(segmented, options)
-    record = record_of(segmented, lower(segmented, plans), options.target)
+    options, segmented = program.options, program.segmented
+    record = record_of(program, options.target)
     if questions is not None:
-        found = (choices(fusion, options, n, *r) for n, r in questions.ranges.items())
+        found = (choices(program, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
         if questions.exact:
             record = replace(record, exact=_exact(segmented.fusion, options, record.bytes))
-    return Explained(record, segmented, plans)
+    return record
 
 
-def record_of(segmented: SegmentedFusion, program: HostProgram, arch: str) -> Segmentation:
-    """Return a segmentation as data, for what it costs on one target."""
+def record_of(program: Program, arch: str) -> Segmentation:
+    """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
 
-    peak = peak_bytes(program, segmented.fusion.hints)
-    return describe(segmented, target.find(arch), peak_bytes=peak)
+    fusion = program.segmented.fusion
+    peak = peak_bytes(program.host, fusion.hints)
+    return describe(program.segmented, target.find(arch), peak_bytes=peak)
 
 
 def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
@@ -108,20 +95,20 @@ def segmentation(
     `part` names one of several fusions of a file, or a phase of a joint graph.
     """
     options = CompileOptions(targets=(target,), targets_given=True, sizes=sizes or {})
-    chosen = _chosen(_fusions_of(fusion, options), part)
-    return explain(chosen, options, Questions(ranges or {}, exact)).record
+    chosen = _chosen(_programs_of(fusion, options), part)
+    return explain(chosen, Questions(ranges or {}, exact))
 
 
-def _fusions_of(given: Any, options: CompileOptions) -> list[Fusion]:
+def _programs_of(given: Any, options: CompileOptions) -> Sequence[Program]:
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import FusionDefinition
 
     if isinstance(given, (str, PathLike)):
-        return driver.load_all(str(given), options)  # pyright: ignore[reportUnknownArgumentType]
+        return driver.programs(str(given), options)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(given, FusionDefinition):
         given = given.fusion()
     if isinstance(given, Fusion):
-        return driver.phases_of(driver.with_sizes(given, options.sizes), options)
+        return Program(with_sizes(given, options.sizes), options).parts
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",
@@ -129,10 +116,10 @@ def _fusions_of(given: Any, options: CompileOptions) -> list[Fusion]:
     )
 
 
-def _chosen(fusions: Sequence[Fusion], part: str | None) -> Fusion:
-    if part is None and len(fusions) == 1:
-        return fusions[0]
-    named = {f.name: f for f in fusions}
+def _chosen(programs: Sequence[Program], part: str | None) -> Program:
+    if part is None and len(programs) == 1:
+        return programs[0]
+    named = {p.original.name: p for p in programs}
     if part in named:
         return named[part]
     what = "there are several fusions" if part is None else f"there is no fusion `{part}`"

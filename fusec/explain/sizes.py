@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from fusec import driver
 from fusec.diagnostics import FusecError
+from fusec.driver import Program
 from fusec.explain.query import Choice, ChosenSegment
+from fusec.files import with_sizes
 from fusec.ir.graph import Fusion
-from fusec.options import CompileOptions
+from fusec.target import Target
 
 LARGEST = 2**40
 """The largest size that a range may name."""
@@ -44,9 +45,7 @@ def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
     return ranges
 
 
-def choices(
-    fusion: Fusion, options: CompileOptions, name: str, first: int, last: int
-) -> Iterator[Choice]:
+def choices(program: Program, name: str, first: int, last: int) -> Iterator[Choice]:
     """Yield the choices between two sizes of a dim, the other dims at their default sizes.
 
     Looked at are the ends and every power of two between them; where two neighbours differ, the
@@ -54,13 +53,13 @@ def choices(
     """
     from fusec import target
 
-    step = _step_of(fusion, name, first, last)
-    gpu = target.find(options.target)
+    step = _step_of(program.original, name, first, last)
+    gpu = target.find(program.options.target)
     known: dict[int, _Found] = {}
 
     def at(size: int) -> _Found:
         if size not in known:
-            known[size] = _found(fusion, options, name, size, gpu)
+            known[size] = _found(program, name, size, gpu)
         return known[size]
 
     low = -(-first // step)
@@ -86,13 +85,10 @@ def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:
     return step
 
 
-def _found(fusion: Fusion, options: CompileOptions, name: str, size: int, gpu: object) -> _Found:
-    from fusec.target import Target
-
-    assert isinstance(gpu, Target)
+def _found(program: Program, name: str, size: int, gpu: Target) -> _Found:
     try:
-        sized = driver.with_sizes(fusion, {name: size})
-        segmented = driver.segment(driver.optimise(sized, options), options)
+        sized = with_sizes(program.original, {name: size})
+        segmented = Program(sized, program.options).segmented
     except FusecError as error:
         return _Found((), error.diagnostic.message, 0.0)
     parts = (ChosenSegment(s.scheduler, _names(s.fusion)) for s in segmented.segments)

@@ -202,13 +202,12 @@ def _build_one(source: Source, arch: str, options: tuple[str, ...], cache: Cache
                     source.text, name=source.name, arch=arch, headers=headers, options=options
                 )
                 cache.store(key, compiled)
-    return _artifact(source.name, arch, compiler, compiled, cached, time.perf_counter() - start)
+    artifact = artifact_of(source.name, arch, compiler, compiled)
+    return replace(artifact, cached=cached, seconds=time.perf_counter() - start)
 
 
-def _artifact(
-    name: str, arch: str, compiler: str, compiled: Compiled, cached: bool, seconds: float
-) -> Artifact:
-    """Return the artifact of a compiled kernel file."""
+def artifact_of(name: str, arch: str, compiler: str, compiled: Compiled) -> Artifact:
+    """Return the artifact of machine code that was there."""
     return Artifact(
         name=name,
         arch=arch,
@@ -218,7 +217,7 @@ def _artifact(
         spill_bytes=compiled.spill_bytes,
         stack_bytes=compiled.stack_bytes,
         shared_bytes=compiled.shared_bytes,
-        cached=cached,
-        seconds=seconds,
+        cached=True,
+        seconds=0.0,
         warnings=compiled.warnings,
     )

@@ -1,0 +1,81 @@
+"""Fusions of a file, named apart, at the sizes that are wanted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fusec.diagnostics import FusecError
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion
+
+
+def fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
+    """Return what a file defines, named apart: one fusion for YAML, each definition of a script."""
+    if Path(path).suffix == ".py":
+        from fusec.parse.script import load_script
+
+        names = Names()
+        return [with_sizes(names.unique(f), sizes) for f in load_script(path)]
+    from fusec.parse import read_file
+
+    if os.path.isdir(path):
+        raise FusecError(
+            f"`{path}` is a directory, not a fusion file",
+            help="`fusec run` takes compiled folders; the fusion of one is its fusion.yaml",
+        )
+    return [with_planned_strides(read_file(path, dict(sizes)))]
+
+
+class Names:
+    """Fusions by name: a script names all of its definitions after itself, folders must differ."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._taken: dict[str, Fusion] = {}
+
+    def unique(self, fusion: Fusion) -> Fusion:
+        """Return the fusion as `name`, `name_2`, ...; one that is the same keeps its name."""
+        name, number, plain = fusion.name, 1, _without_defaults(fusion)
+        while name in self._taken and self._taken[name] != plain:
+            number += 1
+            name = f"{fusion.name}_{number}"
+        self._taken.setdefault(name, plain)
+        return fusion if name == fusion.name else replace(fusion, name=name)
+
+
+def _without_defaults(fusion: Fusion) -> Fusion:
+    """Return the fusion with nothing in it of what one execution binds."""
+    dims = tuple(replace(d, default=1, multiple_of=1) for d in fusion.dims)
+    inputs = tuple(replace(i, default=None) for i in fusion.inputs)
+    return replace(fusion, dims=dims, inputs=inputs)
+
+
+def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return the fusion with other default sizes; FusecError where they cannot be."""
+    if not sizes:
+        return fusion
+    from fusec.ops.limits import check_sizes
+    from fusec.run.inputs import choose_sizes
+
+    chosen = choose_sizes(fusion, sizes)
+    sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
+    check_sizes(sized)
+    return sized
+
+
+def with_planned_strides(fusion: Fusion) -> Fusion:
+    """Return the fusion with the run-time strides that random inputs will have as their defaults.
+
+    Kernels that put strides in are then built for the inputs that `fusec run` makes.
+    """
+    if not any(name.partition(".")[2] for name in fusion.hints):
+        return fusion
+    from fusec.run.inputs import choose_sizes
+
+    chosen = choose_sizes(fusion)
+    return replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
