@@ -105,6 +105,13 @@ def test_everything_else_counts(text: str) -> None:
     assert digest(text) != digest(KERNEL)
 
 
+def test_what_a_header_calls_by_its_name_counts() -> None:
+    text = "struct Config {\n  static constexpr int kRows = 1;\n  using T = %s;\n};\nf<Config>();\n"
+    assert digest(text % "int") != digest(text % "half")
+    for other in ("kRows", "kColumns"), (" T", " S"):
+        assert digest(text % "int") != digest((text % "int").replace(*other))
+
+
 def test_types_before_names_count() -> None:
     one = replaced((r"const float x_value", "const half4 x_value"))
     assert digest(one) != digest(one.replace("half4", "half8"))

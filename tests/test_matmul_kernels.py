@@ -1,232 +1,82 @@
-"""The matrix product templates, rendered from views written by hand and compiled without a GPU."""
+"""The matrix product kernels of every layout and shape, compiled without a GPU."""
 
 from __future__ import annotations
 
 import itertools
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-import jinja2
-import jinja2.meta
 import pytest
+from test_hopper_on_cpu import find_matmul, product
 
-from fusec.codegen.matmul_view import (
-    EpilogueView,
-    MatmulView,
-    MmaView,
-    OperandView,
-    SimtView,
-    SplitKView,
-    WgmmaView,
-)
-from fusec.run.headers import headers_for
+from fusec import target
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.dtype import F16, F32, F64, I8
+from fusec.run.headers import device_headers, headers_for
 from fusec.run.nvrtc import Compiled, compile_cuda
 
 nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
 
 TEMPLATES = Path(__file__).parents[1] / "fusec" / "templates"
-STRIDES = tuple(
-    f"const Index {name}"
-    for name in (
-        "a_stride_batch",
-        "a_stride_m",
-        "a_stride_k",
-        "b_stride_batch",
-        "b_stride_k",
-        "b_stride_n",
-    )
-)
-SIZES = ("const int batches", "const Index M", "const Index N", "const Index K")
-OFFSETS = (
-    "const Index a_offset = tile.batch * a_stride_batch;",
-    "const Index b_offset = tile.batch * b_stride_batch;",
-)
-HEAD = {
-    "purpose": "A matrix product with a bias and an activation.",
-    "source": "",
-    "equations": ("y = relu(linear(a, b, bias))",),
-    "schedule": "Schedule: by hand.",
-    "constants": (),
-    "index_type": "fusec::i64",
-}
+LAYOUTS = tuple(itertools.product((False, True), repeat=2))
+Case = tuple[str, dict[str, Any], dict[str, Any]]
+"""A kernel, what it multiplies, and parameters."""
 
-
-def environment() -> jinja2.Environment:
-    return jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-        autoescape=False,
-    )
-
-
-def epilogue(c_type: str, acc: str, width: int, bias: bool) -> EpilogueView:
-    """Return relu(acc + bias[n]) rounded to `c_type`, or only the rounding."""
-    row = "y + (batch * M + m) * N + n"
-    loads = (f"fusec::Vec<{c_type}, kWidth> y_v;",)
-    if bias:
-        loads += ("const auto bias_v = fusec::load_readonly<kWidth>(bias + n);",)
-        statements = (
-            f"const {acc} shifted = acc[i] + fusec::convert<{acc}>(bias_v[i]);",
-            f"y_v[i] = fusec::convert<{c_type}>(shifted > 0 ? shifted : 0);",
-        )
-    else:
-        statements = (f"y_v[i] = fusec::convert<{c_type}>(acc[i]);",)
-    return EpilogueView(width, loads, statements, (f"fusec::store({row}, y_v);",))
-
-
-def pointers(c_type: str, bias: bool) -> tuple[str, ...]:
-    extra = (f"const {c_type}* __restrict__ bias",) if bias else ()
-    return (*extra, f"{c_type}* __restrict__ y")
-
-
-def simt_view(
-    c_type: str = "float", acc: str = "float", width: int = 1, bias: bool = False
-) -> SimtView:
-    operands = (f"const {c_type}* __restrict__ a", f"const {c_type}* __restrict__ b")
-    return SimtView(
-        name="matmul_simt",
-        **HEAD,
-        headers=("matmul_tile.cuh", "types.cuh", "vector.cuh", "wrap.cuh"),
-        parameters=(*operands, *pointers(c_type, bias), *SIZES, *STRIDES),
-        offsets=OFFSETS,
-        a=OperandView("a", True),
-        b=OperandView("b", False),
-        epilogue=epilogue(c_type, acc, width, bias),
-        tile_n=64,
-        acc_type=acc,
-        tile_m=64,
-        tile_k=16,
-    )
-
-
-def mma_view(
-    c_type: str = "fusec::bf16",
-    a: tuple[bool, bool] = (True, True),
-    b: tuple[bool, bool] = (True, True),
-    width: int = 2,
-    bias: bool = True,
-) -> MmaView:
-    operands = (f"const {c_type}* __restrict__ a", f"const {c_type}* __restrict__ b")
-    return MmaView(
-        name="matmul_mma",
-        **HEAD,
-        headers=("matmul_fill.cuh", "matmul_tile.cuh", "mma.cuh", "types.cuh", "vector.cuh"),
-        parameters=(*operands, *pointers(c_type, bias), *SIZES, *STRIDES),
-        offsets=OFFSETS,
-        a=OperandView("a", *a),
-        b=OperandView("b", *b),
-        epilogue=epilogue(c_type, "float", width, bias),
-        tile_n=128,
-        operand_type=c_type,
-        tile_m=128,
-        tile_k=32,
-        stages=3,
-        warp_m=64,
-        warp_n=32,
-    )
-
-
-def wgmma_view(
-    c_type: str = "fusec::bf16",
-    a: bool = True,
-    b: bool = True,
-    tile_n: int = 256,
-    width: int = 2,
-    bias: bool = True,
-) -> WgmmaView:
-    maps = (
-        "const __grid_constant__ fusec::TensorMap a_map",
-        "const __grid_constant__ fusec::TensorMap b_map",
-    )
-    return WgmmaView(
-        name="matmul_wgmma",
-        **HEAD,
-        headers=("matmul_hopper.cuh", "matmul_tile.cuh", "types.cuh", "vector.cuh"),
-        parameters=(*maps, *pointers(c_type, bias), *SIZES),
-        offsets=(),
-        a=OperandView("a", a, True, "a_map", "tile.batch"),
-        b=OperandView("b", b, True, "b_map", "tile.batch"),
-        epilogue=epilogue(c_type, "float", width, bias),
-        tile_n=tile_n,
-        operand_type=c_type,
-        stages=4 if tile_n == 256 else 6,
-    )
-
-
-def split_k_view(cluster: int = 8, tile_n: int = 128, **options: object) -> SplitKView:
-    plain = wgmma_view(tile_n=tile_n, **options)  # pyright: ignore[reportArgumentType]
-    fields = {name: getattr(plain, name) for name in WgmmaView.__dataclass_fields__}
-    fields["name"] = "matmul_split_k"
-    fields["headers"] = (
-        "bulk_reduce.cuh",
-        "grid.cuh",
-        "matmul_hopper.cuh",
-        "matmul_tile.cuh",
-        "matmul_turns.cuh",
-        "types.cuh",
-        "vector.cuh",
-    )
-    fields["stages"] = 4 if tile_n == 128 else 2
-    fields["parameters"] = (
-        *plain.parameters,
-        "const int splits",
-        "float* partials",
-        "fusec::u32* turns",
-        "fusec::u32* tickets",
-    )
-    return SplitKView(
-        **fields, cluster=cluster, tickets="tickets", turns="turns", partials="partials"
-    )
-
-
-def render(view: MatmulView) -> str:
-    return environment().get_template(f"{view.name}.cu.j2").render(k=view)
-
-
-def compiled(view: MatmulView, arch: str) -> Compiled:
-    text = render(view)
-    return compile_cuda(text, name="kernel", arch=arch, headers=headers_for(text))
-
-
-VIEWS = {
-    "simt_f32": (simt_view(width=4, bias=True), "sm_80"),
-    "simt_f64": (simt_view("double", "double"), "sm_80"),
-    "simt_i8": (simt_view("fusec::i8", "int"), "sm_80"),
-    "simt_bf16": (simt_view("fusec::bf16", bias=True), "sm_80"),
+CASES: dict[str, Case] = {
+    "simt_f32": ("simt", {"dtype": F32, "bias": True}, {}),
+    "simt_f64": ("simt", {"dtype": F64}, {"vector_width": 1}),
+    "simt_i8": ("simt", {"dtype": I8}, {}),
+    "simt_bf16": ("simt", {"bias": True}, {"vector_width": 2}),
     **{
-        f"mma_{a:d}{b:d}_{vector:d}": (mma_view(a=(a, vector), b=(b, vector)), "sm_80")
-        for a, b, vector in itertools.product((True, False), repeat=3)
+        f"mma_{a:d}{b:d}_{k % 2}": ("mma", {"a_columns": a, "b_columns": b, "k": k}, {})
+        for (a, b), k in itertools.product(LAYOUTS, (512, 511))
     },
-    "mma_f16": (mma_view("fusec::f16", width=1, bias=False), "sm_80"),
+    "mma_f16": ("mma", {"dtype": F16}, {"vector_width": 1}),
     **{
-        f"wgmma_{a:d}{b:d}": (wgmma_view(a=a, b=b), "sm_90a")
-        for a, b in itertools.product((True, False), repeat=2)
+        f"wgmma_{a:d}{b:d}": ("wgmma", {"a_columns": a, "b_columns": b, "bias": True},
+                              {"tile_n": 256, "stages": 4, "vector_width": 2})
+        for a, b in LAYOUTS
     },
-    "wgmma_128": (wgmma_view("fusec::f16", tile_n=128, width=1), "sm_90a"),
-    "split_k_1": (split_k_view(1), "sm_90a"),
-    "split_k_8": (split_k_view(8), "sm_90a"),
-    "split_k_mn": (split_k_view(4, a=False, b=False, width=1), "sm_90a"),
-    "split_k_256": (split_k_view(4, 256), "sm_90a"),
-}
-
+    "wgmma_128": ("wgmma", {"dtype": F16},
+                  {"tile_n": 128, "stages": 6, "vector_width": 1}),
+    "split_k_1": ("split_k", {}, {"cluster": 1, "splits": 2}),
+    "split_k_8": ("split_k", {}, {"cluster": 8, "splits": 2}),
+    "split_k_mn": ("split_k", {"a_columns": True, "b_columns": False},
+                   {"cluster": 4, "splits": 2, "vector_width": 1}),
+    "split_k_256": ("split_k", {}, {"cluster": 4, "splits": 2, "tile_n": 256, "stages": 2}),
+}  # fmt: skip
 INSTRUCTIONS = {
-    "matmul_simt": ("FFMA",),
-    "matmul_mma": (r"HMMA\.16816\.F32", "LDSM"),
-    "matmul_wgmma": ("HGMMA", "UTMALDG", "USETMAXREG"),
-    "matmul_split_k": ("HGMMA", "UTMALDG", "UBLKRED.*ADD.F32", "UBLKCP", "UCGABAR"),
+    "simt": ("FFMA",),
+    "mma": (r"HMMA\.16816\.F32", "LDSM", "LDGSTS"),
+    "wgmma": ("HGMMA", "UTMALDG", "USETMAXREG"),
+    "split_k": ("HGMMA", "UTMALDG", "UBLKRED.*ADD.F32", "UBLKCP", "UCGABAR"),
 }
 
 
-@pytest.mark.parametrize("name", VIEWS)
+@cache
+def text(name: str) -> str:
+    """Return the text of a case's kernel."""
+    kernel, given, wanted = CASES[name]
+    fusion = product(256, 512, **{"k": 512, **given})
+    gpu = target.find("sm_90a" if kernel in ("wgmma", "split_k") else "sm_80")
+    plan = find_matmul().build(fusion, gpu, {"kernel": kernel, **wanted})
+    return plan_sources(plan)[0].text
+
+
+@cache
+def built(name: str) -> Compiled:
+    """Return the cubin of a case."""
+    arch = "sm_90a" if CASES[name][0] in ("wgmma", "split_k") else "sm_80"
+    return compile_cuda(text(name), name="kernel", arch=arch, headers=headers_for(text(name)))
+
+
+@pytest.mark.parametrize("name", CASES)
 def test_compiles_without_spills(name: str):
-    view, arch = VIEWS[name]
-    built = compiled(view, arch)
     # Among warnings are a serialised wgmma, an injected wait, and an ignored setmaxnreg.
-    assert (built.warnings, built.spill_bytes) == ((), 0)
+    assert (built(name).warnings, built(name).spill_bytes) == ((), 0)
 
 
 def disassemble(cubin: bytes, folder: Path) -> str:
@@ -239,35 +89,62 @@ def disassemble(cubin: bytes, folder: Path) -> str:
     ).stdout
 
 
-@pytest.mark.parametrize("name", ["simt_f32", "mma_11_1", "wgmma_11", "split_k_8"])
+@pytest.mark.parametrize("name", ["simt_f32", "mma_01_0", "wgmma_01", "split_k_8"])
 def test_uses_the_intended_instructions(name: str, tmp_path: Path):
-    view, arch = VIEWS[name]
-    sass = disassemble(compiled(view, arch).cubin, tmp_path)
-    missing = [i for i in INSTRUCTIONS[view.name] if not re.search(i, sass)]
+    sass = disassemble(built(name).cubin, tmp_path)
+    missing = [i for i in INSTRUCTIONS[CASES[name][0]] if not re.search(i, sass)]
     assert not missing
     assert "LDL" not in sass
 
 
-@pytest.mark.parametrize("entry", INSTRUCTIONS)
-def test_reads_only_its_view(entry: str):
-    source = (TEMPLATES / f"{entry}.cu.j2").read_text()
-    assert jinja2.meta.find_undeclared_variables(environment().parse(source)) == {"k"}
+def test_the_main_loop_is_in_one_place():
+    # Whatever waits for a stage, or begins or awaits products, is in a device header.
+    steps = r"wgmma_(fence|commit|wait)|\.wait\(|arrive|copy_(wait|commit)|ldmatrix|tensor_load"
+    for file in TEMPLATES.glob("*matmul*.j2"):
+        assert not re.search(steps, file.read_text()), file.name
+        assert len(file.read_text().splitlines()) <= 120
+    for loop in ("multiply_stages(", "load_stages(", "multiply_steps(", "multiply_micro("):
+        assert len([t for t in device_headers().values() if loop in t]) == 1
 
 
-def position(text: str, *needles: str) -> list[int]:
-    """Return where the needles first follow each other in `text`; fail when one is missing."""
+@pytest.mark.parametrize("name", ["mma_01_0", "wgmma_01", "split_k_8"])
+def test_the_layout_of_shared_memory_is_the_plan_s(name: str):
+    kernel, given, wanted = CASES[name]
+    gpu = target.find("sm_90a" if kernel != "mma" else "sm_80")
+    fusion = product(256, 512, **{"k": 512, **given})
+    plan = find_matmul().build(fusion, gpu, {"kernel": kernel, **wanted})
+    (launch,) = plan.kernels
+    for constant, value, _ in launch.layout.constants:
+        assert f"static constexpr int {constant} = {value};" in text(name)
+    places = {n: v for n, v, _ in launch.layout.constants}
+    barriers = 8 * plan.parameters.stages
+    ends = {
+        "mma": plan.parameters.stages * places["kStageBytes"],
+        "wgmma": places.get("kEmpty", 0) + barriers,
+        "split_k": places.get("kTicket", 0) + 16,
+    }
+    assert launch.shared_bytes == ends[kernel]
+    if kernel == "split_k":
+        ring = plan.parameters.stages * places["kStageBytes"]
+        assert [places[n] for n in ("kSums", "kFull", "kEmpty", "kTicket")] == [
+            ring, ring + 128 * 128 * 4, ring + 128 * 128 * 4 + barriers,
+            ring + 128 * 128 * 4 + 2 * barriers,
+        ]  # fmt: skip
+
+
+def position(whole: str, *needles: str) -> list[int]:
+    """Return where the needles first follow each other in `whole`; fail when one is missing."""
     found = [0]
     for needle in needles:
-        found.append(text.index(needle, found[-1]))
+        found.append(whole.index(needle, found[-1]))
     return found[1:]
 
 
 def test_turns_follow_the_rules_of_the_bulk_reduction():
-    text = render(split_k_view(8))
-    start = text.index("if (turn < splits - 1)")
+    header = device_headers()["matmul_turns.cuh"]
     position(
-        text[start:],
-        "owned[f * kMultipliers + threadIdx.x] = share[f];",
+        header[header.index("void pass_turn(") :],
+        "owned[f * Config::kMultipliers + threadIdx.x] = share[f];",
         "fence_proxy_async_shared_cta();",
         "named_barrier_sync",
         "spin_until(semaphore, turn)",
@@ -276,11 +153,11 @@ def test_turns_follow_the_rules_of_the_bulk_reduction():
         "commit_group();",
         "wait_group<0>();",
         "store_release(semaphore, turn + 1)",
-        "return;",
+        "void take_last_turn(",
         "spin_until(semaphore, turn)",
         "*semaphore = 0;",
         "named_barrier_sync",
         "__ldcg(",
     )
-    assert "wait_group_read" not in text
-    assert "blockIdx" not in text  # work is drawn by ticket
+    assert "wait_group_read" not in header
+    assert "blockIdx" not in text("split_k_8")  # work is drawn by ticket

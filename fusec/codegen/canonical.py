@@ -16,6 +16,8 @@ _NUMBER = r"\.?\d(?:[eEpP][+-]|[\w.])*"
 _MEMBER = rf"(?:::|\.|->){_WORD}"
 # What neither is a variable of the kernel nor could be: a function, a scope, a type.
 _FOREIGN = re.compile(rf"({_WORD})(?=\(|::| {_WORD})")
+# What a header may call by its name: members and types that a kernel declares for it.
+_DECLARED = re.compile(rf"\b(?:static constexpr {_WORD}|using) ({_WORD}) =")
 _TOKEN = re.compile(rf"({_WORD})|{_NUMBER}|{_MEMBER}|{_STRING}|{_DIRECTIVE}", re.MULTILINE)
 _SPACES = re.compile(r"[ \t]+")
 _MACRO = re.compile(rf"#define ({_WORD})")
@@ -30,7 +32,7 @@ def digest_without_names(text: str, entry: str) -> str:
     members or types. Those are kept, so that texts with equal digests mean the same.
     """
     text = _SPACES.sub(" ", _COMMENT.sub("", text))
-    kept = {*_FOREIGN.findall(text), *KEYWORDS, *_macros()} - {entry}
+    kept = {*_FOREIGN.findall(text), *_DECLARED.findall(text), *KEYWORDS, *_macros()} - {entry}
     numbers: dict[str, str] = {}
 
     def nameless(match: re.Match[str]) -> str:

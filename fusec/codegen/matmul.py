@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusec.codegen.ctext import compute_type, dim_text, storage_type
+from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
+from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
 from fusec.codegen.matmul_view import (
     EpilogueView,
     GroupsView,
     MatmulView,
-    MmaView,
     OperandView,
-    SimtView,
     SplitKView,
-    WgmmaView,
 )
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
@@ -28,11 +26,10 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.matmul import MatmulPlan
-from fusec.schedule.matmul_choice import MatmulParameters, is_chunked
-from fusec.schedule.matmul_epilogue import sums_dtype
+from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind, find_product
-from fusec.schedule.plan import Kernel
+from fusec.schedule.matmul_shared import MatmulKernel
 
 
 @dataclass(frozen=True)
@@ -46,66 +43,48 @@ class _Context:
     facts: Facts
 
 
-def view(plan: MatmulPlan, kernel: Kernel) -> MatmulView:
+def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     """Return the view of a matrix product kernel."""
     parameters, names = plan.parameters, c_names(kernel)
     fusion = renamed(plan.fusion, names)
     problem = find_product(fusion)
     assert isinstance(problem, Product)
     context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
+    hopper = parameters.kernel in ("wgmma", "split_k")
     index_type = "fusec::i64" if parameters.wide_index else "int"
+    maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
     fields = {
         **head(plan, kernel),
         "parameters": tuple(parameter(replace(a, name=names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
+        "config": config(parameters, problem, kernel.layout, context.facts),
+        "has_layout": bool(kernel.layout.constants),
+        "constants": _constants(context, index_type, hopper=hopper),
+        "offsets": () if hopper else _offsets(context),
         "index_type": index_type,
-        "offsets": (),
+        "sums_type": sums_type(problem),
+        "a": _operand(problem, problem.a, maps[0]),
+        "b": _operand(problem, problem.b, maps[1]),
         "epilogue": _epilogue(context),
-        "tile_n": parameters.tile_n,
+        "has_batches": _has_batches(problem),
         "groups": _groups(problem),
+        "cuts_rows": problem.cuts == "rows",
+        "cuts_depth": problem.cuts == "depth",
     }
-    if parameters.kernel in ("wgmma", "split_k"):
-        maps = [names[m] for m in map_names(plan.problem.product)]
-        fields |= {
-            "constants": _constants(context, index_type, hopper=True),
-            "a": _mapped(problem, problem.a, maps[0]),
-            "b": _mapped(problem, problem.b, maps[1]),
-            "operand_type": _element(problem),
-            "stages": parameters.stages,
-        }
-        if parameters.kernel == "wgmma":
-            return WgmmaView(**fields)  # pyright: ignore[reportArgumentType]
-        partials, turns, tickets = (names[w.name] for w in plan.workspaces)
-        return SplitKView(
-            **fields,  # pyright: ignore[reportArgumentType]
-            cluster=parameters.cluster,
-            partials=partials,
-            turns=turns,
-            tickets=tickets,
-        )
-    fields |= {
-        "constants": _constants(context, index_type, hopper=False),
-        "offsets": _offsets(context),
-        "a": _pointed(context, problem.a),
-        "b": _pointed(context, problem.b),
-        "tile_m": parameters.tile_m,
-        "tile_k": parameters.tile_k,
-    }
-    if parameters.kernel == "simt":
-        acc = compute_type(sums_dtype(problem.node.output.dtype))
-        return SimtView(**fields, acc_type=acc)  # pyright: ignore[reportArgumentType]
-    return MmaView(
+    if parameters.kernel != "split_k":
+        return MatmulView(**fields)  # pyright: ignore[reportArgumentType]
+    partials, turns, tickets = (names[w.name] for w in plan.workspaces)
+    return SplitKView(
         **fields,  # pyright: ignore[reportArgumentType]
-        operand_type=_element(problem),
-        stages=parameters.stages,
-        warp_m=64,
-        warp_n=32,
+        partials=partials,
+        turns=turns,
+        tickets=tickets,
     )
 
 
-def _element(problem: Product) -> str:
-    assert problem.dtype is not None
-    return storage_type(problem.dtype)
+def _has_batches(problem: Product) -> bool:
+    """Return whether an epilogue runs for several products."""
+    return problem.batches != 1
 
 
 def _sentence(problem: Product, p: MatmulParameters) -> str:
@@ -130,14 +109,15 @@ def _groups(problem: Product) -> GroupsView | None:
     ends = groups.ends.name
     if groups.base != 0:
         ends += f" + {dim_text(groups.base, wide=True).at_least(12)}"
-    return GroupsView(groups.cuts, ends, str(dim_text(groups.stride, wide=True)))
+    return GroupsView(ends, str(dim_text(groups.stride, wide=True)))
 
 
-def _mapped(problem: Product, operand: Operand, name: str) -> OperandView:
+def _operand(problem: Product, operand: Operand, map_name: str) -> OperandView:
     terms = operand.batch.terms
     number = "group.index" if problem.cuts == "rows" else "tile.batch"
-    batch = _coordinate(terms[0][0], number) if terms else "0"
-    return OperandView(operand.buffer.name, operand.k_major, True, name, batch)
+    batch = _coordinate(terms[0][0], number) if map_name and terms else "0"
+    kind = storage_type(operand.buffer.dtype)
+    return OperandView(operand.buffer.name, kind, map_name, batch)
 
 
 def _coordinate(atom: Atom, number: str) -> str:
@@ -148,12 +128,6 @@ def _coordinate(atom: Atom, number: str) -> str:
     sign = "/" if isinstance(atom, Quotient) else "%"
     ((inner, _),) = atom.inner.terms
     return f"{_coordinate(inner, number)} {sign} {dim_text(atom.divisor).at_least(14)}"
-
-
-def _pointed(context: _Context, operand: Operand) -> OperandView:
-    mma, problem = context.parameters.kernel == "mma", context.problem
-    vector = mma and is_chunked(problem, operand, context.facts)
-    return OperandView(operand.buffer.name, operand.k_major, vector)
 
 
 def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str, ...]:
@@ -246,4 +220,12 @@ def _epilogue(context: _Context) -> EpilogueView:
     for plan in plans:
         emit_store(emitter, plan, 0)
     loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
-    return EpilogueView(width, tuple(loads), emitter.take(0, "lane"), emitter.take(0, "after"))
+    has_batches = _has_batches(problem)
+    return EpilogueView(
+        width,
+        "Index batch, Index m, Index n" if has_batches else "Index m, Index n",
+        "tile.batch, m, n" if has_batches else "m, n",
+        tuple(loads),
+        emitter.take(0, "lane"),
+        emitter.take(0, "after"),
+    )

@@ -13,19 +13,14 @@ from fusec.ir.substitute import substitute_dims
 from fusec.schedule.plan import Kernel, SizeArgument
 
 RESERVED = frozenset([
-    "Acc", "Index", "K", "M", "N", "T", "a_column", "a_offset", "a_stride_k", "a_stride_m",
-    "a_tile", "all_depth", "all_rows", "acc", "b_offset", "b_row", "b_stride_k", "b_stride_n",
-    "b_tile", "batch", "batches", "c", "chunk", "chunks", "column", "depth", "e", "empty", "f",
-    "fill", "finish", "first_step", "full", "group", "groups", "h", "i", "index", "j", "k",
-    "kAAsync", "kABytes", "kAColumns", "kAElements", "kAKMajor", "kAPitch", "kARows", "kBAsync",
-    "kBColumns", "kBKMajor", "kBPitch", "kBRows", "kBand", "kCluster", "kConsumerRegisters",
-    "kConsumers", "kFragments", "kMicro", "kMultipliers", "kOwned", "kProducerRegisters", "kSlab",
-    "kStageBytes", "kStageElements", "kStages", "kThreads", "kTileK", "kTileM", "kTileN", "kWarpM",
-    "kWarpN", "kWarpsN", "kWidth", "lane", "last_step", "m", "n", "owned", "p", "parity", "part",
-    "peer", "pieces", "previous", "rank", "row", "s", "semaphore", "share", "shared", "slab",
-    "splits", "stage", "stages", "step", "steps", "sums", "sums_tile", "thread_m", "thread_n",
-    "ticket", "ticket_slot", "tile", "tile_columns", "tile_index", "tile_k", "tile_m", "tile_n",
-    "tile_rows", "tiles", "turn", "value", "values", "warp", "warp_m", "warp_n", "warpgroup",
+    "Config", "Index", "K", "M", "N", "Sums", "a_offset", "a_part", "a_rows", "a_stride_k",
+    "a_stride_m", "acc", "all_depth", "all_rows", "b_columns", "b_offset", "b_part",
+    "b_stride_k", "b_stride_n", "batch", "batches", "block", "chunk", "chunks", "column", "e",
+    "finish", "first_step", "group", "groups", "i", "index", "is_consumer", "kWidth",
+    "last_step", "m", "n", "owned", "parity", "rank", "row", "semaphore", "share", "shared",
+    "slab", "splits", "stage", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket",
+    "ticket_slot", "tile", "tile_columns", "tile_index", "tile_m", "tile_n", "tile_rows",
+    "tiles", "turn", "warp", "warp_m", "warp_n",
 ])  # fmt: skip
 """Names that the templates give to their own constants and variables."""
 

@@ -26,13 +26,13 @@ from fusec.schedule.matmul_choice import (
     choose,
     relied_on,
     seconds,
-    shared_bytes,
     sizes_of,
 )
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Product, bind, find_product
+from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
-from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
+from fusec.schedule.plan import Argument, Guard, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.problem import Problem
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
@@ -155,14 +155,16 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
                 if not extent.is_const
             )
         workspaces = _workspaces(fusion, product, parameters)
-        kernel = Kernel(
+        layout = shared_layout(parameters, product)
+        kernel = MatmulKernel(
             name=f"{fusion.name}_matmul",
             template=f"matmul_{parameters.kernel}",
             grid=(_grid(product, parameters, target), dim(1), dim(1)),
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
-            shared_bytes=shared_bytes(parameters, product),
+            shared_bytes=layout.bytes,
             cluster=(parameters.cluster, 1, 1),
+            layout=layout,
         )
         return Plan(
             self.name,

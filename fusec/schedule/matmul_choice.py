@@ -10,6 +10,7 @@ from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
 from fusec.schedule.matmul_problem import Operand, Product
+from fusec.schedule.matmul_shared import shared_layout
 from fusec.target import Target
 
 CHUNK_BYTES = 16
@@ -326,15 +327,4 @@ def _check(p: MatmulParameters, problem: Product, target: Target) -> None:
 
 def shared_bytes(p: MatmulParameters, problem: Product) -> int:
     """Return the dynamic shared memory of a CTA."""
-    if p.kernel == "simt":
-        return 0
-    if p.kernel == "mma":
-        pad = 8
-        a, b = (
-            (rows if o.k_major else p.tile_k) * ((p.tile_k if o.k_major else rows) + pad)
-            for o, rows in ((problem.a, p.tile_m), (problem.b, p.tile_n))
-        )
-        return p.stages * (a + b) * 2
-    stage = (p.tile_m + p.tile_n) * p.tile_k * 2 + 16
-    sums = p.tile_m * p.tile_n * 4 + 16 if p.kernel == "split_k" else 0
-    return p.stages * stage + sums
+    return shared_layout(p, problem).bytes

@@ -189,13 +189,21 @@ def fields_of(text: str) -> Mapping[str, int]:
 def declare(walk: Walk, constants: list[Node]) -> None:
     """Declare what stands outside of functions."""
     for node in constants:
-        walk.run(node, walk.mask)
+        if node.kind != "struct":
+            walk.run(node, walk.mask)
+            continue
+        walk.scope = Scope(walk.globals)
+        for member in node.kids:
+            walk.run(member, walk.mask)
+        inner, walk.scope = walk.scope, walk.globals
+        walk.scope.values |= {f"{node.text}::{n}": v for n, v in inner.values.items()}
+        walk.scope.types |= {f"{node.text}::{n}": v for n, v in inner.types.items()}
 
 
 def block_shape(walk: Walk) -> tuple[int, int]:
     """Return the threads of a block, from the constants that every kernel has."""
     values = walk.scope.values
-    threads = values.get("kThreads")
+    threads = values.get("kThreads", values.get("Config::kThreads"))
     x, y = values.get("kThreadsX"), values.get("kThreadsY")
     if isinstance(x, int) and isinstance(y, int) and x * y == threads:
         return x, y

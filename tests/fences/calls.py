@@ -68,7 +68,7 @@ def cast(walk: Any, node: Node) -> Any:
     """Return the argument, a pointer with the size of what it now points at."""
     value = walk.value(node.kids[1]) if len(node.kids) > 1 else 0
     if node.text == "reinterpret_cast" and isinstance(value, Pointer) and node.arguments:
-        text = "".join(t.text for t in node.arguments[0])
+        text = "".join(t.text for t in node.arguments[0] if t.text != "const")
         if value.space == "shared":
             vector = re.fullmatch(r"Vec<(.*),[^,]*>\*?", text)
             inner = walk.size_of(vector[1]) if vector else None
@@ -98,12 +98,15 @@ def chosen(walk: Any, name: str, count: int) -> Function | None:
 
 
 def hands_over(walk: Any, node: Node) -> bool:
-    """Return whether a call hands over memory that threads share, of the block or of others."""
+    """Return whether a call hands over a function object, or memory that threads share."""
     known = [(w, walk.scope.find(w)) for kid in node.kids[1:] for w in kid.words]
     values = [scope.values[w] for w, scope in known if scope is not None]
-    return any(
-        isinstance(v, Pointer)
-        and (v.space == "shared" or (walk.speaks and "__restrict__" not in v.type))
+    return any(kid.kind == "lambda" for kid in node.kids[1:]) or any(
+        isinstance(v, Closure)
+        or (
+            isinstance(v, Pointer)
+            and (v.space == "shared" or (walk.speaks and "__restrict__" not in v.type))
+        )
         for v in values
     )
 
@@ -191,7 +194,8 @@ def body(
         walk.lines.pop()
     for parameter_name, alias in aliases:
         if alias.scope is not None:
-            alias.scope.values[alias.name] = scope.values[parameter_name]
+            value = scope.values[parameter_name]
+            alias.scope.values[alias.name] = walk.merged(alias.scope, alias.name, value)
     if len(frame.results) == 1:
         return frame.results[0][1]
     return walk.unknown(

@@ -350,7 +350,14 @@ def constants_of(text: str) -> list[Node]:
     depth = i = 0
     while i < len(tokens):
         word = tokens[i].text
-        if word == "{" and not (i > 1 and tokens[i - 2].text == "namespace"):
+        if word == "struct" and [t.text for t in tokens[i + 1 : i + 3]] == ["Config", "{"]:
+            end = matching(tokens, i + 2)
+            parser = Parser(tokens[i + 3 : end])
+            found.append(Node("struct", tokens[i].line, "Config"))
+            while parser.at < len(parser.tokens):
+                found[-1].kids.append(parser.statement())
+            i = end
+        elif word == "{" and not (i > 1 and tokens[i - 2].text == "namespace"):
             i, depth = matching(tokens, i), 0
         elif word == "(":
             i = matching(tokens, i)

@@ -53,7 +53,8 @@ class Walk(Evaluator):
 
     def run_using(self, node: Node) -> None:
         """Declare a type."""
-        self.scope.types[node.text] = "".join(t.text for t in (node.arguments or [[]])[0])
+        tokens = (node.arguments or [[]])[0]
+        self.scope.types[node.text] = "".join(t.text for t in tokens if t.text != "typename")
 
     def run_do(self, node: Node) -> None:
         """Evaluate for the effects."""
@@ -177,7 +178,7 @@ class Walk(Evaluator):
     def trips(self, condition: Node, step: Node, body: Node, mask: Mask) -> None:
         """Run a loop's body as often as it runs, or as is decided."""
         limit: int | None = None
-        stages = self.value(Node("name", body.line, "kStages"))
+        stages = self.stages(body)
         varying = self.counts(body)[0]
         most = max(MOST_TRIPS, 2 * int(stages) + 1) if is_exact(stages) else MOST_TRIPS
         for trip in range(most):
@@ -222,14 +223,24 @@ class Walk(Evaluator):
 
     def counts(self, body: Node) -> tuple[int, ...]:
         """Return the numbers of trips that are tried of a loop whose number is not known."""
-        stages = self.value(Node("name", body.line, "kStages"))
-        if is_exact(stages) and not has_ring_inside(body):
+        stages = self.stages(body)
+        if is_exact(stages) and not self.has_ring_inside(body):
             return (2 * int(stages) + 1, 1, 0)
         return (2, 0)
 
+    def stages(self, node: Node) -> Any:
+        """Return the stages of a kernel's ring."""
+        name = "kStages" if self.scope.find("kStages") else "Config::kStages"
+        return self.value(Node("name", node.line, name))
 
-def has_ring_inside(node: Node) -> bool:
-    """Return whether a loop inside waits for the stages of a ring."""
+    def has_ring_inside(self, node: Node) -> bool:
+        """Return whether a loop inside, or in a function called there, waits for stages."""
+        called = [f for name in node.words & self.interesting for f in self.functions.get(name, ())]
+        return has_ring(node) or any(has_ring(f.body) for f in called)
+
+
+def has_ring(node: Node) -> bool:
+    """Return whether a loop in a statement waits for the stages of a ring."""
     if node.kind == "for" and node.words & RINGS:
         return True
-    return any(has_ring_inside(kid) for kid in node.kids)
+    return any(has_ring(kid) for kid in node.kids)

@@ -1,14 +1,21 @@
 // linear_gelu_matmul: A linear layer with bias, and the tanh GELU as its epilogue.
 // Source: examples/linear_gelu.yaml
-//   13: z = cast(linear(x, w, bias), f32)
-//   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
-//   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
-// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
-//   into wgmma.
+//   linear_1 = linear(x, w, bias)
+//   z = cast(linear_1, dtype=f32)
+//   mul_4 = mul(0.5, z)
+//   mul_1 = mul(z, z)
+//   mul_2 = mul(mul_1, z)
+//   mul_3 = mul(0.044715, mul_2)
+//   add_1 = add(z, mul_3)
+//   inner = mul(0.7978845608028654, add_1)
+//   tanh_1 = tanh(inner)
+//   add_2 = add(1.0, tanh_1)
+//   mul_5 = mul(mul_4, add_2)
+//   y = cast(mul_5, dtype=bf16)
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies into wgmma.
+#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
-#include "matmul_quad.cuh"
 #include "matmul_tile.cuh"
-#include "mbarrier.cuh"
 #include "rounding.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -16,135 +23,98 @@
 #include "wgmma.cuh"
 
 using Index = int;
-using T = fusec::bf16;
 
-constexpr int kTileM = 128;    // rows of an output tile: 64 for each of two consumer warpgroups
-constexpr int kTileN = 64;     // columns of an output tile
-constexpr int kTileK = 64;     // depth of one stage: 128 bytes, the width of the swizzle
-constexpr int kStages = 8;     // stages in flight
-constexpr int kConsumers = 2;  // warpgroups that multiply; one more loads
-constexpr int kThreads = 128 * (1 + kConsumers);
-constexpr int kBand = 8;         // tile rows walked together, for the L2
-constexpr int kWidth = 8;        // neighbouring columns of one access
-constexpr bool kAKMajor = true;  // A is contiguous along K, else along M
-constexpr bool kBKMajor = true;  // B is contiguous along K, else along N
-constexpr int kABytes = kTileM * kTileK * sizeof(T);
-constexpr int kStageBytes = kABytes + kTileN * kTileK * sizeof(T);
-constexpr int kProducerRegisters = 40;
-constexpr int kConsumerRegisters = 232;
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 64;     // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 8;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
 
-extern "C" __global__ void __launch_bounds__(kThreads, 1)
-    linear_gelu_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                       const __grid_constant__ fusec::TensorMap w_map,
-                       const fusec::bf16* __restrict__ bias,
-                       fusec::bf16* __restrict__ y,
-                       fusec::i64 M_size) {
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 24576;  // of one stage
+  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 196672;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 8;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1) linear_gelu_matmul(
+    const __grid_constant__ fusec::TensorMap x_map,
+    const __grid_constant__ fusec::TensorMap w_map,
+    const fusec::bf16* __restrict__ bias,
+    fusec::bf16* __restrict__ y,
+    fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = M_size;
   constexpr int N = 1024;
   constexpr int K = 1024;
   constexpr int batches = 1;
-  fusec::Barrier* const full = reinterpret_cast<fusec::Barrier*>(shared + kStages * kStageBytes);
-  fusec::Barrier* const empty = full + kStages;
-  const int tile_rows = fusec::tile_count(M, kTileM);
-  const int tile_columns = fusec::tile_count(N, kTileN);
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
   const int tiles = tile_rows * tile_columns * batches;
-  const int steps = fusec::tile_count(K, kTileK);
+  const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == 0) {
-    for (int s = 0; s < kStages; ++s) {
-      full[s].init(1);
-      empty[s].init(4 * kConsumers);  // one arrival per warp
-    }
-    fusec::fence_barrier_init();
-  }
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
   __syncthreads();
 
-  const int warpgroup = threadIdx.x / 128;
-  if (warpgroup == kConsumers) {
+  if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
-    fusec::give_registers<kProducerRegisters>();
-    if (threadIdx.x == kConsumers * 128) {
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
       for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-        const auto tile = fusec::matmul_tile<kBand>(index, tile_rows, tile_columns);
-        const int m = tile.row * kTileM;
-        const int n = tile.column * kTileN;
-        for (int step = 0; step < steps; ++step) {
-          const int depth = step * kTileK;
-          unsigned char* const a_tile = shared + stage * kStageBytes;
-          unsigned char* const b_tile = a_tile + kABytes;
-          empty[stage].wait(parity);
-          full[stage].arrive_expect_tx(kStageBytes);
-          fusec::load_operand<kTileM, kAKMajor>(a_tile, &x_map, &full[stage], m, depth, 0);
-          fusec::load_operand<kTileN, kBKMajor>(b_tile, &w_map, &full[stage], n, depth, 0);
-          stage = stage + 1 == kStages ? 0 : stage + 1;
-          parity ^= stage == 0;
-        }
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&x_map, m, 0};
+        const fusec::TileSource b_columns = {&w_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
     return;
   }
 
-  fusec::take_registers<kConsumerRegisters>();
-  const int lane = threadIdx.x % 32;
-  const int row = 64 * warpgroup + threadIdx.x / 32 % 4 * 16 + lane / 4;
+  fusec::take_registers<Config::kConsumerRegisters>();
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    const auto bias_vec = fusec::load_readonly<kWidth>(bias + n);
+    fusec::Vec<fusec::bf16, kWidth> y_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float linear_1 = fusec::round_to<fusec::bf16>(acc[i] + fusec::to_float(bias_vec[i]));
+      const float inner = 0.7978846f * (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1));
+      y_vec[i] = fusec::convert<fusec::bf16>(0.5f * linear_1 * (1.0f + tanhf(inner)));
+    }
+    fusec::store(y + m * 1024 + n, y_vec);
+  };
+
+  const int warp_m = threadIdx.x / 32 * 16;
   int stage = 0;
   fusec::u32 parity = 0;
   for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const auto tile = fusec::matmul_tile<kBand>(index, tile_rows, tile_columns);
-    const Index tile_m = static_cast<Index>(tile.row) * kTileM;
-    const Index tile_n = static_cast<Index>(tile.column) * kTileN;
-
-    // The products of a stage run while the next one is awaited; it is handed back one step later.
-    float sums[kTileN / 2] = {};
-    int previous = 0;
-    for (int step = 0; step < steps; ++step) {
-      const unsigned char* const a_tile = shared + stage * kStageBytes;
-      const unsigned char* const b_tile = a_tile + kABytes;
-      full[stage].wait(parity);
-      fusec::wgmma_fence();
-      fusec::multiply_stage<T, kTileN, kAKMajor, kBKMajor>(
-          sums, a_tile + warpgroup * fusec::kBlockBytes, b_tile);
-      fusec::wgmma_commit();
-      fusec::wgmma_wait<1>();
-      if (step > 0 && lane == 0) empty[previous].arrive();
-      previous = stage;
-      stage = stage + 1 == kStages ? 0 : stage + 1;
-      parity ^= stage == 0;
-    }
-    fusec::wgmma_wait<0>();
-    fusec::wgmma_pin(sums);
-    if (steps > 0 && lane == 0) empty[previous].arrive();
-
-    // The epilogue of kWidth neighbouring columns of row m of a batch, from column n on.
-    const auto finish = [&](Index batch, Index m, Index n, const fusec::Vec<float, kWidth>& acc) {
-      const auto bias_vec = fusec::load_readonly<kWidth>(bias + n);
-      fusec::Vec<fusec::bf16, kWidth> y_vec;
-#pragma unroll
-      for (int i = 0; i < kWidth; ++i) {
-        const float linear_1 = fusec::round_to<fusec::bf16>(acc[i] + fusec::to_float(bias_vec[i]));
-        const float inner = 0.7978846f * (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1));
-        y_vec[i] = fusec::convert<fusec::bf16>(0.5f * linear_1 * (1.0f + tanhf(inner)));
-      }
-      fusec::store(y + m * 1024 + n, y_vec);
-    };
-
-    // A thread holds two neighbouring columns of two rows, eight apart, of every eight columns; the
-    // four threads of a quad exchange them, so that each has eight neighbours.
-#pragma unroll
-    for (int c = 0; c < kTileN / 2; c += 16) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        fusec::Vec<float, kWidth> acc;
-#pragma unroll
-        for (int e = 0; e < kWidth; ++e) acc[e] = sums[c + e / 2 * 4 + 2 * h + e % 2];
-        fusec::transpose_quad(acc.data, lane % 4);
-        const Index m = tile_m + row + 8 * h;
-        const Index n = tile_n + 2 * c + lane % 4 * 8;
-        if (m < M && n < N) finish(tile.batch, m, n, acc);
-      }
-    }
+    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+    float sums[Config::kTileN / 2] = {};
+    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+    fusec::visit_blocks<kWidth, Config::kTileN / 8>(
+        [&](int block, int e) { return sums[4 * block + e]; },
+        [&](int row, int column, const Sums& acc) {
+          const Index m = tile_m + warp_m + row;
+          const Index n = tile_n + column;
+          if (m < M && n < N) finish(m, n, acc);
+        });
   }
 }

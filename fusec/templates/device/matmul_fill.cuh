@@ -1,7 +1,6 @@
 // Copies one kRows x kColumns tile of a matrix into shared memory as 16-bit floats, zeros beyond
 // its ends. Every thread of the CTA calls it, then commits the cp.async group and synchronises
-// before reading. Rows of the shared tile are kColumns + kMatmulPad elements apart, which keeps
-// them 16-byte aligned and spreads the eight rows of an ldmatrix over all banks.
+// before reading. Rows of the shared tile are kPitch elements apart, a multiple of 16 bytes.
 #pragma once
 
 #include "async_copy.cuh"
@@ -9,8 +8,6 @@
 #include "vector.cuh"
 
 namespace fusec {
-
-inline constexpr int kMatmulPad = 8;
 
 // Copies the first `bytes` of 16 and fills the others with zeros.
 __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* global, int bytes) {
@@ -23,7 +20,8 @@ __device__ __forceinline__ void copy_async_16_bytes(void* shared, const void* gl
 // `row`, `column`: where the tile begins; `rows`, `columns`: the extents of the matrix. With kAsync
 // the columns are contiguous and every row begins at a multiple of 16 bytes; elements of another
 // type than the tile's are converted, then no copy is asynchronous.
-template <int kRows, int kColumns, int kThreads, bool kAsync, class T, class S, class Index>
+template <int kRows, int kColumns, int kPitch, int kThreads, bool kAsync, class T, class S,
+          class Index>
 __device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row, Index column,
                                             Index rows, Index columns, Index row_stride,
                                             Index column_stride) {
@@ -35,7 +33,7 @@ __device__ __forceinline__ void matmul_fill(T* tile, const S* matrix, Index row,
     const int chunk = i * kThreads + threadIdx.x;
     const Index r = row + chunk / kChunks;
     const Index c = column + chunk % kChunks * kChunk;
-    T* target = tile + chunk / kChunks * (kColumns + kMatmulPad) + chunk % kChunks * kChunk;
+    T* target = tile + chunk / kChunks * kPitch + chunk % kChunks * kChunk;
     const Index left = r < rows && c < columns ? columns - c : 0;
     const int valid = left < kChunk ? static_cast<int>(left) : kChunk;
     const S* source = matrix + (valid > 0 ? r * row_stride + c * column_stride : 0);

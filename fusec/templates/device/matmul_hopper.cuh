@@ -1,4 +1,7 @@
-// The steps of a TMA + wgmma matrix product on 16-bit operands, stages of 64 elements along K.
+// A TMA + wgmma matrix product on 16-bit operands: its main loop, and the steps of that. One thread
+// loads, warpgroups multiply, and a ring of stages in shared memory, each 64 elements of K deep,
+// lies between them. `Config` is the struct at the top of a kernel: its tile, stages, roles, and
+// where in shared memory the ring and its barriers are.
 // An operand is K-major (contiguous along K) or not (contiguous along M or N). Its shared tile is
 // 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
 // rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
@@ -51,6 +54,78 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kTileN / 2],
     wgmma<kTileN, T, !kAKMajor, !kBKMajor>(sums, operand_descriptor<kAKMajor>(a_tile, step),
                                            operand_descriptor<kBKMajor>(b_tile, step), 1);
   }
+}
+
+// One thread: the barriers of a ring; the block's barrier, or the cluster's, follows.
+template <class Config>
+__device__ __forceinline__ void init_stages(unsigned char* shared) {
+  Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
+  Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  for (int s = 0; s < Config::kStages; ++s) {
+    full[s].init(1);
+    empty[s].init(4 * Config::kConsumers);  // one arrival per warp
+  }
+  fence_barrier_init();
+}
+
+// What of an operand a tile needs: from row (or column) `position` of its batch on.
+struct TileSource {
+  const TensorMap* map;
+  int position;
+  int batch;
+};
+
+// The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
+// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1.
+template <class Config>
+__device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
+                                            int first, int last, int& stage, u32& parity) {
+  Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
+  Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  for (int step = first; step < last; ++step) {
+    const int depth = step * Config::kTileK;
+    unsigned char* const a_tile = shared + stage * Config::kStageBytes;
+    unsigned char* const b_tile = a_tile + Config::kATileBytes;
+    empty[stage].wait(parity);
+    full[stage].arrive_expect_tx(Config::kStageBytes);
+    load_operand<Config::kTileM, Config::kAKMajor>(a_tile, a.map, &full[stage], a.position, depth,
+                                                   a.batch);
+    load_operand<Config::kTileN, Config::kBKMajor>(b_tile, b.map, &full[stage], b.position, depth,
+                                                   b.batch);
+    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
+    parity ^= stage == 0;
+  }
+}
+
+// A consumer, all threads of its warpgroup: sums += the products of the same steps, 64 rows of the
+// tile for each warpgroup. The products of a stage run while the next one is awaited; it is handed
+// back one step later. `stage` and `parity` begin as 0 and 0.
+template <class Config>
+__device__ __forceinline__ void multiply_stages(float (&sums)[Config::kTileN / 2],
+                                                unsigned char* shared, int first, int last,
+                                                int& stage, u32& parity) {
+  Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
+  Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
+  const int warpgroup = threadIdx.x / 128;
+  const int lane = threadIdx.x % 32;
+  int previous = 0;
+  for (int step = first; step < last; ++step) {
+    const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
+    const unsigned char* const b_tile = a_tile + Config::kATileBytes;
+    full[stage].wait(parity);
+    wgmma_fence();
+    multiply_stage<typename Config::T, Config::kTileN, Config::kAKMajor, Config::kBKMajor>(
+        sums, a_tile + warpgroup * kBlockBytes, b_tile);
+    wgmma_commit();
+    wgmma_wait<1>();
+    if (step > first && lane == 0) empty[previous].arrive();
+    previous = stage;
+    stage = stage + 1 == Config::kStages ? 0 : stage + 1;
+    parity ^= stage == 0;
+  }
+  wgmma_wait<0>();
+  wgmma_pin(sums);
+  if (first < last && lane == 0) empty[previous].arrive();
 }
 
 }  // namespace fusec

@@ -29,4 +29,15 @@ __device__ __forceinline__ int tile_count(Index extent, int size) {
   return static_cast<int>((extent + size - 1) / size);
 }
 
+// What of an operand a tile needs: rows (or columns) from `position` on, of `extent` in all, in
+// memory with these strides in elements.
+template <class S, class Index>
+struct MatmulOperand {
+  const S* data;  // of its batch
+  Index position;
+  Index extent;
+  Index stride;
+  Index depth_stride;
+};
+
 }  // namespace fusec

@@ -1,9 +1,14 @@
-// What a split-K product needs of its cluster: rank, barrier, and reads of a peer's shared memory
-// (sm_90). A peer's shared memory is there between two cluster_sync: one after every block has
-// started, one before any of them ends.
+// What a split-K product needs of others (sm_90). Of its cluster: rank, barrier, and reads of a
+// peer's shared memory, which is there between two cluster_sync: one after every block has started,
+// one before any of them ends. Of the clusters that take turns at its tile: the sum so far, in a
+// work buffer.
+// Sums travel in the order in which the threads hold them: fragment f of a thread is four sums, two
+// columns of two rows. Every CTA of a cluster owns the same share of its tile's fragments. `Config`
+// is the struct at the top of the kernel.
 #pragma once
 
 #include "bulk_reduce.cuh"
+#include "grid.cuh"
 
 namespace fusec {
 
@@ -65,6 +70,81 @@ __device__ __forceinline__ void add_sums(float4* work, const float4* sums, u32 b
 
 __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
+}
+
+__device__ __forceinline__ float component(float4 v, int i) {
+  const float values[4] = {v.x, v.y, v.z, v.w};
+  return values[i];
+}
+
+// A multiplying thread: its sums to its place in `sums_tile`.
+template <class Config>
+__device__ __forceinline__ void store_fragments(float4* sums_tile,
+                                                const float (&sums)[Config::kTileN / 2]) {
+#pragma unroll
+  for (int f = 0; f < Config::kFragments; ++f) {
+    sums_tile[f * Config::kMultipliers + threadIdx.x] =
+        make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]);
+  }
+}
+
+// A multiplying thread: the sum of this CTA's share of the tile over all ranks, in their order.
+template <class Config>
+__device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned],
+                                                 const float4* owned) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+#pragma unroll
+    for (int peer = 0; peer < Config::kCluster; ++peer) {
+      const float4 part = cluster_load(&owned[f * Config::kMultipliers + threadIdx.x], peer);
+      share[f] = add(share[f], part);
+    }
+  }
+}
+
+// All multiplying threads, not in the last turn: the share goes to the work buffer by one bulk
+// copy, and is added to what lies there by all but the first. The turn is passed on only when the
+// write is complete.
+template <class Config>
+__device__ __forceinline__ void pass_turn(float4* slab, float4* owned, u32* semaphore, int turn,
+                                          const float4 (&share)[Config::kOwned]) {
+  constexpr u32 kBytes = Config::kSlab * sizeof(float4);
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    owned[f * Config::kMultipliers + threadIdx.x] = share[f];
+  }
+  fence_proxy_async_shared_cta();
+  named_barrier_sync<Config::kMultipliers>(1);
+  if (threadIdx.x == 0) {
+    if (turn == 0) {
+      bulk_store(slab, owned, kBytes);
+    } else {
+      spin_until(semaphore, turn);
+      fence_proxy_async();
+      add_sums(slab, owned, kBytes);
+    }
+    commit_group();
+    wait_group<0>();
+    store_release(semaphore, turn + 1);
+  }
+}
+
+// All multiplying threads, in the last turn: add the sum of the others, and leave the semaphore at
+// zero for the next launch.
+template <class Config>
+__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const float4* slab,
+                                               u32* semaphore, int turn) {
+  if (turn == 0) return;
+  if (threadIdx.x == 0) {
+    spin_until(semaphore, turn);
+    *semaphore = 0;
+  }
+  named_barrier_sync<Config::kMultipliers>(1);
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    share[f] = add(__ldcg(&slab[f * Config::kMultipliers + threadIdx.x]), share[f]);
+  }
 }
 
 }  // namespace fusec
