@@ -219,8 +219,8 @@ def test_a_boundary_without_outputs_before_it() -> None:
 
 def test_the_joint_example_is_a_pair() -> None:
     folder = Path(__file__).parent.parent / "examples" / "joint"
-    yaml = driver.programs(str(folder / "norm_dropout_residual.yaml"))
-    python = driver.programs(str(folder / "norm_dropout_residual.py"))
+    yaml = [p.original for p in driver.programs(str(folder / "norm_dropout_residual.yaml"))]
+    python = [p.original for p in driver.programs(str(folder / "norm_dropout_residual.py"))]
     assert [p.name for p in yaml] == [p.name for p in python]
     assert [len(p.saved) for p in yaml] == [len(p.saved) for p in python] == [2, 7]
     for left, right in zip(yaml, python, strict=True):
