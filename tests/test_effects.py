@@ -16,7 +16,6 @@ from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
 
 import fusec
 from fusec import driver
-from fusec.hostir.lower import lower
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
@@ -44,16 +43,14 @@ def read(inputs: str, ops: str, outputs: str) -> Fusion:
     return read_text("fusion: effects\ninputs:\n" + "\n".join(lines) + "\n", "effects.yaml")
 
 
-def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Planned:
+def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Program:
     """Run a fusion's kernels on the host, twice, and compare."""
     found = driver.plan(fusion, OPTIONS)
-    program = lower(found.segmented, found.plans)
-    built = driver.Compiled(found, program, {}, OPTIONS.targets)
     sizes = choose_sizes(fusion, None)
     arrays = {**random_inputs(fusion, sizes, 1), **given}
-    cubins = {launch.kernel: b"" for launch in program.launches}
-    device: Any = emulated(built, folder)
-    with Executable(device, program, cubins).bind(arrays, sizes) as bound:
+    cubins = {launch.kernel: b"" for launch in found.host.launches}
+    device: Any = emulated(found, folder)
+    with Executable(device, found.host, cubins).bind(arrays, sizes) as bound:
         for _ in range(2):
             bound.reset()
             bound.run()
@@ -62,7 +59,7 @@ def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Planne
     return found
 
 
-def moved(found: driver.Planned) -> int:
+def moved(found: driver.Program) -> int:
     estimates = (s.estimate for s in found.segmented.segments)
     return sum(e.bytes + e.workspace_bytes for e in estimates if e is not None)
 

@@ -19,9 +19,9 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
     frozenset(line.split())
     for line in (
         "escape",
-        "diagnostics options generator executor version",
+        "diagnostics options generator version",
         "ir",
-        "ops",
+        "ops executor",
         "reference",
         "parse index target passes",
         "segment",

@@ -37,19 +37,26 @@ def _declaration(code: str) -> list[str]:
         return [code]
     *_, opened = _top(code, "(")
     end = code.rindex(" ", 0, opened)
-    head, name = code[:end], code[end + 1 :]
-    if 4 + len(name) <= WIDTH:
-        return [head, f"    {name}"]
+    heads, name, indent = [code[:end]], code[end + 1 :], 4
+    if len(code[:end]) > WIDTH:
+        bounds = code.index("__launch_bounds__")
+        heads, indent = [code[: bounds - 1], f"    {code[bounds:end]}"], 8
+    if indent + len(name) <= WIDTH:
+        return [*heads, " " * indent + name]
     opened = name.index("(") + 1
     first, *rest = _pieces(name[opened:], [k + 1 for k in _top(name[opened:-3], ", ")])
-    margin = " " * (4 + opened)
+    margin = " " * (indent + opened)
     if max(len(margin + each) for each in (first, *rest)) <= WIDTH:
-        return [head, f"    {name[:opened]}{first}", *(margin + each for each in rest)]
-    return [head, f"    {name[:opened]}", *(" " * 8 + each for each in (first, *rest))]
+        return [*heads, f"{' ' * indent}{name[:opened]}{first}", *(margin + each for each in rest)]
+    start, below = " " * indent + name[:opened], " " * (indent + 4)
+    return [*heads, start, *(below + each for each in (first, *rest))]
 
 
 def _indented(lines: Iterable[str]) -> Iterator[str]:
-    """Write each statement on one line, indented by its braces; with comments it keeps its own."""
+    """Write each statement on one line, indented by its braces.
+
+    One with comments or the body of a lambda inside keeps its lines.
+    """
     depth = 0
     statement: list[str] = []
     for line in lines:
@@ -58,16 +65,21 @@ def _indented(lines: Iterable[str]) -> Iterator[str]:
             continue
         statement.append(line)
         code = [_code(each) for each in statement]
-        if code[-1] and not code[-1].endswith(_ENDS):
+        if code[-1] and not (code[-1].endswith(_ENDS) and _is_closed(code)):
             continue
         indent = 2 * (depth - code[0].startswith("}"))
-        if [each.strip() for each in statement] == code:
+        has_body = any(each.endswith(_ENDS) for each in code[:-1])
+        if [each.strip() for each in statement] == code and not has_body:
             yield " " * indent + " ".join(code).replace("( ", "(")
         else:
             shift = indent - _margin(statement[0])
             yield from (" " * (_margin(each) + shift) + each.strip() for each in statement)
         depth += sum(each.count("{") - each.count("}") for each in code)
         statement = []
+
+
+def _is_closed(code: Iterable[str]) -> bool:
+    return sum(each.count("(") - each.count(")") for each in code) <= 0
 
 
 def _margin(line: str) -> int:

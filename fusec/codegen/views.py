@@ -57,7 +57,9 @@ def head(plan: KernelPlan, kernel: Kernel) -> dict[str, object]:
 
 def equations(fusion: Fusion) -> tuple[str, ...]:
     """Return the lines of the user's file that a kernel computes, or its operations."""
-    lines = list(dict.fromkeys(_line(n) for n in fusion.nodes if n.op.family != "scalar"))
+    nodes = [n for n in fusion.nodes if n.op.family != "scalar"]
+    nodes.sort(key=lambda n: n.span.line if n.span else 0)
+    lines = list(dict.fromkeys(_line(n) for n in nodes))
     if len(lines) > _MAX_EQUATIONS:
         rest = len(lines) - _MAX_EQUATIONS
         lines = [*lines[:_MAX_EQUATIONS], f"... and {rest} more lines"]

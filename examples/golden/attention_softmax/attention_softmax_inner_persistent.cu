@@ -1,8 +1,8 @@
 // attention_softmax_inner_persistent: Softmax of scaled attention scores with an additive bias and
 //   a mask of keys.
 // Source: examples/attention_softmax.yaml
-//   16: keep_all = broadcast(keep, [false, true, true, false])
 //   15: scaled = add(mul(cast(scores, f32), scale), cast(bias, f32))
+//   16: keep_all = broadcast(keep, [false, true, true, false])
 //   18: s = where(keep_all, scaled, -1e9)
 //   19: y = cast(softmax(s, -1), bf16)
 // Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in

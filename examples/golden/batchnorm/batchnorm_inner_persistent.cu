@@ -3,12 +3,12 @@
 // Source: examples/batchnorm.yaml
 //   11: xf = cast(x, f32)
 //   12: var, mean = var_mean(xf, dims=[0, 2, 3], correction=0)
-//   15: mean_c = broadcast(mean, [true, false, true, true])
-//   19: y = cast(add(mul(mul(sub(xf, mean_c), rstd_c), w_c), b_c), f16)
 //   13: rstd = rsqrt(add(var, eps))
+//   15: mean_c = broadcast(mean, [true, false, true, true])
 //   16: rstd_c = broadcast(rstd, [true, false, true, true])
 //   17: w_c = broadcast(w, [true, false, true, true])
 //   18: b_c = broadcast(b, [true, false, true, true])
+//   19: y = cast(add(mul(mul(sub(xf, mean_c), rstd_c), w_c), b_c), f16)
 // Schedule: 512 threads per row, 1 rows per block, accesses of 8 elements; the row stays in shared
 //   memory.
 #include "combine.cuh"

@@ -2,8 +2,8 @@
 // Source: examples/layernorm.yaml
 //   15: xf = cast(x, f32)
 //   16: var, mean = var_mean(xf, dims=[1], correction=0, keepdim=true)
-//   18: xn = mul(sub(xf, mean), rstd)
 //   17: rstd = rsqrt(add(var, eps))          # calls nest
+//   18: xn = mul(sub(xf, mean), rstd)
 //   19: y = cast(add(mul(xn, w), b), bf16)
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.

@@ -1,18 +1,10 @@
 // linear_gelu_matmul: A linear layer with bias, and the tanh GELU as its epilogue.
 // Source: examples/linear_gelu.yaml
-//   linear_1 = linear(x, w, bias)
-//   z = cast(linear_1, dtype=f32)
-//   mul_4 = mul(0.5, z)
-//   mul_1 = mul(z, z)
-//   mul_2 = mul(mul_1, z)
-//   mul_3 = mul(0.044715, mul_2)
-//   add_1 = add(z, mul_3)
-//   inner = mul(0.7978845608028654, add_1)
-//   tanh_1 = tanh(inner)
-//   add_2 = add(1.0, tanh_1)
-//   mul_5 = mul(mul_4, add_2)
-//   y = cast(mul_5, dtype=bf16)
-// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies into wgmma.
+//   13: z = cast(linear(x, w, bias), f32)
+//   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
+//   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
@@ -49,12 +41,12 @@ struct Config {
 constexpr int kWidth = 8;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __launch_bounds__(Config::kThreads, 1) linear_gelu_matmul(
-    const __grid_constant__ fusec::TensorMap x_map,
-    const __grid_constant__ fusec::TensorMap w_map,
-    const fusec::bf16* __restrict__ bias,
-    fusec::bf16* __restrict__ y,
-    fusec::i64 M_size) {
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    linear_gelu_matmul(const __grid_constant__ fusec::TensorMap x_map,
+                       const __grid_constant__ fusec::TensorMap w_map,
+                       const fusec::bf16* __restrict__ bias,
+                       fusec::bf16* __restrict__ y,
+                       fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   const int M = M_size;
   constexpr int N = 1024;

@@ -1,7 +1,8 @@
 // matmul_long_k_matmul: A small product with a very long inner dim, for split-K.
 // Source: examples/matmul_long_k.yaml
-//   c = matmul(a, b)
-// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 3 turns of 8 CTAs.
+//   12: c = matmul(a, b)
+// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 3
+//   turns of 8 CTAs.
 #include "grid.cuh"
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
@@ -44,14 +45,14 @@ constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(Config::kCluster, 1, 1)
-    __launch_bounds__(Config::kThreads, 1) matmul_long_k_matmul(
-    const __grid_constant__ fusec::TensorMap a_map,
-    const __grid_constant__ fusec::TensorMap b_map,
-    fusec::bf16* __restrict__ c_tensor,
-    float* partials,
-    fusec::u32* turns,
-    fusec::u32* tickets,
-    fusec::i64 M_size) {
+    __launch_bounds__(Config::kThreads, 1)
+        matmul_long_k_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                             const __grid_constant__ fusec::TensorMap b_map,
+                             fusec::bf16* __restrict__ c_tensor,
+                             float* partials,
+                             fusec::u32* turns,
+                             fusec::u32* tickets,
+                             fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   float4* const sums_tile = reinterpret_cast<float4*>(shared + Config::kSums);
   fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);

@@ -1,12 +1,5 @@
 // seed_2146_s0_reduction: Backward pass of a modulated layer norm, from an nvFuser script.
 // Source: examples/seed_2146.yaml
-//   38: T39 = cast(T3, f32)
-//   39: T40 = sum(T39, dims=[1])
-//   40: T41 = cast(T40, bf16)
-//   41: T46 = broadcast_in_dim(T41, shape=[56, 1, 1024], broadcast_dims=[0, 2])
-//   42: T47 = cast(T46, f32)
-//   43: T48 = sum(T47, dims=[1])
-//   44: T49 = cast(T48, bf16)
 //   23: T7 = cast(T6, f32)
 //   25: T17 = broadcast_in_dim(T12, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
 //   26: T18 = sub(T7, T17)
@@ -16,6 +9,13 @@
 //   30: T26 = mul(T24, T25)
 //   31: T27 = cast(T1, f32)
 //   32: T28 = add(T26, T27)
+//   38: T39 = cast(T3, f32)
+//   39: T40 = sum(T39, dims=[1])
+//   40: T41 = cast(T40, bf16)
+//   41: T46 = broadcast_in_dim(T41, shape=[56, 1, 1024], broadcast_dims=[0, 2])
+//   42: T47 = cast(T46, f32)
+//   43: T48 = sum(T47, dims=[1])
+//   44: T49 = cast(T48, bf16)
 //   ... and 7 more lines
 // Schedule: 32 vectors of 8 columns by 8 rows at a time; 3 blocks share a result, the last one
 //   combines.

@@ -1,8 +1,8 @@
 // seed_2146_s1_column_finish: Backward pass of a modulated layer norm, from an nvFuser script.
 // Source: examples/seed_2146.yaml
 //   53: T62 = sum(T50, dims=[0, 1])
-//   57: T66 = sum(T65, dims=[0, 1])
 //   54: T63 = cast(T62, bf16)
+//   57: T66 = sum(T65, dims=[0, 1])
 //   58: T67 = cast(T66, bf16)
 // Schedule: 8 columns by 32 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"

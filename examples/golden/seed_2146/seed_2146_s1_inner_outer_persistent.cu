@@ -1,7 +1,6 @@
 // seed_2146_s1_inner_outer_persistent: Backward pass of a modulated layer norm, from an nvFuser
 //   script.
 // Source: examples/seed_2146.yaml
-//   38: T39 = cast(T3, f32)
 //   23: T7 = cast(T6, f32)
 //   25: T17 = broadcast_in_dim(T12, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
 //   26: T18 = sub(T7, T17)
@@ -13,10 +12,11 @@
 //   35: T32 = cast(T31, bf16)
 //   36: T37 = broadcast_in_dim(T32, shape=[56, 1024, 1024], broadcast_dims=[0, 1, 2])
 //   37: T38 = cast(T37, f32)
+//   38: T39 = cast(T3, f32)
 //   45: T50 = mul(T38, T39)
 //   53: T62 = sum(T50, dims=[0, 1])
 //   54: T63 = cast(T62, bf16)
-//   56: T65 = mul(T24, T50)
+//   55: T64 = mul(T25, T50)
 //   ... and 24 more lines
 // Schedule: 527 ranges of rows, 64 threads per row, 1 at a time, 1 rows in flight; column sums stay
 //   in registers.
