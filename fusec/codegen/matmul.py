@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from fusec.codegen.ctext import dim_text, storage_type
+from fusec.codegen.ctext import dim_text
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
@@ -116,8 +116,7 @@ def _operand(problem: Product, operand: Operand, map_name: str) -> OperandView:
     terms = operand.batch.terms
     number = "group.index" if problem.cuts == "rows" else "tile.batch"
     batch = _coordinate(terms[0][0], number) if map_name and terms else "0"
-    kind = storage_type(operand.buffer.dtype)
-    return OperandView(operand.buffer.name, kind, map_name, batch)
+    return OperandView(operand.buffer.name, map_name, batch)
 
 
 def _coordinate(atom: Atom, number: str) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from fusec.codegen.ctext import compute_type, storage_type
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
@@ -12,14 +10,11 @@ from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import SharedLayout
 
-Member = tuple[str, str]
-"""A declaration without what all have before it, and what it means."""
-
 
 def config(
     p: MatmulParameters, problem: Product, layout: SharedLayout, facts: Facts
 ) -> tuple[str, ...]:
-    """Return the members of the struct, their meanings in columns."""
+    """Return the members of the struct, each with what it means."""
     roles = {"simt": _simt, "mma": _mma, "wgmma": _wgmma, "split_k": _split_k}
     members = [
         *_tile(p, problem),
@@ -30,7 +25,7 @@ def config(
     ]
     places = [_int(*constant) for constant in layout.constants]
     head = ("", "// Shared memory, in bytes.") if places else ()
-    return (*_aligned(members), *head, *_aligned(places))
+    return (*members, *head, *places)
 
 
 def sums_type(problem: Product) -> str:
@@ -38,11 +33,11 @@ def sums_type(problem: Product) -> str:
     return compute_type(sums_dtype(problem.node.output.dtype))
 
 
-def _tile(p: MatmulParameters, problem: Product) -> list[Member]:
+def _tile(p: MatmulParameters, problem: Product) -> list[str]:
     if isinstance(problem.dtype, DType) and p.kernel != "simt":
-        kind = f"using T = {storage_type(problem.dtype)};", "of the operands in shared memory"
+        kind = f"using T = {storage_type(problem.dtype)};  // of the operands in shared memory"
     else:
-        kind = f"using Acc = {sums_type(problem)};", "operands are widened to it"
+        kind = f"using Acc = {sums_type(problem)};  // operands are widened to it"
     return [
         kind,
         _int("kTileM", p.tile_m, "rows of an output tile"),
@@ -51,14 +46,14 @@ def _tile(p: MatmulParameters, problem: Product) -> list[Member]:
     ]
 
 
-def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
+def _simt(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         _int("kMicro", 4, "a thread computes kMicro x kMicro outputs"),
-        _int("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)", ""),
+        _int("kThreads", "(kTileM / kMicro) * (kTileN / kMicro)"),
     ]
 
 
-def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
+def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     def copied(operand: Operand) -> bool:
         return is_chunked(problem, operand, facts)
 
@@ -66,21 +61,21 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
         _int("kStages", p.stages, "stages in flight"),
         _int("kWarpM", 64, "rows of a warp's part"),
         _int("kWarpN", 32, "columns of a warp's part"),
-        _int("kThreads", "32 * (kTileM / kWarpM) * (kTileN / kWarpN)", ""),
+        _int("kThreads", "32 * (kTileM / kWarpM) * (kTileN / kWarpN)"),
         _bool("kAAsync", copied(problem.a), "A is copied by cp.async, 16 bytes at a time"),
         _bool("kBAsync", copied(problem.b), "B too"),
     ]
 
 
-def _hopper(p: MatmulParameters) -> list[Member]:
+def _hopper(p: MatmulParameters) -> list[str]:
     return [
         _int("kStages", p.stages, "stages in flight"),
         _int("kConsumers", 2, "warpgroups that multiply 64 rows each; one more loads"),
-        _int("kThreads", "128 * (kConsumers + 1)", ""),
+        _int("kThreads", "128 * (kConsumers + 1)"),
     ]
 
 
-def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
+def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         *_hopper(p),
         _int("kProducerRegisters", 40, "of a thread that loads"),
@@ -88,7 +83,7 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
     ]
 
 
-def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member]:
+def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         *_hopper(p),
         _int("kMultipliers", "128 * kConsumers", "threads that multiply"),
@@ -99,24 +94,9 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[Member
     ]
 
 
-def _int(name: str, value: int | str, meaning: str) -> Member:
-    return f"static constexpr int {name} = {value};", meaning
+def _int(name: str, value: int | str, meaning: str = "") -> str:
+    return f"static constexpr int {name} = {value};" + (f"  // {meaning}" if meaning else "")
 
 
-def _bool(name: str, value: bool, meaning: str) -> Member:
-    return f"static constexpr bool {name} = {str(value).lower()};", meaning
-
-
-def _aligned(members: Iterable[Member]) -> list[str]:
-    """Return lines with the meanings in one column for each run of lines that have one."""
-    lines: list[str] = []
-    run: list[Member] = []
-    for member in (*members, ("", "")):
-        if member[1]:
-            run.append(member)
-            continue
-        column = max((len(text) for text, _ in run), default=0)
-        lines += [f"{text.ljust(column)}  // {meaning}" for text, meaning in run]
-        lines += [member[0]] if member[0] else []
-        run = []
-    return lines
+def _bool(name: str, value: bool, meaning: str) -> str:
+    return f"static constexpr bool {name} = {str(value).lower()};  // {meaning}"

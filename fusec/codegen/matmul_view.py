@@ -11,12 +11,11 @@ from fusec.codegen.views import KernelView
 class OperandView:
     """One operand of the product.
 
-    name: its pointer in the kernel; type: of its elements; map: its tensor map; batch: the
-    coordinate along the batch axis of that, from `tile.batch`.
+    name: its pointer in the kernel; map: its tensor map; batch: the coordinate along the batch axis
+    of that, from `tile.batch`.
     """
 
     name: str
-    type: str
     map: str = ""
     batch: str = "0"
 

@@ -101,12 +101,12 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
     float sums[Config::kTileN / 2] = {};
     fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
-    fusec::visit_blocks<kWidth, Config::kTileN / 8>(
-        [&](int block, int e) { return sums[4 * block + e]; },
-        [&](int row, int column, const Sums& acc) {
-          const Index m = tile_m + warp_m + row;
-          const Index n = tile_n + column;
-          if (m < M && n < N) finish(m, n, acc);
-        });
+    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
+    const auto visit = [&](int row, int column, const Sums& acc) {
+      const Index m = tile_m + warp_m + row;
+      const Index n = tile_n + column;
+      if (m < M && n < N) finish(m, n, acc);
+    };
+    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
   }
 }

@@ -44,15 +44,14 @@ struct Config {
 constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __cluster_dims__(Config::kCluster, 1, 1)
-    __launch_bounds__(Config::kThreads, 1)
-        matmul_long_k_matmul(const __grid_constant__ fusec::TensorMap a_map,
-                             const __grid_constant__ fusec::TensorMap b_map,
-                             fusec::bf16* __restrict__ c_tensor,
-                             float* partials,
-                             fusec::u32* turns,
-                             fusec::u32* tickets,
-                             fusec::i64 M_size) {
+extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(Config::kThreads, 1)
+    matmul_long_k_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                         const __grid_constant__ fusec::TensorMap b_map,
+                         fusec::bf16* __restrict__ c_tensor,
+                         float* partials,
+                         fusec::u32* turns,
+                         fusec::u32* tickets,
+                         fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   float4* const sums_tile = reinterpret_cast<float4*>(shared + Config::kSums);
   fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
@@ -135,11 +134,11 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster, 1, 1)
   };
 
   const int warp_m = threadIdx.x / 32 * 16;
-  fusec::visit_blocks<kWidth, Config::kOwned>(
-      [&](int block, int e) { return fusec::component(share[block], e); },
-      [&](int row, int column, const Sums& acc) {
-        const Index m = tile_m + warp_m + row;
-        const Index n = tile_n + rank * Config::kOwned * 8 + column;
-        if (m < M && n < N) finish(m, n, acc);
-      });
+  const auto held = [&](int block, int e) { return fusec::component(share[block], e); };
+  const auto visit = [&](int row, int column, const Sums& acc) {
+    const Index m = tile_m + warp_m + row;
+    const Index n = tile_n + rank * Config::kOwned * 8 + column;
+    if (m < M && n < N) finish(m, n, acc);
+  };
+  fusec::visit_blocks<kWidth, Config::kOwned>(held, visit);
 }

@@ -40,4 +40,11 @@ struct MatmulOperand {
   Index depth_stride;
 };
 
+template <class S, class Index>
+__device__ __forceinline__ MatmulOperand<S, Index> matmul_operand(const S* data, Index position,
+                                                                  Index extent, Index stride,
+                                                                  Index depth_stride) {
+  return {data, position, extent, stride, depth_stride};
+}
+
 }  // namespace fusec
