@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -40,6 +40,21 @@ class Refused:
 
 
 @dataclass(frozen=True)
+class KernelFacts:
+    """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
+
+    registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
+    """
+
+    name: str
+    threads: int
+    registers: int
+    spills: bool
+    shared_bytes: int
+    resident_blocks: int
+
+
+@dataclass(frozen=True)
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone."""
 
@@ -61,6 +76,7 @@ class SegmentFacts:
     ctas: int
     efficiency: float
     kernels: int
+    occupancy: tuple[KernelFacts, ...]
     refusals: tuple[Refused, ...]
     why: str
 
@@ -188,8 +204,17 @@ class Segmentation:
         return json.dumps(asdict(self), indent=2)
 
 
-def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> Segmentation:
-    """Return what is known of a segmentation; `peak_bytes` comes from its host program."""
+def describe(
+    segmented: SegmentedFusion,
+    target: Target,
+    *,
+    peak_bytes: int,
+    occupancy: Sequence[tuple[KernelFacts, ...]] = (),
+) -> Segmentation:
+    """Return what is known of a segmentation.
+
+    peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan.
+    """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
     least, rates = roofline.of_fusion(segmented), rates_of(target)
@@ -201,8 +226,13 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(
-            _segment(s, target, dirty)
-            for s, dirty in zip(segmented.segments, segmented.dirty(target), strict=True)
+            _segment(s, target, dirty, known)
+            for s, dirty, known in zip(
+                segmented.segments,
+                segmented.dirty(target),
+                occupancy or [()] * len(segmented.segments),
+                strict=True,
+            )
         ),
         crossing=crossing(segmented),
         rematerialised=tuple(
@@ -224,7 +254,9 @@ def describe(segmented: SegmentedFusion, target: Target, *, peak_bytes: int) -> 
     )  # fmt: skip
 
 
-def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
+def _segment(
+    segment: Segment, target: Target, dirty: int, occupancy: tuple[KernelFacts, ...]
+) -> SegmentFacts:
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
     least, rates = roofline.of_segment(segment), rates_of(target)
@@ -248,6 +280,7 @@ def _segment(segment: Segment, target: Target, dirty: int) -> SegmentFacts:
         ctas=estimate.ctas,
         efficiency=estimate.efficiency,
         kernels=estimate.kernels,
+        occupancy=occupancy,
         refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
         why=segment.why,
     )

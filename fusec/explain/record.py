@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.driver import Program
-from fusec.explain.query import Exact, Segmentation, describe
+from fusec.explain.query import Exact, KernelFacts, Segmentation, describe
 from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
 
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.schedule.plan import KernelPlan
+    from fusec.target import Target
 
 
 EXACT_SECONDS = 60.0
@@ -49,9 +51,22 @@ def record_of(program: Program, arch: str) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
 
-    fusion = program.segmented.fusion
-    peak = peak_bytes(program.host, fusion.hints)
-    return describe(program.segmented, target.find(arch), peak_bytes=peak)
+    gpu = target.find(arch)
+    return describe(
+        program.segmented,
+        gpu,
+        peak_bytes=peak_bytes(program.host, program.segmented.fusion.hints),
+        occupancy=[_kernels(plan, gpu) for plan in program.plans],
+    )
+
+
+def _kernels(plan: KernelPlan, target: Target) -> tuple[KernelFacts, ...]:
+    from fusec.schedule.segments import occupancies
+
+    return tuple(
+        KernelFacts(k.name, o.threads, o.registers, o.spills, o.shared_bytes, o.blocks)
+        for k, o in zip(plan.kernels, occupancies(plan, target), strict=True)
+    )
 
 
 def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:

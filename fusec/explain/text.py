@@ -7,7 +7,14 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusec.explain.query import Choice, Crossing, Segmentation, SegmentFacts, Taken
+from fusec.explain.query import (
+    Choice,
+    Crossing,
+    KernelFacts,
+    Segmentation,
+    SegmentFacts,
+    Taken,
+)
 from fusec.explain.units import bytes_text, share_text, time_text
 
 WIDTH = 100
@@ -95,6 +102,7 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     yield from _row("time", time_of(segment))
     if segment.kernels:
         yield from _row("kernels", launches(segment))
+        yield from _rows("registers", map(registers, segment.occupancy))
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
     yield from _rows("refused", refused(segment))
 
@@ -107,6 +115,16 @@ def refused(segment: SegmentFacts) -> list[str]:
 def launches(segment: SegmentFacts) -> str:
     """Return how many kernels a segment has, and how near to its limit they run."""
     return f"{segment.kernels}, {count(segment.ctas, 'block')}, {reached(segment)}"
+
+
+def registers(kernel: KernelFacts) -> str:
+    """Return what a kernel takes of an SM, as predicted."""
+    shared = f", {bytes_text(kernel.shared_bytes)} shared" if kernel.shared_bytes else ""
+    spilled = "; it spills: the launch bounds leave no more" if kernel.spills else ""
+    return (
+        f"about {kernel.registers} by each of {kernel.threads} threads{shared}: "
+        f"{count(kernel.resident_blocks, 'block')} of {kernel.name} on an SM at a time{spilled}"
+    )
 
 
 def reached(facts: SegmentFacts | Segmentation) -> str:

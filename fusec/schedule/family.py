@@ -9,7 +9,8 @@ from typing import Generic, TypeVar
 
 from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.pressure import Pressure, of_template
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
@@ -45,6 +46,11 @@ class Family(ABC, Generic[P, R, L]):
     @abstractmethod
     def price(self, plan: L, target: Target) -> Proposal:
         """Return what a plan costs, or why it cannot run as it is."""
+
+    def pressure(self, plan: L, kernel: Kernel) -> Pressure:
+        """Return what a thread of one of a plan's kernels holds."""
+        del plan
+        return of_template(kernel.template)
 
     def propose(self, segment: Fusion, target: Target) -> Proposal:
         """Return the price of the best plan, or a refusal."""

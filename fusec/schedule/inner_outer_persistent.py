@@ -27,13 +27,19 @@ from fusec.schedule.inner_outer_persistent_choice import (
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, is_sum
+from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
+from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.registers import words
 from fusec.schedule.rows import PhasedPlan, lowered
 from fusec.schedule.two_pass import name_of_sum, two_pass
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
+
+ROW_LOOP = 9
+"""Registers for the loop over rows: its bounds, the slot of the ring, the next row's place."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +116,20 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             kernels=2,
             build=build_time(phases, parameters.vector_width * parameters.chunks),
         )
+
+    def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: its part of a row, of column sums and of constants."""
+        if kernel.template != "inner_outer_persistent":
+            return of_template(kernel.template)
+        p, work = plan.parameters, plan.work
+        rows = work.kept if p.row == "ring" else (*work.ring, *work.kept)
+        fixed = {"values": work.constants, "vectors": work.vectors}.get(p.constants, ())
+        types = [i.dtype.compute if p.constants == "values" else i.dtype for i in fixed]
+        types += [i.dtype for i in rows]
+        types += [n.output.dtype.compute for s in plan.problem.sets for n in s.nodes]
+        held = phased_pressure(plan, Loops(p.vector_width, 1))
+        staged = p.chunks * sum(words(t, p.vector_width) for t in types)
+        return replace(held, own=ROW_LOOP, staged=staged, flight=0)
 
 
 def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:

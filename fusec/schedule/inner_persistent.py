@@ -19,7 +19,9 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import along_rows, of_all
+from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
+from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
@@ -40,7 +42,7 @@ MOST_IN_LARGE_BLOCKS = 3 / 8
 """The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
 LEAST_ACCESS = 8
 """Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
-ALONE_BLOCKS = 4 / 3
+ALONE_BLOCKS = 1.6
 """Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
 ENOUGH_BLOCKS = 4
 """Blocks on an SM from which on none is seen to wait."""
@@ -161,6 +163,12 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             build=build_time(keeping, _unrolled(parameters)),
         )
 
+    def pressure(self, plan: InnerPersistentPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: of a row in registers all that is its own."""
+        p = plan.parameters
+        stays = p.storage == "registers"
+        return phased_pressure(plan, Loops(p.vector_width, p.chunks if stays else 1, stays))
+
     def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
@@ -170,7 +178,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if access(width) != "vector":
             return efficiency
         alone = target.reach(self.name, "alone")
-        waits = _waits(plan.parameters, phases, _row_bytes(problem, width), target)
+        kernel = plan.kernels[0]
+        resident = occupancy(kernel, self.pressure(plan, kernel), target)
+        waits = _waits(plan.parameters, phases, _row_bytes(problem, width), resident, target)
         return alone / (waits + (1 - waits) * alone / efficiency)
 
     def redefinitions(
@@ -277,7 +287,11 @@ def _most_kept(phases: Phases, width: int) -> int:
 
 
 def _waits(
-    parameters: InnerPersistentParameters, phases: int, row_bytes: int, target: Target
+    parameters: InnerPersistentParameters,
+    phases: int,
+    row_bytes: int,
+    resident: Occupancy,
+    target: Target,
 ) -> float:
     """Return how long an SM waits between the phases of its rows; 1 stands for the probe `alone`.
 
@@ -286,8 +300,7 @@ def _waits(
     """
     if parameters.storage == "none":
         return 0.0
-    threads = parameters.threads_x * parameters.threads_y
-    blocks = min(target.threads, target.registers / _registers(parameters)) / threads
+    blocks = min(target.threads, target.registers / resident.registers) / resident.threads
     if parameters.storage == "shared":
         blocks = min(blocks, max(1, target.shared // max(1, row_bytes)))
     return 0.0 if blocks >= ENOUGH_BLOCKS else ((phases - 1) / 2 * ALONE_BLOCKS / blocks) ** 2
@@ -297,11 +310,6 @@ def _unrolled(parameters: InnerPersistentParameters) -> int:
     """Return the elements that the loop of a phase computes without a branch."""
     vectors = parameters.chunks if parameters.storage == "registers" else UNASKED
     return parameters.vector_width * vectors
-
-
-def _registers(parameters: InnerPersistentParameters) -> int:
-    """Return about how many registers a thread takes."""
-    return 32 + parameters.chunks * parameters.vector_width
 
 
 def _strided(problem: RowsProblem) -> bool:

@@ -34,8 +34,10 @@ from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
+from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
+from fusec.schedule.registers import words
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
@@ -176,6 +178,14 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             problem.specialised,
             orders=of_all(problem.segment, order_of(product, parameters)),
             problem=problem,
+        )
+
+    def pressure(self, plan: MatmulPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: its part of the tile of results, and what feeds it."""
+        p, result = plan.parameters, plan.problem.product.node.output
+        own = of_template(kernel.template)
+        return replace(
+            own, staged=p.tile_m * p.tile_n // kernel.block[0] * words(result.dtype.compute)
         )
 
 

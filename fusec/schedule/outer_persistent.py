@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.graph import Fusion, Node
+from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -17,14 +17,15 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import down_columns, of_all
+from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, staged_in_turn
+from fusec.schedule.pressure import Pressure
 from fusec.schedule.reduction import (
     RowsProblem,
     as_rows,
-    partial_words,
     with_columns,
 )
-from fusec.schedule.registers import double_words, fits, least_blocks, words
+from fusec.schedule.registers import double_words, fits, least_blocks, sum_words, words
 from fusec.schedule.rows import PhasedPlan, in_place_hazard
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -157,6 +158,13 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             build=build_time(phases, parameters.unrolled, parameters.vector_width),
         )
 
+    def pressure(self, plan: OuterPersistentPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds: of columns in registers all that is its own."""
+        p = plan.parameters
+        stays = p.storage == "registers"
+        rows = p.rows_per_thread if stays else UNROLLED
+        return phased_pressure(plan, Loops(p.vector_width, rows, stays, outer=True))
+
 
 @dataclass(frozen=True)
 class Held:
@@ -190,19 +198,13 @@ def held(problem: RowsProblem, width: int) -> Held:
     loads = {i for i in lowering.made.values() if i.kind == "load" and row in i.variables}
     of_rows = [i for i in lowering.made.values() if row in i.variables]
     of_columns = {o for i in of_rows for o in i.operands if o.variables and row not in o.variables}
-    parts = [sum(_state_words(n, width) for n in group) for group in phases.reductions]
+    parts = [sum(width * sum_words(n) for n in group) for group in phases.reductions]
     return Held(
         kept=sum(words(i.dtype, width) for i in phases.cached if i in loads),
         read=sum(words(i.dtype, width) for i in loads),
         columns=sum(words(i.dtype.compute, width) for i in of_columns) + max(parts, default=0),
         doubles=double_words(fusion, domain, rows.reduced),
     )
-
-
-def _state_words(node: Node, width: int) -> int:
-    """Return the words of the partial results of `width` columns."""
-    wider = max(node.inputs[0].dtype.compute, node.output.dtype.compute, key=lambda d: d.size)
-    return width * partial_words(node) * words(wider)
 
 
 def choose(problem: RowsProblem, target: Target) -> OuterPersistentParameters:

@@ -19,6 +19,7 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
@@ -141,6 +142,15 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def price(self, plan: PointwisePlan, target: Target) -> Estimate:
         """Return a price: every input read once, every output written once."""
         return self._price(plan.problem, target)
+
+    def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of its vectors."""
+        from fusec.schedule.pointwise_choice import bind, lowered_flat
+
+        problem, p = plan.problem, plan.parameters
+        lowering = lowered_flat(problem.fusion, problem.domain, p.break_point, p.vector_width)
+        loops = bind(problem.domain, p.break_point, p.vector_width)[1]
+        return flat_pressure(lowering, loops, p.vector_width, p.unroll)
 
     def _price(self, problem: FlatProblem, target: Target) -> Estimate:
         segment, domain = problem.segment, problem.segment_domain

@@ -12,7 +12,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.expression import Index, Var, delinearize, of_var
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
 from fusec.schedule.common import (
@@ -28,9 +28,11 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
+from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
+from fusec.schedule.pressure import Pressure
 from fusec.schedule.problem import Problem, widest_vectors
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import (
     PhasedPlan,
     Phases,
@@ -209,6 +211,11 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             kernels=0 if is_empty(fusion) and not results else 1,
         )
 
+    def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of the vectors that its loop takes at a time."""
+        p = plan.parameters
+        return phased_pressure(plan, Loops(p.vector_width, UNROLLED, outer=not p.inner))
+
 
 def _trouble(problem: RowsProblem) -> Refusal | None:
     """Return why one sweep over the columns does not do, or None."""
@@ -362,16 +369,6 @@ def _blocks(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
     if parameters.inner:
         return ceildiv(rows.rows, parameters.threads_y)
     return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)
-
-
-def partial_words(node: Node) -> int:
-    """Return how many numbers one partial result of a reduction holds.
-
-    Three for a variance, a value and its position for argmax.
-    """
-    if node.op.combine is not None and node.op.combine.is_position:
-        return 2
-    return 3 if node.op.combine is Combine.MOMENTS else 1
 
 
 def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:

@@ -8,6 +8,7 @@ from fusec.index.domain import Domain
 from fusec.ir.dtype import F64, DType
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Node
+from fusec.ir.roles import Combine
 
 SM_REGISTERS = 65536
 MOST_REGISTERS = 168
@@ -32,6 +33,22 @@ MOST_DEAR_DOUBLES = 4
 def words(dtype: DType, count: int = 1) -> int:
     """Return the registers of a vector of `count` elements."""
     return -(-dtype.size * count // 4)
+
+
+def partial_words(node: Node) -> int:
+    """Return how many numbers one partial result of a reduction holds.
+
+    Three for a variance, a value and its position for argmax.
+    """
+    if node.op.combine is not None and node.op.combine.is_position:
+        return 2
+    return 3 if node.op.combine is Combine.MOMENTS else 1
+
+
+def sum_words(node: Node) -> int:
+    """Return the registers of one partial result of a reduction."""
+    wider = max(node.inputs[0].dtype.compute, node.output.dtype.compute, key=lambda d: d.size)
+    return partial_words(node) * words(wider)
 
 
 def fits(threads: int, held: int, registers: int) -> bool:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
 
 from fusec.diagnostics import InternalError
 from fusec.ir.graph import Fusion
-from fusec.schedule.plan import KernelPlan
+from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.pressure import Pressure
 from fusec.segment.protocol import Proposal
 from fusec.target import Target
 
@@ -26,6 +27,10 @@ class PlanningScheduler(Protocol):
 
     def build(self, segment: Fusion, target: Target) -> KernelPlan:
         """Return the plan of a segment that was accepted."""
+        ...
+
+    def pressure(self, plan: Any, kernel: Kernel) -> Pressure:
+        """Return what a thread of one of its own plan's kernels holds."""
         ...
 
 

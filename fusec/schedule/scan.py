@@ -23,9 +23,10 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_scanned_rows
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
+from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.reduction import bind_outer
-from fusec.schedule.registers import part
+from fusec.schedule.registers import part, words
 from fusec.schedule.rows import Rows, in_place_hazard
 from fusec.schedule.sort_parts import free_name
 from fusec.segment.price import traffic, work
@@ -152,6 +153,16 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, plan.kernels[0].grid[0].evaluate(hints)),
         )
+
+    def pressure(self, plan: ScanPlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of its tile."""
+        p, problem = plan.parameters, plan.problem
+        binding, loops = problem.bind(p.vector_width)
+        lowering = Lowering(problem.fusion, problem.domain, binding)
+        problem.scanned(lowering, loops)
+        held = flat_pressure(lowering, loops, p.vector_width, 4)
+        value = problem.node.output.dtype.compute
+        return replace(held, staged=p.chunks * words(value, p.vector_width))
 
 
 def order_of(scan: Scan, p: ScanParameters) -> PlannedOrder:

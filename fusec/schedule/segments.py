@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from fusec.ir.dim import symbol
 from fusec.schedule.plan import Guard, KernelPlan
+from fusec.schedule.pressure import Occupancy, occupancy
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Segment
@@ -24,6 +25,16 @@ def plan_segment(part: Segment, target: Target) -> KernelPlan:
         for name, size in plan.specialised.items()
     )
     return replace(plan, guards=(*sizes, *plan.guards))
+
+
+def occupancies(plan: KernelPlan, target: Target) -> tuple[Occupancy, ...]:
+    """Return how many blocks of each of a plan's kernels an SM holds, as predicted."""
+    found: list[Occupancy] = []
+    for kernel in plan.kernels:
+        of = kernel.of or plan
+        pressure = find_scheduler(of.scheduler).pressure(of, kernel)
+        found.append(occupancy(kernel, pressure, target))
+    return tuple(found)
 
 
 def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:

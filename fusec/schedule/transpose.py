@@ -21,6 +21,7 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pointwise import FAMILIES
+from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
 from fusec.schedule.strides import innermost, strided_loads
@@ -136,6 +137,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
             ctas=max(1, plan.kernels[0].grid[0].evaluate(problem.hints)),
         )
+
+    def pressure(self, plan: TransposePlan, kernel: Kernel) -> Pressure:
+        """Return what a thread holds of the vectors that it writes."""
+        width = plan.parameters.write_width
+        lowering, loops = write_lowering(plan.problem, width)
+        return flat_pressure(lowering, loops, width, 4)
 
 
 def _tiles(crossing: Crossing, tile: int) -> Dim:

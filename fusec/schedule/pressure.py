@@ -1,0 +1,256 @@
+"""Register pressure: what a thread of a kernel holds at once, and the registers it gets for that.
+
+Told from the plan, for all families by one sum of words, each with its weight. The weights were
+fitted to one half of the kernels of the corpus, the tests and 800 fuzzed fusions as NVRTC 13.0
+builds them for sm_90a, and checked on the other half: `benchmarks.registers`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, fields, replace
+
+from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.dtype import F64
+from fusec.ir.expression import Index, Quotient, Remainder, Var
+from fusec.schedule.plan import Kernel
+from fusec.schedule.registers import SM_REGISTERS, words
+from fusec.target import Target
+
+WEIGHTS = {
+    "own": 1.0,
+    "staged": 1.0,
+    "derived": 0.75,
+    "ahead": 0.3,
+    "flight": 0.45,
+    "lanes": 0.25,
+    "special": 0.6,
+    "doubles": 6.0,
+    "arrays": 1.1,
+    "sums": 1.8,
+}
+"""Registers for each word, or for each of what is counted otherwise."""
+THREAD = 10
+"""Registers of any thread: its place, its loop, results on their way."""
+MOST_IN_FLIGHT = 32
+"""Words of loads that a loop has on their way, however far it is unrolled."""
+SIDE_BY_SIDE = 8
+"""Elements that a thread computes side by side, of special functions half as many."""
+MOST_SPECIAL = 3
+"""Special functions of an element that are computed at a time."""
+GIVEN_UP = 4
+"""Registers that the assembler does without to fill an SM: where it has 32 for each thread."""
+MOST = 255
+"""Registers that an instruction can name."""
+SPILLING = 0.9
+"""The part of the registers that launch bounds leave with which kernels begin to spill: of 72 that
+spill more than a few bytes 65 want more, and of 114 that want more 80 spill."""
+BLOCKS = 32
+"""Blocks that an SM holds at most."""
+RESERVED = 1024
+"""Bytes of shared memory that the system takes of each block."""
+
+
+TEMPLATES = {
+    "column_finish": 18,
+    "matmul_mma": 36,
+    "matmul_simt": 20,
+    "matmul_split_k": 36,
+    "matmul_wgmma": 36,
+    "sort_count": 14,
+    "sort_offsets": 14,
+    "sort_rows": 46,
+    "sort_scatter": 30,
+    "topk": 28,
+}
+"""Registers of templates for what is the same in all their kernels, or nearly."""
+
+
+@dataclass(frozen=True)
+class Pressure:
+    """What a thread of a kernel holds at once, in words where nothing else is said.
+
+    own: of the kernel's mechanics, in registers. staged: what stays from one phase to another, and
+    sums of columns. derived: what later phases read that earlier ones have computed, beyond what is
+    staged. ahead: loads of unrolled vectors, and quotients in addresses, for which others need not
+    wait. flight: loads of the vectors that a loop takes at a time. lanes: values of the elements
+    that are computed side by side. special: functions of these that take many operations; doubles:
+    whether there are such functions of doubles. arrays: tensors that a loop reads or writes. sums:
+    partial results. shared: bytes of shared memory that the kernel declares for its block.
+    """
+
+    own: int = 0
+    staged: int = 0
+    derived: int = 0
+    ahead: int = 0
+    flight: int = 0
+    lanes: int = 0
+    special: int = 0
+    doubles: int = 0
+    arrays: int = 0
+    sums: int = 0
+    shared: int = 0
+
+    @property
+    def registers(self) -> int:
+        """Return the registers that the compiler would like."""
+        return round(THREAD + sum(w * getattr(self, name) for name, w in WEIGHTS.items()))
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """How many blocks of a kernel an SM holds.
+
+    wanted: registers that a thread would like; most: those that its launch bounds leave it;
+    registers: what it gets.
+    """
+
+    threads: int
+    wanted: int
+    most: int
+    registers: int
+    shared_bytes: int
+    blocks: int
+
+    @property
+    def spills(self) -> bool:
+        """Return whether a thread is likely to hold more than its launch bounds leave it."""
+        return self.wanted > SPILLING * self.most
+
+
+def of_template(template: str) -> Pressure:
+    """Return what a thread of a kernel holds of whose loops nothing is known."""
+    return Pressure(own=TEMPLATES.get(template, 4))
+
+
+def occupancy(kernel: Kernel, pressure: Pressure, target: Target) -> Occupancy:
+    """Return how many blocks of a kernel an SM of a target holds."""
+    threads = kernel.block[0] * kernel.block[1] * kernel.block[2]
+    least = 1 if kernel.all_registers else kernel.least_blocks
+    most = most_registers(threads, least)
+    wanted = pressure.registers
+    full = SM_REGISTERS // target.threads
+    given = min(most, full if full < wanted <= full + GIVEN_UP else -(-wanted // 8) * 8)
+    shared = kernel.shared_bytes + pressure.shared
+    return Occupancy(
+        threads, wanted, most, given, shared, resident_blocks(threads, given, shared, target)
+    )
+
+
+def most_registers(threads: int, least_blocks: int) -> int:
+    """Return the registers that launch bounds leave a thread."""
+    return min(MOST, SM_REGISTERS // (threads * max(1, least_blocks)) // 8 * 8)
+
+
+def resident_blocks(threads: int, registers: int, shared_bytes: int, target: Target) -> int:
+    """Return how many blocks an SM holds at a time.
+
+    Registers go to warps, 8 to each thread at a time, and each quarter of an SM has its own.
+    """
+    warps = -(-threads // 32)
+    by_quarter = target.registers // 4 // (32 * -(-max(registers, 8) // 8) * 8)
+    by_shared = (target.shared + RESERVED) // (shared_bytes + RESERVED)
+    return min(BLOCKS, target.threads // (32 * warps), 4 * by_quarter // warps, by_shared)
+
+
+def most_of(sweeps: Iterable[Pressure]) -> Pressure:
+    """Return what a thread holds that goes through some loops one after the other."""
+    known = list(sweeps)
+    most = {f.name: max((getattr(p, f.name) for p in known), default=0) for f in fields(Pressure)}
+    return Pressure(**most)
+
+
+def sweep(
+    made: Collection[Instance], roots: Iterable[Instance], lane: Var, width: int, elements: int
+) -> Pressure:
+    """Return what a thread holds that computes `roots` once, for one vector of a width.
+
+    made: what the loop over vectors computes; elements: those that are unrolled, of all vectors.
+    """
+    side = min(SIDE_BY_SIDE, elements)
+    loads = [i for i in made if i.kind == "load"]
+    costs = [i for i in made if i.node is not None and i.node.op.cost.flops >= 10]
+    functions = min(MOST_SPECIAL, len(costs))
+    return Pressure(
+        flight=sum(words(i.dtype, width if lane in i.variables else 1) for i in loads),
+        lanes=side * _alive(made, roots),
+        special=functions * min(side, SIDE_BY_SIDE // 2),
+        doubles=int(any(_of_doubles(i) for i in made)),
+        arrays=len({i.name for i in loads}),
+    )
+
+
+def in_flight(loads: int, unrolled: int) -> int:
+    """Return the words of loads that are on their way where several vectors are taken at a time."""
+    return max(loads, min(MOST_IN_FLIGHT, unrolled * loads))
+
+
+def flat_pressure(
+    lowering: Lowering, loops: tuple[Var, ...], width: int, unrolled: int
+) -> Pressure:
+    """Return what a thread holds that computes a fusion's outputs, some vectors at a time."""
+    roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
+    swept = frozenset(loops[1:])
+    made = {i for i in instances_under(roots) if i.variables & swept}
+    here = sweep(made, roots, loops[-1], width, width)
+    return replace(here, flight=in_flight(here.flight, unrolled), arrays=here.arrays + len(roots))
+
+
+def _of_doubles(instance: Instance) -> bool:
+    node = instance.node
+    if node is None or F64 not in node.compute_dtypes:
+        return False
+    return node.op.cost.sfu > 0 or node.op.cost.flops >= 10
+
+
+def _alive(made: Collection[Instance], roots: Iterable[Instance]) -> int:
+    """Return the most words of one element that are computed and still needed, loads apart."""
+    order = _in_order(made, roots)
+    last = {operand: place for place, i in enumerate(order) for operand in _read(i)}
+    alive = most = 0
+    ending: dict[int, int] = {}
+    for place, instance in enumerate(order):
+        if instance.kind != "load":
+            size = words(instance.dtype.compute)
+            alive += size
+            most = max(most, alive)
+            end = last.get(instance, place)
+            ending[end] = ending.get(end, 0) + size
+        alive -= ending.pop(place, 0)
+    return most
+
+
+def _in_order(made: Collection[Instance], roots: Iterable[Instance]) -> list[Instance]:
+    """Return what is made in the order in which it is computed: operands before what reads them."""
+    order: dict[Instance, None] = {}
+    stack = [(root, False) for root in roots]
+    entered: set[Instance] = set()
+    while stack:
+        instance, ready = stack.pop()
+        if ready:
+            order[instance] = None
+        elif instance in made and instance not in entered:
+            entered.add(instance)
+            stack.append((instance, True))
+            stack.extend((o, False) for o in _read(instance))
+    return list(order)
+
+
+def _read(instance: Instance) -> tuple[Instance, ...]:
+    return () if instance.kind == "reduced" else instance.operands
+
+
+def divisions(loads: Iterable[Instance]) -> int:
+    """Return how many quotients and remainders the addresses of some loads take."""
+    found: set[Quotient | Remainder] = set()
+    for load in loads:
+        if load.address is not None:
+            _divisions(load.address, found)
+    return len(found)
+
+
+def _divisions(at: Index, found: set[Quotient | Remainder]) -> None:
+    for atom, _ in at.terms:
+        if isinstance(atom, (Quotient, Remainder)):
+            found.add(atom)
+            _divisions(atom.inner, found)
