@@ -32,7 +32,7 @@ from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
-from fusec.schedule.plan import Argument, Guard, Plan, Workspace
+from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
