@@ -117,10 +117,11 @@ def test_a_barrier_that_is_missing_is_seen(name: str, tmp_path: Path) -> None:
 def test_rows_in_shared_memory_that_overlap_are_seen(second: int, tmp_path: Path) -> None:
     fusion = two_rows()
     plan = plan_of("inner_persistent", fusion)
-    places = re.findall(r"\(shared_memory \+ (\d+)\)", text_of(plan))
-    assert [int(place) for place in places] == [0, 24_000 * 4]
+    places = re.findall(r"constexpr int (k\w+Row) = (\d+);", text_of(plan))
+    assert [int(place) for _, place in places] == [0, 24_000 * 4]
+    name, first = places[1]
 
     def edit(text: str) -> str:
-        return text.replace(f"shared_memory + {places[1]})", f"shared_memory + {second})")
+        return text.replace(f"{name} = {first};", f"{name} = {second};")
 
     assert wrong(plan, fusion, tmp_path, edit)

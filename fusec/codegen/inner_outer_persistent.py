@@ -27,7 +27,14 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import emit_outputs
-from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.codegen.views import (
+    KernelView,
+    SharedArray,
+    head,
+    parameter_names,
+    shared_array,
+    store_plans,
+)
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.ir.graph import Node
@@ -42,7 +49,7 @@ class InnerOuterView(KernelView):
 
     column: the C text of a vector's first column; exact: whether the threads' vectors are just the
     row; row_bound: whether the rows at a time may pass the end together; kernel: statements once
-    per thread; constants, constant_vector, constant_lane: what rows do not change; ring: rows in
+    per thread; constants, constant_vector, constant_lane: what rows do not change; shared: rows in
     flight; stays: rows kept in registers; copy_row, copy_vector: statements that bring a row;
     sweeps: the phases.
     """
@@ -67,7 +74,7 @@ class InnerOuterView(KernelView):
     constants: tuple[Constant, ...]
     constant_vector: tuple[str, ...]
     constant_lane: tuple[str, ...]
-    ring: tuple[Ring, ...]
+    shared: tuple[SharedArray, ...]
     stays: tuple[Stay, ...]
     copy_row: tuple[str, ...]
     copy_vector: tuple[str, ...]
@@ -180,7 +187,7 @@ class _Making:
             constants=constants,
             constant_vector=emitter.take(-1, "vector"),
             constant_lane=emitter.take(-1, "lane"),
-            ring=ring,
+            shared=tuple(r.array for r in ring),
             stays=stays,
             copy_row=copying.take(0, "row"),
             copy_vector=copy_vector,
@@ -226,7 +233,7 @@ class _Making:
         p = self.parameters
         for each in self.plan.staged:
             name = self.names.fresh(f"{each.instance.name}_ring", "ring")
-            ring.append(Ring(name, storage_type(each.instance.dtype), each.offset, each.instance))
+            ring.append(Ring(name, shared_array(self.names, name, each), each.instance))
         staged = {each.instance for each in self.plan.staged}
         for instance in (*self.work.ring, *self.work.kept):
             name = self.names.fresh(f"{instance.name}_row", "row")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
+from fusec.codegen.views import SharedArray
 from fusec.index.instances import Instance
 
 _COLUMN = re.compile(r"\bcolumn\b")
@@ -23,11 +24,10 @@ class Constant:
 
 @dataclass(frozen=True)
 class Ring:
-    """Rows in flight in shared memory: name, element type and first byte."""
+    """Rows in flight in shared memory."""
 
     name: str
-    type: str
-    offset: int
+    array: SharedArray
     instance: Instance
 
 

@@ -9,7 +9,14 @@ from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.codegen.views import (
+    KernelView,
+    SharedArray,
+    head,
+    parameter_names,
+    shared_array,
+    store_plans,
+)
 from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
@@ -19,11 +26,10 @@ from fusec.schedule.rows import Phases
 
 @dataclass(frozen=True)
 class Stay:
-    """A row that stays on chip: its array's name, element type, and start in shared memory."""
+    """A row that stays in registers: its array's name and element type."""
 
     name: str
     type: str
-    offset: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +37,9 @@ class InnerPersistentView(KernelView):
     """Rows of columns, in phases.
 
     rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
-    storage: registers, shared or none; stays: the rows that are loaded
-    once; kept: computed rows that stay in registers; row_bound: whether rows may run out.
+    storage: registers, shared or none; stays: the rows that are loaded once into registers,
+    shared: those in shared memory; kept: computed rows that stay in registers; row_bound: whether
+    rows may run out.
     """
 
     index_type: str
@@ -46,6 +53,7 @@ class InnerPersistentView(KernelView):
     row_bound: bool
     storage: str
     stays: tuple[Stay, ...]
+    shared: tuple[SharedArray, ...]
     kept: tuple[Stay, ...]
     phases: tuple[Phase, ...]
 
@@ -68,7 +76,8 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
         exact=columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
         row_bound=parameters.threads_y > 1,
         storage=parameters.storage,
-        stays=stays,
+        stays=tuple(s for s in stays if isinstance(s, Stay)),
+        shared=tuple(s for s in stays if isinstance(s, SharedArray)),
         kept=kept,
         phases=phases,
     )
@@ -88,7 +97,7 @@ def _sentence(p: InnerPersistentParameters) -> str:
 
 def _phases(
     plan: InnerPersistentPlan, kernel: Kernel
-) -> tuple[tuple[Stay, ...], tuple[Stay, ...], tuple[Phase, ...]]:
+) -> tuple[tuple[Stay | SharedArray, ...], tuple[Stay, ...], tuple[Phase, ...]]:
     fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
     lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
@@ -133,7 +142,7 @@ def _phases(
     return tuple(stay for stay, _ in stays), tuple(kept), made
 
 
-Kept = tuple[Stay, Instance]
+Kept = tuple[Stay | SharedArray, Instance]
 
 
 def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
@@ -142,9 +151,13 @@ def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
     for staged in plan.staged:
         instance = staged.instance
         name = emitter.names.fresh(f"{instance.name}_row", "row")
-        stays.append((Stay(name, storage_type(instance.dtype), staged.offset), instance))
+        in_registers = plan.parameters.storage == "registers"
+        stay = Stay(name, storage_type(instance.dtype))
+        stays.append(
+            (stay if in_registers else shared_array(emitter.names, name, staged), instance)
+        )
         element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
-        at = "c" if plan.parameters.storage == "registers" else "column / kVec"
+        at = "c" if in_registers else "column / kVec"
         emitter.cached[instance] = f"{name}[{at}]{element}"
     return stays
 
@@ -159,7 +172,7 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
             emitter.given_after[instance] = (number, Text(f"{name}[c][{lane}]"))
-            kept.append(Stay(name, compute_type(instance.dtype), 0))
+            kept.append(Stay(name, compute_type(instance.dtype)))
     return kept
 
 

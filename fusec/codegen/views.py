@@ -16,7 +16,7 @@ from fusec.ir.access import Conditions
 from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Const, Fusion, Node, Output
-from fusec.schedule.plan import Kernel, KernelPlan
+from fusec.schedule.plan import Kernel, KernelPlan, Staged
 
 _MAX_EQUATIONS = 16
 
@@ -169,6 +169,23 @@ def guarded(
     tests = [guard] if guard else []
     tests += [emitter.condition(conditions, phase).text] if conditions else []
     return f"if ({' && '.join(tests)}) {line}" if tests else line
+
+
+@dataclass(frozen=True)
+class SharedArray:
+    """A staged array in shared memory: name, element type, the constant of its first byte."""
+
+    name: str
+    type: str
+    place: str
+    offset: int
+
+
+def shared_array(names: Names, name: str, staged: Staged) -> SharedArray:
+    """Return a staged array as the plan lays it out."""
+    place = "k" + "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    kind = storage_type(staged.instance.dtype)
+    return SharedArray(name, kind, names.fresh(place, "offset"), staged.offset)
 
 
 def parameter_names(kernel: Kernel) -> Names:

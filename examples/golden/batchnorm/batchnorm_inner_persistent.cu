@@ -21,6 +21,7 @@ constexpr int kThreadsX = 512;  // threads per row
 constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kColumns = 100352;  // elements of a row
+constexpr int kXRow = 0;          // first byte of x_row
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     batchnorm_inner_persistent(const fusec::f16* __restrict__ x,
@@ -32,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                float eps) {
   const int row = blockIdx.x;
   extern __shared__ __align__(16) char shared_memory[];
-  auto* x_row = reinterpret_cast<fusec::Vec<fusec::f16, kVec>*>(shared_memory + 0);
+  auto* x_row = reinterpret_cast<fusec::Vec<fusec::f16, kVec>*>(shared_memory + kXRow);
 
   const float w_value = w[row];
   const float b_value = b[row];

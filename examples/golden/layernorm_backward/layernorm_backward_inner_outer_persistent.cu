@@ -26,6 +26,8 @@ constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kBlocks = 2;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 4096;
+constexpr int kDyRing = 0;        // first byte of dy_ring
+constexpr int kXRing = 24576;     // first byte of x_ring
 constexpr int kGroupRows = 2048;  // rows that are summed up together at least
 constexpr int kRangeRows = 16;    // rows of a range
 constexpr int kStages = 3;        // rows in the ring, all but one in flight
@@ -66,8 +68,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 
   // Rows on their way: each thread copies, and later reads, its own columns only.
   extern __shared__ __align__(16) char shared_memory[];
-  auto* dy_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory);
-  auto* x_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 24576);
+  auto* dy_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kDyRing);
+  auto* x_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kXRing);
   const int thread = threadIdx.x;
   const auto fetch = [&](int row_ahead, int next_slot) {
     if (row_ahead < end) {

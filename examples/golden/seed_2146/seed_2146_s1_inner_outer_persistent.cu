@@ -35,6 +35,9 @@ constexpr int kThreads = kThreadsX * kThreadsY;
 constexpr int kBlocks = 8;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 1024;
+constexpr int kT2Ring = 0;         // first byte of T2_ring
+constexpr int kT3Ring = 4096;      // first byte of T3_ring
+constexpr int kT6Ring = 8192;      // first byte of T6_ring
 constexpr int kGroupRows = 57344;  // rows that are summed up together at least
 constexpr int kRangeRows = 109;    // rows of a range
 constexpr int kStages = 2;         // rows in the ring, all but one in flight
@@ -76,9 +79,9 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 
   // Rows on their way: each thread copies, and later reads, its own columns only.
   extern __shared__ __align__(16) char shared_memory[];
-  auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory);
-  auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 4096);
-  auto* T6_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + 8192);
+  auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT2Ring);
+  auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT3Ring);
+  auto* T6_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT6Ring);
   const int thread = threadIdx.x;
   const auto fetch = [&](int row_ahead, int next_slot) {
     if (row_ahead < end) {
