@@ -87,10 +87,11 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
 def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[KernelPlan, ...]:
     """Return each segment's kernel plan."""
     from fusec import target
+    from fusec.codegen.dispatch import without_unread
     from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target, options.rates)
-    return tuple(plan_segment(s, gpu) for s in segmented.segments)
+    return tuple(without_unread(plan_segment(s, gpu)) for s in segmented.segments)
 
 
 def lower(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from fusec import driver
 from fusec.cli import run_main
+from fusec.options import CompileOptions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 FILES = sorted(EXAMPLES.glob("*.yaml"))
@@ -46,6 +49,35 @@ def test_golden_kernels_are_formatted(file: Path) -> None:
     )
     assert done.stdout == text
     assert max(map(len, text.splitlines())) <= 100
+
+
+def unread(text: str) -> set[str]:
+    """Return the parameters of a kernel that its text only declares."""
+    code = re.sub(r"//[^\n]*", "", text)
+    declared = re.search(r'extern "C".*?\w\(((?:[^()]|\(\))*)\) \{', code, re.DOTALL)
+    assert declared, text
+    names = [each.split()[-1] for each in declared[1].split(",")]
+    return {name for name in names if len(re.findall(rf"\b{name}\b", code)) == 1}
+
+
+@pytest.mark.parametrize("file", sorted((EXAMPLES / "golden").glob("*/*.cu")), ids=lambda f: f.stem)
+def test_golden_kernels_read_each_parameter(file: Path) -> None:
+    assert unread(file.read_text()) == set()
+
+
+@pytest.mark.parametrize(
+    "name", ["mean_of_no_doubles", "names_of_copied_outputs", "random_numbers_at_an_index"]
+)
+def test_kernels_take_what_they_read(name: str) -> None:
+    """Sizes, scalars and tensors that no element depends on are no parameters."""
+    (file,) = EXAMPLES.parent.glob(f"tests/*/{name}.yaml")
+    planned = driver.plan(driver.load(str(file)), CompileOptions(targets=("sm_90a",)))
+    assert [unread(s.text) for s in planned.kernel_sources] == [
+        set() for _ in planned.kernel_sources
+    ]
+    for plan, sources in zip(planned.plans, planned.sources, strict=True):
+        assert not any(source.unread for source in sources)
+        assert all(k.arguments for k in plan.kernels)
 
 
 def walk(data: object) -> list[tuple[str, object]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any
@@ -30,10 +32,11 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The CUDA text of one kernel."""
+    """The CUDA text of one kernel; unread: the numbers of the parameters that it never reads."""
 
     name: str
     text: str
+    unread: frozenset[int] = frozenset()
 
     @cached_property
     def digest(self) -> str:
@@ -76,6 +79,8 @@ def parameters(kernel: Kernel) -> tuple[str, ...]:
     return tuple(parameter(a) for a in kernel.arguments)
 
 
+_WORD = re.compile(r"\w+")
+_COMMENT = re.compile(r"//[^\n]*")
 _QUALIFIED = re.compile(r"fusec::(\w+)")
 _DEFINED = re.compile(
     r"^(?:struct\b.*?(\w+) \{|using (\w+) =|(?:__device__|__host__).*?(\w+)\(|inline.*?(k\w+) =)"
@@ -113,8 +118,16 @@ def render(kernel: Kernel, view: Any) -> KernelSource:
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
-    used = headers_used(template.render(k=view))
-    return KernelSource(kernel.name, laid_out(template.render(k=replace(view, headers=used))))
+    text = template.render(k=view)
+    final = laid_out(template.render(k=replace(view, headers=headers_used(text))))
+    return KernelSource(kernel.name, final, _unread(text, view.parameters))
+
+
+def _unread(text: str, declarations: Sequence[str]) -> frozenset[int]:
+    """Return which parameters a kernel's text only declares."""
+    words = Counter(_WORD.findall(_COMMENT.sub("", text)))
+    names = [_WORD.findall(each)[-1] for each in declarations]
+    return frozenset(k for k, name in enumerate(names) if words[name] == 1)
 
 
 __all__ = ["KernelSource", "compute_type", "environment", "parameter", "parameters", "render"]

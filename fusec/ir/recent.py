@@ -1,4 +1,4 @@
-"""What was last found of some fusions, for the next who asks the same of the same object."""
+"""What was last found of some values, for the next who asks the same of the same object."""
 
 from __future__ import annotations
 
@@ -6,26 +6,24 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-from fusec.ir.graph import Fusion
-
 T = TypeVar("T")
 MOST = 64
 """Answers that are kept."""
 
 
 class Recent(Generic[T]):
-    """Keeps the last answers by the identity of a fusion: telling it by structure costs a walk."""
+    """Keeps the last answers by the identity of a value: telling it by structure costs a walk."""
 
     def __init__(self) -> None:
         """Start with none."""
-        self._known: OrderedDict[tuple[int, Hashable], tuple[Fusion, T]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, Hashable], tuple[object, T]] = OrderedDict()
 
-    def of(self, fusion: Fusion, about: Hashable, find: Callable[[], T]) -> T:
+    def of(self, value: object, about: Hashable, find: Callable[[], T]) -> T:
         """Return what `find` returns, asked now or lately; `about`: what else it depends on."""
-        key = id(fusion), about
+        key = id(value), about
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = fusion, find()  # kept, so that no other gets its identity
+            known = self._known[key] = value, find()  # kept, so that no other gets its identity
             if len(self._known) > MOST:
                 self._known.popitem(last=False)
         return known[1]

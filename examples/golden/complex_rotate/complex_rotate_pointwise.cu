@@ -16,10 +16,8 @@ constexpr int kUnroll = 2;  // rows per thread
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     complex_rotate_pointwise(const float* __restrict__ q_re,
-                             const float* __restrict__ q_im,
                              const float* __restrict__ angle,
                              float* __restrict__ y_re,
-                             float* __restrict__ y_im,
                              fusec::i64 B) {
   const int rows = B * 16;
   const int columns = 65536;
@@ -33,10 +31,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     const float q_re_value = q_re_im[0];
     const float angle_value = angle[column];
     const float cos_1 = cosf(angle_value);
-    const float q_im_value = q_re_im[1];
+    const float q_im = q_re_im[1];
     const float sin_1 = sinf(angle_value);
-    const float y_re_value = q_re_value * cos_1 - q_im_value * sin_1;
-    const float y_im_value = q_re_value * sin_1 + q_im_value * cos_1;
-    fusec::store(y_re + row * 131072 + column * 2, fusec::Vec<float, 2>{y_re_value, y_im_value});
+    const float y_re_value = q_re_value * cos_1 - q_im * sin_1;
+    const float y_im = q_re_value * sin_1 + q_im * cos_1;
+    fusec::store(y_re + row * 131072 + column * 2, fusec::Vec<float, 2>{y_re_value, y_im});
   }
 }

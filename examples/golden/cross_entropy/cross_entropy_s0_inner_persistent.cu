@@ -24,8 +24,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     cross_entropy_s0_inner_persistent(const fusec::bf16* __restrict__ logits,
                                       const float* __restrict__ picked,
                                       float* __restrict__ lse,
-                                      float* __restrict__ loss,
-                                      fusec::i64 T) {
+                                      float* __restrict__ loss) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> logits_row[kChunks];
 

@@ -25,8 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                const fusec::bf16* __restrict__ w,
                                const fusec::bf16* __restrict__ b,
                                fusec::bf16* __restrict__ y,
-                               float eps,
-                               fusec::i64 B) {
+                               float eps) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
 

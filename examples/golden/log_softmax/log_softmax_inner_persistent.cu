@@ -17,7 +17,7 @@ constexpr int kChunks = 8;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    log_softmax_inner_persistent(const float* __restrict__ x, float* __restrict__ y, fusec::i64 B) {
+    log_softmax_inner_persistent(const float* __restrict__ x, float* __restrict__ y) {
   const int row = blockIdx.x;
   fusec::Vec<float, kVec> x_row[kChunks];
 

@@ -26,8 +26,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                       fusec::bf16* residual,
                                       const fusec::bf16* __restrict__ w,
                                       fusec::bf16* __restrict__ y,
-                                      float eps,
-                                      fusec::i64 T) {
+                                      float eps) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> residual_row[kChunks];
   fusec::Vec<fusec::bf16, kVec> x_row[kChunks];

@@ -21,9 +21,7 @@ constexpr int kChunks = 4;      // vectors of a row per thread
 static_assert(kChunks * kThreadsX * kVec == kColumns);
 
 extern "C" __global__ void __launch_bounds__(kThreads)
-    softmax_inner_persistent(const fusec::bf16* __restrict__ x,
-                             fusec::bf16* __restrict__ y,
-                             fusec::i64 B) {
+    softmax_inner_persistent(const fusec::bf16* __restrict__ x, fusec::bf16* __restrict__ y) {
   const int row = blockIdx.x;
   fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
   fusec::Vec<float, kVec> e_kept[kChunks];
