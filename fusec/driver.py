@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
+from fusec.stages import Stage, Timings
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -25,22 +25,7 @@ if TYPE_CHECKING:
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
-T = TypeVar("T")
 Sources = tuple[tuple["KernelSource", ...], ...]
-
-
-@dataclass
-class Timings:
-    """Seconds by stage, in order."""
-
-    seconds: dict[str, float] = field(default_factory=dict[str, float])
-
-    def measure(self, stage: str, function: Callable[[], T]) -> T:
-        """Return what `function` returns, adding its time to `stage`."""
-        start = time.perf_counter()
-        result = function()
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
-        return result
 
 
 FRAMES_PER_NODE = 20
@@ -63,6 +48,13 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
         fusion, without=options.without, stop_after=options.stop_after, observer=observer
     )
     return check_indices(fusion) if options.check_bounds else fusion
+
+
+def verify(fusion: Fusion) -> None:
+    """Raise InternalError where passes have left a fusion that is not well formed."""
+    from fusec.ir.verify import verify
+
+    verify(replace(fusion, pins=()))  # what a pin names may be gone
 
 
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
@@ -100,7 +92,7 @@ def lower(
     original: Fusion,
     options: CompileOptions,
 ) -> HostProgram:
-    """Return what the host does."""
+    """Return what the host does, verified."""
     from fusec.hostir.lower import lower
 
     return lower(segmented, plans, original)
@@ -113,35 +105,6 @@ def render(plans: tuple[KernelPlan, ...], options: CompileOptions) -> Sources:
     return tuple(plan_sources(plan) for plan in plans)
 
 
-class Stage(Generic[T]):
-    """A stage of a program: timed by its name, it makes one value of what others have given.
-
-    run: takes these values and the options; raises FusecError for what cannot be.
-    """
-
-    gives: str
-
-    def __init__(self, name: str, run: Callable[..., T], *takes: str) -> None:
-        """Take the attributes of a program that `takes` names."""
-        self.name, self.run, self.takes = name, run, takes
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.gives = name
-
-    @overload
-    def __get__(self, program: None, owner: type) -> Stage[T]: ...
-    @overload
-    def __get__(self, program: Program, owner: type) -> T: ...
-    def __get__(self, program: Program | None, owner: type) -> Stage[T] | T:
-        if program is None:
-            return self
-        if self.gives not in program.made:
-            taken = [getattr(program, name) for name in self.takes]
-            made = program.timings.measure(self.name, lambda: self.run(*taken, program.options))
-            program.made[self.gives] = made
-        return program.made[self.gives]
-
-
 class Program:
     """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
 
@@ -149,11 +112,11 @@ class Program:
     program may begin with the values of any of them.
     """
 
-    fusion = Stage("passes", optimise, "original")
-    segmented = Stage("segment", segment, "fusion")
-    plans = Stage("schedule", plan_segments, "segmented")
-    host = Stage("schedule", lower, "segmented", "plans", "original")
-    sources = Stage("codegen", render, "plans")
+    fusion = Stage("passes", optimise, "original", verify=verify, dumps=("preseg",))
+    segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion",))
+    plans = Stage("schedule", plan_segments, "segmented", dumps=("scheduler-params",))
+    host = Stage("schedule", lower, "segmented", "plans", "original", dumps=("host-program",))
+    sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
 
     def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
         """Run no stage yet."""

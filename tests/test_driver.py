@@ -13,9 +13,10 @@ import pytest
 from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
 from fusec import driver
-from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.files import Names, with_sizes
-from fusec.options import CompileOptions
+from fusec.ir.graph import Fusion
+from fusec.options import DUMP_KINDS, CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.device import DeviceFacts
@@ -167,6 +168,36 @@ def test_stages_are_timed_in_order() -> None:
     assert timings.measure("a", lambda: 3) == 3
     timings.measure("a", lambda: None)
     assert timings.seconds["a"] > 0
+
+
+def test_a_stage_takes_what_earlier_ones_give() -> None:
+    known, shown = {"original"}, {"fusion-ir", "python", "sass"}
+    for stage in driver.STAGES:
+        assert {*stage.takes} <= known
+        known.add(stage.gives)
+        assert not shown & {*stage.dumps}
+        shown |= {*stage.dumps}
+    assert shown == DUMP_KINDS.keys()
+
+
+def test_a_stage_runs_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = driver.Program(read_text(SMALL, "small.yaml"), CompileOptions())
+    assert program.made == {}
+    assert program.segmented is program.segmented
+    assert list(program.made) == ["fusion", "segmented"]
+    monkeypatch.setattr(driver.Program.segmented, "run", None)
+    begun = driver.Program(program.original, program.options, segmented=program.segmented)
+    assert [p.scheduler for p in begun.plans] == ["pointwise"]
+    assert "fusion" not in begun.made
+
+
+def test_what_passes_leave_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    def doubled(fusion: Fusion, options: CompileOptions) -> Fusion:
+        return fusion.with_nodes((*fusion.nodes, fusion.nodes[0]))
+
+    monkeypatch.setattr(driver.Program.fusion, "run", doubled)
+    with pytest.raises(InternalError, match="is defined twice"):
+        driver.plan(read_text(SMALL, "small.yaml"), CompileOptions())
 
 
 @pytest.mark.parametrize(

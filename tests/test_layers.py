@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "escape",
         "diagnostics options generator version",
         "ir",
-        "ops executor",
+        "ops executor stages",
         "reference",
         "parse index target passes",
         "segment",

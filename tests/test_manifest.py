@@ -27,6 +27,8 @@ from fusec.commands.manifest import plan_record
 from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
 from fusec.driver import Program
+from fusec.explain.record import explain
+from fusec.explain.units import time_text
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -288,6 +290,28 @@ def test_options_are_kept(tmp_path: Path, capsys: Capture) -> None:
     fusec(capsys, "run", out).says(2, "cannot be planned with its options: unknown pass")
     change(out, lambda d: d["options"].update(without=[], redefine="often"))
     fusec(capsys, "run", out).says(2, "`redefine` is one of after, before, never")
+
+
+SLICED = """\
+fusion: sliced
+dims: {B: 3, T: 2048}
+inputs: {x: "bf16[B, T, 1024]", w: "bf16[B, 1024, 4096]"}
+ops:
+  - y = slice(matmul(x, w), [0, 2040, 8], [3, 2048, 4096], [1, 1, 2])
+outputs: [y]
+"""
+
+
+def test_a_folder_is_predicted_as_it_was_planned(tmp_path: Path, capsys: Capture) -> None:
+    """The slice stays behind the product, as nothing was to be redefined."""
+    out = tmp_path / "out"
+    given = ("--redefine", "never")
+    assert fusec(capsys, "compile", small(tmp_path, SLICED), "-o", out, *given).code == 0
+    program = Program(read_text(SLICED), CompileOptions(redefine="never"))
+    assert len(program.plans) == 2
+    said = fusec(capsys, "run", out).out
+    assert "(y: no kernel)" in said
+    assert f"total {time_text(explain(program).seconds)}, " in said
 
 
 def test_a_plan_for_fewer_registers_is_known_again(

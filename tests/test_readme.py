@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 
 import click
@@ -12,8 +14,9 @@ import numpy as np
 import pytest
 from declared import temporary_ops
 
+from fusec import driver
 from fusec.cli import cli, run_main
-from fusec.options import ENVIRONMENT
+from fusec.options import DUMP_KINDS, ENVIRONMENT
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 
@@ -181,6 +184,21 @@ def test_files_that_pages_name_exist(page: str) -> None:
         if page != "README.md":
             known = {o for c in cli.commands.values() for o in options_of(c)}
             assert option in known | {"--version", "--help"}
+
+
+def test_names_on_the_way_of_a_tensor_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    way = text.split("## One tensor")[1].split("\n## ")[0]
+    named = re.findall(r"`(fusec/[\w/]+)\.py:([\w.]+)`", way)
+    assert len(named) > 20
+    for path, name in named:
+        module = import_module(path.removesuffix("/__init__").replace("/", "."))
+        assert attrgetter(name)(module) is not None
+    stages = {s.gives for s in driver.STAGES}
+    assert stages == {*re.findall(r"`Program\.(\w+)`", way)} - {"parts"}
+    flags = {kind for s in driver.STAGES for kind in s.dumps} & {*re.findall(r"--([\w-]+)", way)}
+    assert flags <= DUMP_KINDS.keys()
+    assert len(flags) == 4
 
 
 def test_the_operation_shown_to_contributors_works() -> None:

@@ -30,7 +30,7 @@ _NVFUSER = {
 """nvFuser's dump names that have a counterpart here."""
 
 
-_TARGET_FREE = frozenset({"fusion-ir", "preseg", "python"})
+_TARGET_FREE = frozenset({"fusion-ir", "python", *Program.fusion.dumps})
 """What does not depend on the target."""
 
 

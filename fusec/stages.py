@@ -1,0 +1,78 @@
+"""What a stage is: a function whose value is made when it is asked for, timed and verified."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar, overload
+
+from fusec.options import CompileOptions
+
+T = TypeVar("T")
+
+
+@dataclass
+class Timings:
+    """Seconds by stage, in order."""
+
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    def measure(self, stage: str, function: Callable[[], T]) -> T:
+        """Return what `function` returns, adding its time to `stage`."""
+        start = time.perf_counter()
+        result = function()
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+        return result
+
+
+class Staged(Protocol):
+    """What has stages, as a program: `made` holds what they have given so far, by attribute."""
+
+    options: CompileOptions
+    timings: Timings
+    made: dict[str, Any]
+
+
+class Stage(Generic[T]):
+    """A stage of a program: timed by its name, it makes one value of what others have given.
+
+    run: takes these values and the options; raises FusecError for what cannot be. verify: raises
+    InternalError for a value that should not be. dumps: the DUMP_KINDS that show the value.
+    """
+
+    gives: str
+
+    def __init__(
+        self,
+        name: str,
+        run: Callable[..., T],
+        *takes: str,
+        verify: Callable[[T], None] | None = None,
+        dumps: tuple[str, ...] = (),
+    ) -> None:
+        """Take the attributes of a program that `takes` names."""
+        self.name, self.run, self.takes = name, run, takes
+        self.verify, self.dumps = verify, dumps
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.gives = name
+
+    @overload
+    def __get__(self, program: None, owner: type) -> Stage[T]: ...
+    @overload
+    def __get__(self, program: Staged, owner: type) -> T: ...
+    def __get__(self, program: Staged | None, owner: type) -> Stage[T] | T:
+        if program is None:
+            return self
+        if self.gives not in program.made:
+            taken = [getattr(program, name) for name in self.takes]
+            program.made[self.gives] = program.timings.measure(
+                self.name, lambda: self._verified(self.run(*taken, program.options))
+            )
+        return program.made[self.gives]
+
+    def _verified(self, value: T) -> T:
+        if self.verify is not None:
+            self.verify(value)
+        return value
