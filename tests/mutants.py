@@ -23,8 +23,10 @@ from random import Random
 from typing import Any
 
 import cuda_on_cpu
+import numpy as np
 from cuda_on_cpu import run_plan
 from families import plan_of
+from graphs import scattered
 from rows_on_cpu import one_operation
 from test_hopper_on_cpu import plan_of as product_plan
 from test_hopper_on_cpu import product
@@ -35,14 +37,15 @@ from test_races import sums, top, two_rows
 from test_transpose import turned
 
 from fusec.codegen.dispatch import plan_sources
-from fusec.ir.dtype import BF16, F32
+from fusec.ir.dtype import BF16, F32, F64, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.reference.verdict import compare
+from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
 
-SEED = 20261122
+SEED = 20261123
 COUNT = 60
 ORDERS = ({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True},
           *({"seed": s, "backwards": s % 2 == 1} for s in range(3, 10)))  # fmt: skip
@@ -78,11 +81,16 @@ class Mutant:
 
 
 def _families() -> dict[str, tuple[str, Callable[[], Fusion]]]:
-    def one(op: str, *shape: int, arguments: tuple[Any, ...]) -> Callable[[], Fusion]:
-        return lambda: one_operation(op, F32, shape, *arguments)
+    def one(
+        op: str, *shape: int, arguments: tuple[Any, ...] = (), dtype: DType = F32
+    ) -> Callable[[], Fusion]:
+        return lambda: one_operation(op, dtype, shape, *arguments)
+
+    def into(*what: Any) -> tuple[str, Callable[[], Fusion]]:
+        return "scatter", lambda: scattered(*what)
 
     return {
-        "pointwise": ("pointwise", one("tanh", 7, 333, arguments=())),
+        "pointwise": ("pointwise", one("tanh", 7, 333)),
         "transpose": ("transpose", lambda: turned(F32, 100, 77)),
         "reduction_inner": ("reduction", lambda: sums(5, 1100, 1)),
         "reduction_inner split": ("reduction", lambda: sums(2, 100_000, 1)),
@@ -98,6 +106,20 @@ def _families() -> dict[str, tuple[str, Callable[[], Fusion]]]:
         "sort_rows": ("sort", one("sort", 3, 300, arguments=(1,))),
         "sort long": ("sort", one("sort", 1, 9000, arguments=(1,))),
         "topk": ("sort", top),
+        "scatter_lines": (
+            "scatter",
+            lambda: scattered("scatter", F32, (9, 20), (6, 11), (7, 12), 1),
+        ),
+        "scatter_elements": (
+            "scatter",
+            lambda: scattered("index_add", I64, (20, 6), (50,), (50, 6), 0),
+        ),
+        "scatter_sorted": (
+            "scatter",
+            lambda: scattered("scatter_add", F32, (40, 3), (90, 2), (90, 3), 0),
+        ),
+        "pointwise wide": ("pointwise", one("neg", 7, 256, dtype=F64)),
+        "scan_columns wide": ("scan", one("cumsum", 300, 20, arguments=(0,), dtype=F64)),
     }
 
 
@@ -161,9 +183,22 @@ def mutants(name: str, rule: str) -> tuple[Mutant, ...]:
         for number, line in enumerate(text.splitlines())
         if not line.lstrip().startswith(("//", "#", "static_assert", "template"))
         and "asm" not in line
-        and not line.startswith(("  const int*", "constexpr", "inline constexpr", "__device__"))
+        and not line.startswith(
+            ("  const int*", "constexpr", "inline constexpr", "__device__", "  static constexpr")
+        )
         for after in changed(rule, line.split("  // ")[0])
     )
+
+
+@cache
+def inputs_of(fusion: Fusion) -> dict[str, Any]:
+    """Return random inputs; places lie in a result of few."""
+    inputs = dict(random_inputs(fusion, fusion.hints, 0))
+    if "places" in inputs:
+        shape = inputs["places"].shape
+        drawn = np.random.default_rng(2).integers(0, 9, shape)
+        inputs["places"] = StridedArray(drawn.ravel(), shape, dense_strides(shape))
+    return inputs
 
 
 def edit_of(mutant: Mutant, line: str) -> Callable[[str], str]:
@@ -177,7 +212,7 @@ def edit_of(mutant: Mutant, line: str) -> Callable[[str], str]:
 def fate(mutant: Mutant, line: str) -> str:
     """Return how a mutant dies; nothing where it lives."""
     fusion, plan = case(mutant.case)
-    inputs = random_inputs(fusion, fusion.hints, 0)
+    inputs = inputs_of(fusion)
     with tempfile.TemporaryDirectory(prefix="mutant.") as folder:
         first: dict[str, bytes] | None = None
         for number, order in enumerate(ORDERS):

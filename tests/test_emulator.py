@@ -119,6 +119,18 @@ def test_writes_outside_of_shared_memory_are_seen(
     fails(Raw(text, {"y": zeros(64)}, shared_bytes=256), tmp_path, "wrote (beyond|below).* shared")
 
 
+@pytest.mark.parametrize("place", [4, -1])
+def test_elements_outside_of_a_vector_are_seen(place: int, tmp_path: Path) -> None:
+    text = f"""#include "vector.cuh"
+    extern "C" __global__ void kernel(float* y) {{
+      fusec::Vec<float, 4> own = {{}};
+      const int last = threadIdx.x == 63 ? {place} : 3;
+      own[last] = 1.0f;
+      y[threadIdx.x] = own[3];
+    }}"""
+    fails(Raw(text, {"y": zeros(64)}), tmp_path, f"element {place} of a vector of 4")
+
+
 # Hangs.
 
 

@@ -100,6 +100,7 @@ WGMMA_CALL = (
 def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
+    text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")
     text = DYNAMIC.sub(r"\2* const \3 = reinterpret_cast<\2*>(cpu::dynamic_shared());", text)
     text = SHARED.sub(_variable, text)
     parts: list[str] = []

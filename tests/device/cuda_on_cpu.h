@@ -134,6 +134,12 @@ static float min_nan(float a, float b) { return a != a || b != b ? NAN : std::mi
 // Ends the launch with a message; the kernel's threads do not run on.
 [[noreturn]] void fail(const char* format, ...);
 
+// An index into a vector; a reference to the element behind the last is no trap of the compiler's.
+static int within(int i, int count) {
+  if (i < 0 || i >= count) fail("element %d of a vector of %d", i, count);
+  return i;
+}
+
 extern unsigned current;  // the thread that runs, counted in its block
 
 // A variable in shared memory: every block has it at the same offset, between guard zones.
