@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, literal, storage_type
 from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import unrolled
 from fusec.index.instances import Lowering
 from fusec.ir.dim import product
 from fusec.ir.dtype import F32, F64, DType
@@ -34,6 +35,39 @@ class Accumulator:
     identity: str
     finish: str
     array: bool = False
+
+    @property
+    def initial(self) -> str:
+        """Return what a part starts with."""
+        return f"fusec::splat<{self.type}, kVec>({self.identity})" if self.array else self.identity
+
+    @property
+    def start(self) -> str:
+        """Return the declaration of a part."""
+        return f"{'auto' if self.array else self.type} {self.part} = {self.initial};"
+
+    @property
+    def of_block(self) -> str:
+        """Return the parts of all threads along the reduction, combined."""
+        along = "columns" if self.array else "rows"
+        return f"fusec::block_reduce_{along}<{self.combiner}, kThreadsX, kThreadsY>({self.part})"
+
+    def combined(self, other: str) -> str:
+        """Return this part combined with another."""
+        combine = (
+            f"fusec::combine_each<{self.combiner}>" if self.array else f"{self.combiner}::combine"
+        )
+        return f"{combine}({self.part}, {other})"
+
+    def named(self, value: str) -> tuple[str, ...]:
+        """Return the declaration of the result from its combined parts."""
+        if not self.array:
+            return (f"const {self.type} {self.name} = {self.finish.format(value)};",)
+        lines = (f"auto {self.name} = {value};",)
+        if self.finish == "{}":
+            return lines
+        each = f"{self.name}[v] = {self.finish.format(f'{self.name}[v]')};"
+        return (*lines, *unrolled("for (int v = 0; v < kVec; ++v)", [each]))
 
 
 def accumulate(

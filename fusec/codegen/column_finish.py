@@ -34,14 +34,12 @@ from fusec.schedule.plan import StepKernel
 class Total:
     """A column sum.
 
-    name, part: of the sum and of a thread's part; type, combiner: in C; take: adds a partial.
+    start: declares a thread's part; take: adds a partial; sum: declares what all parts come to.
     """
 
-    name: str
-    part: str
-    type: str
-    combiner: str
+    start: str
     take: str
+    sum: str
 
 
 @dataclass(frozen=True)
@@ -49,8 +47,8 @@ class SetView:
     """The finish of one column set.
 
     purpose: which sums; blocks: its blocks, of which each group has `tiles`; first_range: the C
-    text of a partial row where there is one group; totals: its sums; lines: once per column, what
-    follows from them.
+    text of a partial row where there is one group; starts, takes, sums: lines of its
+    sums; lines: once per column, what follows from them.
     """
 
     purpose: str
@@ -61,7 +59,9 @@ class SetView:
     tiles: int
     blocks: int
     first_range: str
-    totals: tuple[Total, ...]
+    starts: tuple[str, ...]
+    takes: tuple[str, ...]
+    sums: tuple[str, ...]
     lines: tuple[str, ...]
 
 
@@ -146,7 +146,9 @@ def _set_view(
         tiles=tiles,
         blocks=groups * tiles,
         first_range="static_cast<fusec::i64>(range)" if wide else "range",
-        totals=totals,
+        starts=tuple(t.start for t in totals),
+        takes=tuple(t.take for t in totals),
+        sums=tuple(t.sum for t in totals),
         lines=(*emitter.take(0, "kernel"), *emitter.take(0, "column")),
     )
 
@@ -173,6 +175,9 @@ def _totals(
         part = emitter.names.fresh(f"{value.name}_part", "part")
         partial = Text(f"{identifier(workspaces[node].name)}[place]")
         take = update(node.op, part, partial, dtype)
-        totals.append(Total(name, part, compute_type(dtype), combiner(node.op, dtype), take))
+        kind, combine = compute_type(dtype), combiner(node.op, dtype)
+        whole = f"fusec::block_reduce_strided<{combine}, kThreadsX, kThreadsY>({part})"
+        start = f"{kind} {part} = {combine}::identity();"
+        totals.append(Total(start, take, f"const {kind} {name} = {whole};"))
         emitter.given.update(dict.fromkeys(read[value], Text(name)))
     return tuple(totals)

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import COLUMNS
 from fusec.index.instances import Instance
 from fusec.ir.expression import Var
-
-
-@dataclass(frozen=True)
-class ColumnValues:
-    """The arrays over lanes that a phase begins with, and the loop that fills them."""
-
-    declarations: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
 
 
 def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
@@ -46,13 +36,13 @@ def column_values(roots: Iterable[Instance], row: Var) -> list[Instance]:
 
 def emit_column_values(
     emitter: Emitter, values: Iterable[Instance], phase: int, lane: Var
-) -> ColumnValues:
-    """Emit the loop that computes the column values which become known in `phase`.
+) -> tuple[str, ...]:
+    """Return the arrays of the column values that become known in `phase`, and what fills them.
 
     Where a thread has one column there is nothing to loop over: each is a constant of the thread.
     """
     if emitter.lane is None:
-        return ColumnValues((), (), ())
+        return ()
     sweep = COLUMNS + phase
     declarations: list[str] = []
     for instance in values:
@@ -65,6 +55,5 @@ def emit_column_values(
         emitter.add(sweep, "lane", f"{name}[{lane.name}] = {text};")
         emitter.given[instance] = Text(f"{name}[{lane.name}]")
     inner = emitter.scopes[-2].name
-    return ColumnValues(
-        tuple(declarations), emitter.take(sweep, inner), emitter.take(sweep, "lane")
-    )
+    lanes = emitter.lanes(emitter.take(sweep, "lane"))
+    return (*declarations, *emitter.take(sweep, inner), *lanes)

@@ -32,7 +32,6 @@ class Emitter(Nest):
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
     written: names of buffers that the kernel writes, never read through the non-coherent path.
-    guard: a test that stores inside the lane loop need, where rows or columns may pass the end.
     given: texts of instances that the family has computed already, in their compute types;
     given_after: the same, from the phase after the given one on. cached: where a load's copy on
     chip is. reduced: the results of reductions, by (node, result). parts: by the name of a buffer
@@ -41,7 +40,6 @@ class Emitter(Nest):
 
     written: frozenset[str] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
-    guard: str = ""
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     given_after: dict[Instance, tuple[int, Text]] = field(

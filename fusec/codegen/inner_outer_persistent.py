@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.codegen.accumulators import (
     Accumulator,
@@ -17,7 +17,6 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     ColumnPart,
     Constant,
     Ring,
-    RowReduction,
     Stay,
     Sweep,
     combine_rows,
@@ -25,8 +24,8 @@ from fusec.codegen.inner_outer_persistent_sweeps import (
     in_vector,
 )
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.phases import emit_outputs
+from fusec.codegen.nest import Alias, Scope, block, named
+from fusec.codegen.phases import emit_outputs, phase_of
 from fusec.codegen.views import (
     KernelView,
     SharedArray,
@@ -49,9 +48,11 @@ class InnerOuterView(KernelView):
 
     column: the C text of a vector's first column; exact: whether the threads' vectors are just the
     row; row_bound: whether the rows at a time may pass the end together; kernel: statements once
-    per thread; constants, constant_vector, constant_lane: what rows do not change; shared: rows in
-    flight; stays: rows kept in registers; copy_row, copy_vector: statements that bring a row;
-    sweeps: the phases.
+    per thread; thread, row_of_slot, first_row, row_here: the thread, and its rows: of a slot, the
+    first and the present one; constants, constant_statements: what rows do not change; shared:
+    rows in flight; held: rows in registers; partial_sums: lines that add the parts of the threads
+    of a column up; unstored: what holds for threads that store none; copy_row, copy_vector:
+    statements that bring a row; sweeps: the phases.
     """
 
     index_type: str
@@ -68,14 +69,19 @@ class InnerOuterView(KernelView):
     range_rows: int
     column: str
     exact: bool
+    thread: str
+    row_of_slot: str
+    first_row: str
+    row_here: str
+    partial_sums: tuple[str, ...]
+    unstored: str
     row_bound: bool
     turns: bool
     kernel: tuple[str, ...]
     constants: tuple[Constant, ...]
-    constant_vector: tuple[str, ...]
-    constant_lane: tuple[str, ...]
+    constant_statements: tuple[str, ...]
     shared: tuple[SharedArray, ...]
-    stays: tuple[Stay, ...]
+    held: tuple[Stay, ...]
     copy_row: tuple[str, ...]
     copy_vector: tuple[str, ...]
     column_parts: tuple[ColumnPart, ...]
@@ -137,7 +143,7 @@ class _Making:
         copying = self._emitter(self.names, Alias("row_ahead"))
         copy_vector = copy_lines(copying, ring, self.width)
         accumulators: dict[int, tuple[Accumulator, ...]] = {}
-        reductions: list[tuple[RowReduction, ...]] = []
+        reductions: list[tuple[str, ...]] = []
         for number in range(self.phases.count):
             self._take_rows(ring, stays, number)
             along = [n for n in self.phases.reductions[number] if n in self.split.row_sums]
@@ -151,19 +157,12 @@ class _Making:
             emit_outputs(emitter, due, number, self.columns)
             reductions.append(combine_rows(self.names, accumulators[number]))
         made = tuple(
-            Sweep(
-                row=emitter.take(number, "row"),
-                row_stores=emitter.take(number, "row_stores"),
-                vector=emitter.take(number, "vector"),
-                lane=emitter.take(number, "lane"),
-                updates=emitter.take(number, "updates"),
-                stores=emitter.take(number, "after"),
-                parts=accumulators[number],
-                reductions=reductions[number],
-            )
+            self._sweep(number, accumulators[number], reductions[number])
             for number in range(self.phases.count)
         )
-        tile = p.threads_x * p.chunks * self.width
+        exact = bands.columns.value == p.threads_x * p.chunks * self.width * p.tiles
+        together = p.threads_y > 1
+        outside = ["threadIdx.y != 0"] * together + ["column >= kColumns"] * (not exact)
         return InnerOuterView(
             **head(self.plan, self.kernel),  # pyright: ignore[reportArgumentType]
             schedule=_sentence(p, bands.groups.value),
@@ -180,20 +179,38 @@ class _Making:
             ranges=p.ranges,
             range_rows=p.range_rows,
             column=_column(p),
-            exact=bands.columns.value == tile * p.tiles,
+            exact=exact,
+            thread="threadIdx.y * kThreadsX + threadIdx.x" if together else "threadIdx.x",
+            row_of_slot="first + slot * kThreadsY + threadIdx.y" if together else "first + slot",
+            first_row="first + threadIdx.y" if together else "first",
+            row_here="row_of_thread" if self._row_bound() else "row",
+            partial_sums=tuple(p.sum_of_block for p in self.parts.values()) if together else (),
+            unstored=" || ".join(outside),
             row_bound=self._row_bound(),
             turns=bool(self.split.row_sums),
             kernel=(*copying.take(0, "kernel"), *emitter.take(0, "kernel")),
             constants=constants,
-            constant_vector=emitter.take(-1, "vector"),
-            constant_lane=emitter.take(-1, "lane"),
+            constant_statements=emitter.statements(-1, guarded=False),
             shared=tuple(r.array for r in ring),
-            stays=stays,
+            held=tuple(s for s in stays if not s.again),
             copy_row=copying.take(0, "row"),
             copy_vector=copy_vector,
             column_parts=tuple(self.parts.values()),
             sweeps=made,
         )
+
+    def _sweep(
+        self, number: int, accumulators: tuple[Accumulator, ...], results: tuple[str, ...]
+    ) -> Sweep:
+        emitter = self.emitter
+        for line in block(f"if ({emitter.guard})", emitter.take(number, "updates")):
+            emitter.add(number, "lane", line, last=True)
+        once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
+        phase = phase_of(emitter, number, (), accumulators, once=once)
+        phase = replace(phase, row=emitter.take(number, "row"))  # the kernel's stand at its top
+        # Arrays are registers only where their places are known.
+        rolled = self.parameters.chunks > 2 and not any("[c]" in s for s in phase.statements)
+        return Sweep(phase, " 1" if rolled else "", results)
 
     def _row_bound(self) -> bool:
         """Return whether threads of one warp may run out of rows at different times."""

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
+from fusec.codegen.phases import Phase
 from fusec.codegen.views import SharedArray
 from fusec.index.instances import Instance
-
-_COLUMN = re.compile(r"\bcolumn\b")
 
 
 @dataclass(frozen=True)
@@ -50,84 +48,47 @@ class ColumnPart:
     combiner: str
     partials: str
 
-
-@dataclass(frozen=True)
-class RowReduction:
-    """One reduction over the threads of a row, of one value or of several together.
-
-    argument: what each thread has; result: its name; combiner: in C; values: lines that name the
-    results.
-    """
-
-    result: str
-    combiner: str
-    argument: str
-    values: tuple[str, ...]
+    @property
+    def sum_of_block(self) -> str:
+        """Return the statement that adds the parts of the threads of a column up."""
+        reduce = f"fusec::block_reduce_columns<{self.combiner}, kThreadsX, kThreadsY>"
+        return f"{self.name}[c] = {reduce}({self.name}[c]);"
 
 
 @dataclass(frozen=True)
 class Sweep:
-    """A phase: row statements, then vector by vector, then the reductions along the row.
+    """A phase over the rows at hand.
 
-    updates: column accumulations that only real rows take part in; stores: per vector; the rest as
-    in Phase.
+    unroll: the factor of its loop, where not all of it; results: the reductions along the row.
     """
 
-    row: tuple[str, ...]
-    row_stores: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
-    updates: tuple[str, ...]
-    stores: tuple[str, ...]
-    parts: tuple[Accumulator, ...]
-    reductions: tuple[RowReduction, ...]
-
-    @property
-    def has_loop(self) -> bool:
-        """Return whether the phase goes through the row at all."""
-        return bool(self.vector or self.lane or self.updates or self.stores)
-
-    @property
-    def has_arrays(self) -> bool:
-        """Return whether the loop uses arrays of registers, so that it must be unrolled."""
-        return any(
-            "[c]" in line for line in (*self.vector, *self.lane, *self.updates, *self.stores)
-        )
-
-    @property
-    def uses_column(self) -> bool:
-        """Return whether the loop needs the number of its column."""
-        return _mentions_column((*self.vector, *self.lane, *self.updates, *self.stores))
+    phase: Phase
+    unroll: str
+    results: tuple[str, ...]
 
 
-def _mentions_column(lines: tuple[str, ...]) -> bool:
-    return any(_COLUMN.search(line) for line in lines)
-
-
-def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[RowReduction, ...]:
+def combine_rows(names: Names, accumulators: tuple[Accumulator, ...]) -> tuple[str, ...]:
     """Return the reductions of a phase; those of one kind share a barrier."""
     kinds: dict[tuple[str, str], list[Accumulator]] = {}
     for each in accumulators:
         kinds.setdefault((each.type, each.combiner), []).append(each)
-    found: list[RowReduction] = []
+    lines: list[str] = []
     for (kind, combiner), members in kinds.items():
-        if len(members) == 1:
-            (one,) = members
-            simple = one.finish == "{}"
+        one = members[0]
+        values: tuple[str, ...] = ()
+        if len(members) > 1:
+            result = names.fresh("row_totals", "totals")
+            argument = f"fusec::Vec<{kind}, {len(members)}>{{{', '.join(m.part for m in members)}}}"
+            values = tuple(
+                line for k, m in enumerate(members) for line in m.named(f"{result}[{k}]")
+            )
+        else:
+            simple, argument = one.finish == "{}", one.part
             result = one.name if simple else names.fresh(f"{one.name}_total", "total")
-            values = () if simple else (_named(one, result),)
-            found.append(RowReduction(result, combiner, one.part, values))
-            continue
-        result = names.fresh("row_totals", "totals")
-        parts = ", ".join(m.part for m in members)
-        argument = f"fusec::Vec<{kind}, {len(members)}>{{{parts}}}"
-        values = tuple(_named(m, f"{result}[{k}]") for k, m in enumerate(members))
-        found.append(RowReduction(result, combiner, argument, values))
-    return tuple(found)
-
-
-def _named(part: Accumulator, text: str) -> str:
-    return f"const {part.type} {part.name} = {part.finish.format(text)};"
+            values = () if simple else one.named(result)
+        reduce = f"fusec::block_reduce_rows_in_turns<{combiner}, kThreadsX, kThreadsY>"
+        lines += [f"const auto {result} = {reduce}({argument}, turn);", *values]
+    return tuple(lines)
 
 
 def in_vector(name: str, element: str, *, again: bool) -> str:

@@ -37,9 +37,9 @@ class InnerPersistentView(KernelView):
     """Rows of columns, in phases.
 
     rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
-    storage: registers, shared or none; stays: the rows that are loaded once into registers,
-    shared: those in shared memory; kept: computed rows that stay in registers; row_bound: whether
-    rows may run out.
+    registers: whether a thread's vectors of a row are held in registers, by chunks; held: the rows
+    that are; shared: those in shared memory; column: the C text of a vector's first column;
+    row_bound: whether rows may run out.
     """
 
     index_type: str
@@ -51,10 +51,10 @@ class InnerPersistentView(KernelView):
     columns: int
     exact: bool
     row_bound: bool
-    storage: str
-    stays: tuple[Stay, ...]
+    registers: bool
+    column: str
+    held: tuple[Stay, ...]
     shared: tuple[SharedArray, ...]
-    kept: tuple[Stay, ...]
     phases: tuple[Phase, ...]
 
 
@@ -75,10 +75,10 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
         columns=columns,
         exact=columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
         row_bound=parameters.threads_y > 1,
-        storage=parameters.storage,
-        stays=tuple(s for s in stays if isinstance(s, Stay)),
+        registers=parameters.storage == "registers",
+        column="(c * kThreadsX + threadIdx.x) * kVec",
+        held=(*(s for s in stays if isinstance(s, Stay)), *kept),
         shared=tuple(s for s in stays if isinstance(s, SharedArray)),
-        kept=kept,
         phases=phases,
     )
 
@@ -134,9 +134,10 @@ def _phases(
         kept += _keep(emitter, phases, number)
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, frozenset({chunk, lane}))
+    once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
     made = tuple(
-        phase_of(emitter, number, loads[number], accumulators[number])
+        phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
     return tuple(stay for stay, _ in stays), tuple(kept), made

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from fusec.codegen.ctext import PRIMARY, Text, dim_text, identifier
@@ -25,6 +25,18 @@ def named(**sizes: Dim) -> Mapping[int, str]:
     """Return the names of known sizes by their values; of equal ones the first."""
     known = {n: d.value for n, d in reversed(sizes.items()) if d.is_const}
     return {value: name for name, value in known.items() if value >= LEAST_NAMED}
+
+
+def block(head: str, lines: Iterable[str]) -> tuple[str, ...]:
+    """Return lines in braces behind `if (...)` or `for (...)`; no lines need no block."""
+    inside = tuple(lines)
+    return (f"{head} {{", *inside, "}") if inside else ()
+
+
+def unrolled(head: str, lines: Iterable[str]) -> tuple[str, ...]:
+    """Return an unrolled loop; none where there is nothing to do."""
+    inside = block(head, lines)
+    return ("#pragma unroll", *inside) if inside else ()
 
 
 @dataclass(frozen=True)
@@ -55,7 +67,8 @@ class Nest:
     scopes: outermost first; lane: the variable of the elements of a vector, bound by the last
     scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
     width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
-    as strides; counts: those of how many elements are summed.
+    as strides; counts: those of how many elements are summed; guard: a test that stores need, where
+    rows or columns may pass the end.
     """
 
     scopes: tuple[Scope, ...]
@@ -66,6 +79,7 @@ class Nest:
     aliases: Mapping[Var, Alias] = field(default_factory=dict[Var, Alias])
     wide: bool = False
     width_name: str = "kVec"
+    guard: str = ""
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
     counts: Mapping[int, str] = field(default_factory=dict[int, str])
     lines: dict[tuple[int, str], list[str]] = field(
@@ -89,6 +103,26 @@ class Nest:
         """Append a line; `last`: behind all that are not."""
         lines = self._last if last else self.lines
         lines.setdefault((phase, scope), []).append(line)
+
+    def lanes(self, lines: Iterable[str]) -> tuple[str, ...]:
+        """Return lines for each element of a vector."""
+        if self.lane is None:
+            return tuple(lines)
+        name = self.lane.name
+        return unrolled(f"for (int {name} = 0; {name} < {self.width_name}; ++{name})", lines)
+
+    def statements(self, phase: int, *, guarded: bool = True) -> tuple[str, ...]:
+        """Return what a phase does with a vector: loads, elements, stores where the guard holds."""
+        stores = self.take(phase, "after")
+        return (
+            *self.take(phase, self.scopes[-2].name),
+            *self.lanes(self.take(phase, "lane")),
+            *(block(f"if ({self.guard})", stores) if self.guard and guarded else stores),
+        )
+
+    def before(self, phase: int) -> tuple[str, ...]:
+        """Return the statements outside of the loops of a phase."""
+        return tuple(line for s in self.scopes[:-2] for line in self.take(phase, s.name))
 
     def scope_of(self, variables: frozenset[Var]) -> int:
         """Return the number of the outermost scope in which all variables are bound."""

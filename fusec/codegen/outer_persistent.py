@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.columns import ColumnValues, column_values, emit_column_values
+from fusec.codegen.columns import column_values, emit_column_values
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import FILL, RESULTS, Alias, Scope, named
@@ -32,11 +32,10 @@ class Stay:
 class ColumnPhase:
     """A sweep over the rows, after the column values that it begins with.
 
-    results: stores of values that belong to columns, as a loop over lanes; their vectors are
-    declared in `values`.
+    values: lines that compute them; results: stores of values that belong to columns.
     """
 
-    values: ColumnValues
+    values: tuple[str, ...]
     results: Phase
     sweep: Phase
 
@@ -120,7 +119,7 @@ def _phases(
     made = tuple(
         ColumnPhase(
             column,
-            phase_of(emitter, RESULTS + number, (), ()),
+            phase_of(emitter, RESULTS + number, guarded=False),
             phase_of(emitter, number, fill, accumulators),
         )
         for number, (column, fill, accumulators) in enumerate(emitted)
@@ -150,7 +149,7 @@ def _emit_phase(
     stays: list[Kept],
     number: int,
     variables: tuple[Var, Var],
-) -> tuple[ColumnValues, tuple[str, ...], tuple[Accumulator, ...]]:
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Accumulator, ...]]:
     row, lane = variables
     column = emit_column_values(emitter, values, number, lane)
     for stay, instance in stays:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.ctext import identifier
 from fusec.codegen.emit import Emitter
+from fusec.codegen.nest import block
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
+
+_COLUMN = re.compile(r"\bcolumn\b")
 
 
 @dataclass(frozen=True)
@@ -18,23 +22,30 @@ class Phase:
     """One sweep over the columns.
 
     row: statements before it, once per row; row_stores: stores of row values; loads: vectors that
-    stay on chip, once per vector; vector, lane, stores: as in Body; accumulators: reductions that
-    it ends with.
+    stay on chip; statements: what is done with a vector; accumulators: reductions that it ends
+    with.
     """
 
-    number: int
     row: tuple[str, ...]
     row_stores: tuple[str, ...]
     loads: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
-    stores: tuple[str, ...]
+    statements: tuple[str, ...]
     accumulators: tuple[Accumulator, ...]
 
     @property
-    def has_loop(self) -> bool:
-        """Return whether the phase sweeps over the columns at all."""
-        return bool(self.vector or self.lane or self.stores or self.loads)
+    def uses_column(self) -> bool:
+        """Return whether the sweep needs the number of its column."""
+        return any(_COLUMN.search(line) for line in self.statements)
+
+    @property
+    def starts(self) -> tuple[str, ...]:
+        """Return the declarations of what the sweep accumulates."""
+        return tuple(each.start for each in self.accumulators)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Return the declarations of what the accumulators of a block come to."""
+        return tuple(line for each in self.accumulators for line in each.named(each.of_block))
 
 
 def emit_outputs(
@@ -59,22 +70,24 @@ def reduction_roots(lowering: Lowering, nodes: tuple[Node, ...]) -> list[Instanc
 
 
 def phase_of(
-    emitter: Emitter, number: int, loads: tuple[str, ...], accumulators: tuple[Accumulator, ...]
+    emitter: Emitter,
+    number: int,
+    loads: tuple[str, ...] = (),
+    accumulators: tuple[Accumulator, ...] = (),
+    *,
+    once: str = "",
+    guarded: bool = True,
 ) -> Phase:
-    """Return a phase's lines, once every phase has been emitted."""
+    """Return a phase's lines, once every phase has been emitted.
+
+    once: what holds for the thread that stores the values of a row; guarded: whether stores of
+    vectors need the emitter's guard.
+    """
+    stores = emitter.take(number, "row_stores")
     return Phase(
-        number,
-        _lines_before(emitter, number),
-        emitter.take(number, "row_stores"),
+        emitter.before(number),
+        block(f"if ({once})", stores) if once else stores,
         loads,
-        emitter.take(number, emitter.scopes[-2].name),
-        emitter.take(number, "lane"),
-        emitter.take(number, "after"),
+        emitter.statements(number, guarded=guarded),
         accumulators,
     )
-
-
-def _lines_before(emitter: Emitter, number: int) -> tuple[str, ...]:
-    """Return the statements outside the element loop."""
-    outer = [scope.name for scope in emitter.scopes[:-2]]
-    return tuple(line for name in outer for line in emitter.take(number, name))

@@ -125,7 +125,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
     )
     emitter.count(p.instance for p in plans)
     emit_stores(emitter, plans, 0)
-    return Body(*(emitter.take(0, s) for s in ("kernel", "row", "vector", "lane", "after")))
+    return Body(emitter.take(0, "kernel"), emitter.take(0, "row"), emitter.statements(0))
 
 
 __all__ = ["PointwiseView", "view"]

@@ -21,11 +21,19 @@ from fusec.schedule.reduction import ReductionParameters, ReductionPlan
 
 @dataclass(frozen=True)
 class Partial:
-    """A reduction whose partial results pass through a workspace; name: the pointer to them."""
+    """A reduction whose partial results pass through a workspace.
+
+    name: the pointer to them; element: a thread's part combined with that of one block.
+    """
 
     part: Accumulator
     workspace: str
     name: str
+
+    @property
+    def element(self) -> str:
+        place = "split * width" if self.part.array else "row * kSplits + split"
+        return self.part.combined(f"{self.name}[{place}]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +41,9 @@ class ReductionView(KernelView):
     """One sweep over the reduced axes, then the results.
 
     rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
-    outer: reduced x results); sweep: the accumulation; results: what is computed and stored from
-    the results; arrived: the counters of the blocks that have left their partial results.
+    outer: reduced x results); sweep: the accumulation; named: the declarations of what it
+    comes to; results: what is computed and stored from that; arrived: the counters of the blocks
+    that have left their partial results.
     """
 
     index_type: str
@@ -45,6 +54,7 @@ class ReductionView(KernelView):
     rows: str
     columns: str
     sweep: Phase
+    named: tuple[str, ...]
     results: Phase
     partials: tuple[Partial, ...]
     arrived: str
@@ -70,6 +80,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         rows=dim_text(extents[0]).text,
         columns=dim_text(extents[1]).text,
         sweep=sweep,
+        named=tuple(line for a in accumulators for line in a.named(a.part)),
         results=results,
         partials=partials,
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
@@ -144,5 +155,5 @@ def _emit(
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
-    results = phase_of(emitter, 1, (), ())
+    results = phase_of(emitter, 1, guarded=False)
     return sweep, results, accumulators, emitter.names

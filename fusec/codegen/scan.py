@@ -8,7 +8,6 @@ from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.views import (
-    Body,
     KernelView,
     emit_store,
     head,
@@ -52,8 +51,8 @@ class ScanView(KernelView):
     row_bound: bool
     initial: str
     row: tuple[str, ...]
-    before: Body
-    after: Body
+    before: tuple[str, ...]
+    after: tuple[str, ...]
 
 
 def view(plan: ScanPlan, kernel: Kernel) -> ScanView:
@@ -109,7 +108,10 @@ def _sentence(p: ScanParameters) -> str:
     )
 
 
-def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body, Body]:
+Lines = tuple[str, ...]
+
+
+def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, Lines, Lines, Lines]:
     """Return the first carry, the statements of a row, those that fill a tile, those after it."""
     p, scan = plan.parameters, plan.problem
     binding, (row, chunk, lane) = scan.bind(p.vector_width)
@@ -144,10 +146,7 @@ def _bodies(plan: ScanPlan, kernel: Kernel) -> tuple[str, tuple[str, ...], Body,
         initial = emitter.convert(scanned.operands[1], dtype, 0).text
     for each in plans:
         emit_store(emitter, each, 1)
-    outer = (line for s in emitter.scopes[:-2] for line in emitter.take(0, s.name))
-    inner = emitter.scopes[-2].name
-    bodies = [Body((), (), *(emitter.take(k, s) for s in (inner, "lane", "after"))) for k in (0, 1)]
-    return initial, tuple(outer), bodies[0], bodies[1]
+    return initial, emitter.before(0), emitter.statements(0), emitter.statements(1)
 
 
 def _scopes(p: ScanParameters, row: Var, chunk: Var, lane: Var) -> tuple[Scope, ...]:

@@ -8,7 +8,7 @@ from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.views import Body, KernelView, emit_store, head, parameter_names, store_plans
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
@@ -37,7 +37,7 @@ class TransposeView(KernelView):
     """Tiles of lines by columns.
 
     lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before the tile loads of one column; body: the stores of one vector of columns of a line.
+    before the tile loads of one column; write: the stores of one vector of columns of a line.
     """
 
     index_type: str
@@ -52,7 +52,7 @@ class TransposeView(KernelView):
     setup: tuple[str, ...]
     read: tuple[str, ...]
     tiles: tuple[Tile, ...]
-    body: Body
+    write: tuple[str, ...]
 
 
 def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
@@ -60,7 +60,7 @@ def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
     p, crossing = plan.parameters, plan.problem
     names = parameter_names(kernel)
     reader, tiles, read = _reader(plan, names)
-    body, setup = _writer(plan, names, tiles)
+    write, setup = _writer(plan, names, tiles)
     return TransposeView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
@@ -79,7 +79,7 @@ def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
         setup=(*reader.take(0, "kernel"), *reader.take(0, "batch"), *setup),
         read=read,
         tiles=tiles,
-        body=body,
+        write=write,
     )
 
 
@@ -117,7 +117,7 @@ def _writer(
     plan: TransposePlan,
     names: Names,
     tiles: tuple[Tile, ...],
-) -> tuple[Body, tuple[str, ...]]:
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the statements of one vector of columns."""
     p, crossing = plan.parameters, plan.problem
     lowering, (line, chunk, lane) = write_lowering(crossing, p.write_width)
@@ -134,7 +134,4 @@ def _writer(
     emitter.count(s.instance for s in plans)
     for store in plans:
         emit_store(emitter, store, 0)
-    body = Body(
-        (), (), emitter.take(0, "vector"), emitter.take(0, "lane"), emitter.take(0, "after")
-    )
-    return body, (*emitter.take(0, "kernel"), *emitter.take(0, "batch"))
+    return emitter.statements(0), (*emitter.take(0, "kernel"), *emitter.take(0, "batch"))

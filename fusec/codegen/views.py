@@ -89,17 +89,11 @@ def _attribute(value: object) -> str:
 
 @dataclass(frozen=True)
 class Body:
-    """The statements of one phase, by the scope they stand in.
-
-    row: once per row; vector: once per vector (loads, vectors to fill); lane: once per element;
-    stores: after the lanes, once per vector.
-    """
+    """The statements of a loop nest: once per kernel, once per row, once per vector."""
 
     kernel: tuple[str, ...]
     row: tuple[str, ...]
-    vector: tuple[str, ...]
-    lane: tuple[str, ...]
-    stores: tuple[str, ...]
+    statements: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                        fusec::bf16* __restrict__ y,
                                        float scale,
                                        fusec::i64 B) {
-  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
   const int rows = B * 4096;
+  // Rows past the end repeat the last one, so that every thread takes part in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
   const int row = is_row ? row_of_thread : rows - 1;
