@@ -18,6 +18,20 @@ FEWER_REGISTERS = (3 / 4, 1 / 2, 1 / 4)
 
 
 def plan_segment(part: Segment, target: Target) -> KernelPlan:
+    """Return a segment's kernel plan, or that for fewer registers where its kernels would spill."""
+    plan = _planned(part, target)
+    if not _overflows(plan, target):
+        return plan
+    others = plans_for_fewer(part, target)
+    return next((p for p in others if not _overflows(p, target)), plan)
+
+
+def _overflows(plan: KernelPlan, target: Target) -> bool:
+    """Return whether threads hold more than launch bounds leave them, as predicted."""
+    return any(o.wanted > o.most for o in occupancies(plan, target))
+
+
+def _planned(part: Segment, target: Target) -> KernelPlan:
     """Return a segment's kernel plan, with the guards that keep it to the sizes put into it."""
     plan = find_scheduler(part.scheduler).build(part.fusion, target)
     sizes = (
@@ -39,12 +53,12 @@ def occupancies(plan: KernelPlan, target: Target) -> tuple[Occupancy, ...]:
 
 def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
     """Yield plans of a segment as for SMs with fewer registers, in which a thread holds less."""
-    tried = [plan_segment(part, target).parameters]
+    tried = [_planned(part, target).parameters]
     for share in FEWER_REGISTERS:
         smaller = replace(target, registers=int(target.registers * share))
         if isinstance(find_scheduler(part.scheduler).propose(part.fusion, smaller), Refusal):
             continue
-        plan = plan_segment(part, smaller)
+        plan = _planned(part, smaller)
         if plan.parameters not in tried:
             tried.append(plan.parameters)
             yield plan
