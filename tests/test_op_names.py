@@ -31,6 +31,7 @@ OTHER_WORDS = {
     "reference/selections.py": {"_RULES"},
     "run/contents.py": {"_PLACING"},
     "run/lattice.py": {"ROLES"},
+    "schedule/pressure.py": {"TEMPLATES"},
     "schedule/scatter.py": {"FAMILIES"},
     "schedule/sort.py": {"FAMILIES"},
     "dumps/nvfuser.py": {"SCHEDULERS"},

@@ -52,7 +52,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     making = _Making(plan, kernel)
     target_text = making.target()
     source_text = making.source()
-    in_order = way == "sorted" or (way == "compared" and step == "add")
+    in_order = way == "sorted" or (way == "compared" and step == "accumulate")
     making.write("sum" if in_order else source_text)
     order = making.order() if way == "sorted" else ""
     take = making.emitter.take
@@ -85,7 +85,9 @@ def _sentence(way: str, step: str) -> str:
         "sorted": "a thread for each element in the order of places; the first of a place adds",
         "compared": "a thread for each element; "
         + (
-            "the first of a place adds all of it" if step == "add" else "the last of a place writes"
+            "the first of a place adds all of it"
+            if step == "accumulate"
+            else "the last of a place writes"
         ),
         "winners": {
             "clear": "a thread for each element clears the claims on its place",

@@ -283,10 +283,10 @@ def _writes(
     """Return the kernels that write the source, and their workspaces."""
     elements = dim(scatter.lines * scatter.length)
     if parameters.way == "lines":
-        step = "add" if scatter.adds else "write"
+        step = "accumulate" if scatter.adds else "write"
         return [_kernel(scatter, parameters, step, dim(scatter.lines))], ()
     if parameters.way in ("elements", "compared"):
-        step = "add" if scatter.adds else "write"
+        step = "accumulate" if scatter.adds else "write"
         return [_kernel(scatter, parameters, step, elements)], ()
     if parameters.way == "winners":
         name = free_name("winners", scatter.fusion)
@@ -298,7 +298,7 @@ def _writes(
     sorting, order = _order(scatter, target)
     taken = Workspace(order.name, order.dtype, product(order.shape))
     kernels = [_taken_over(k, sorting, taken) for k in sorting.kernels]
-    kernels.append(_kernel(scatter, parameters, "add", elements, taken))
+    kernels.append(_kernel(scatter, parameters, "accumulate", elements, taken))
     return kernels, (taken, *sorting.workspaces)
 
 
