@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from fusec.schedule.plan import KernelPlan
     from fusec.segment.segmented import SegmentedFusion
 
+Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
 
 
@@ -76,21 +77,29 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     )
 
 
-def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> tuple[KernelPlan, ...]:
-    """Return each segment's kernel plan."""
+def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
+    """Return each segment's kernel plan, whose kernels take whatever they might read."""
     from fusec import target
-    from fusec.codegen.dispatch import without_unread
     from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target, options.rates)
-    return tuple(without_unread(plan_segment(s, gpu)) for s in segmented.segments)
+    return tuple(plan_segment(s, gpu) for s in segmented.segments)
+
+
+def take_what_is_read(scheduled: Plans, options: CompileOptions) -> Plans:
+    """Return plans whose kernels take what their texts read."""
+    from fusec.codegen.dispatch import without_unread
+
+    return tuple(without_unread(plan) for plan in scheduled)
+
+
+def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
+    """Return each segment's kernel plan."""
+    return take_what_is_read(schedule(segmented, options), options)
 
 
 def lower(
-    segmented: SegmentedFusion,
-    plans: tuple[KernelPlan, ...],
-    original: Fusion,
-    options: CompileOptions,
+    segmented: SegmentedFusion, plans: Plans, original: Fusion, options: CompileOptions
 ) -> HostProgram:
     """Return what the host does, verified."""
     from fusec.hostir.lower import lower
@@ -98,7 +107,7 @@ def lower(
     return lower(segmented, plans, original)
 
 
-def render(plans: tuple[KernelPlan, ...], options: CompileOptions) -> Sources:
+def render(plans: Plans, options: CompileOptions) -> Sources:
     """Return the CUDA text of each plan's kernels."""
     from fusec.codegen.dispatch import plan_sources
 
@@ -108,13 +117,16 @@ def render(plans: tuple[KernelPlan, ...], options: CompileOptions) -> Sources:
 class Program:
     """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
 
-    original: the fusion as it was given. made: by attribute what the stages have given so far; a
-    program may begin with the values of any of them.
+    original: the fusion as it was given. outline: what the host does for plans as scheduled, which
+    needs no CUDA text; its launches may pass more than kernels read. made: by attribute what the
+    stages have given so far; a program may begin with the values of any of them.
     """
 
     fusion = Stage("passes", optimise, "original", verify=verify, dumps=("preseg",))
     segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion",))
-    plans = Stage("schedule", plan_segments, "segmented", dumps=("scheduler-params",))
+    scheduled = Stage("schedule", schedule, "segmented")
+    outline = Stage("schedule", lower, "segmented", "scheduled", "original")
+    plans = Stage("codegen", take_what_is_read, "scheduled", dumps=("scheduler-params",))
     host = Stage("schedule", lower, "segmented", "plans", "original", dumps=("host-program",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
 
@@ -156,7 +168,7 @@ class Program:
         other.timings = self.timings
         return other
 
-    def planned_as(self, plans: tuple[KernelPlan, ...], **made: Any) -> Program:
+    def planned_as(self, plans: Plans, **made: Any) -> Program:
         """Return the program with other plans of its segments, and what they make."""
         known = {"fusion": self.fusion, "segmented": self.segmented, "plans": plans}
         other = Program(self.original, self.options, **known, **made)
@@ -178,7 +190,8 @@ class Program:
 
 
 STAGES: tuple[Stage[Any], ...] = (
-    Program.fusion, Program.segmented, Program.plans, Program.host, Program.sources,
+    Program.fusion, Program.segmented, Program.scheduled, Program.plans, Program.host,
+    Program.sources,
 )  # fmt: skip
 """The stages that every program goes through, in order; then its kernels are built."""
 

@@ -109,7 +109,7 @@ def _check(program: Program, report: Report, *, times: bool) -> None:
     from fusec.commands.lint import lint_strides
     from fusec.hostir.coverage import coverage
 
-    fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
+    fusion, kinds = program.original, [plan.scheduler for plan in program.scheduled]
     report.warn(lint_strides(program))
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
@@ -117,7 +117,7 @@ def _check(program: Program, report: Report, *, times: bool) -> None:
     for value, name in ((o.value, fusion.effects.buffer(o.value)) for o in fusion.outputs):
         place = "" if name == value.name else f" into {name}"
         print(f"  {value.name}: {value.type}{place}")
-    covers = coverage(program.host.guards, fusion.dims)
+    covers = coverage(program.outline.guards, fusion.dims)
     _print_coverage(covers)
     report.facts.setdefault("fusions", []).append(_facts(program, covers))
     if times:
