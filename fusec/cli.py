@@ -184,6 +184,7 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
     metavar="DIM=FIRST..LAST",
     help="Also say over which sizes of a dim the choice stays the same.",
 )
+@click.option("--build", is_flag=True, help="Also build the kernels, for their registers.")
 @compile_options
 def explain_command(
     file: str,
@@ -191,12 +192,13 @@ def explain_command(
     html: str | None,
     exact: bool,
     ranges: tuple[str, ...],
+    build: bool,
     options: CompileOptions,
 ) -> int:
     """Explain how FILE is segmented, what each segment costs, and why nothing else was chosen."""
     from fusec.commands.explain import ExplainOptions, explain_file
 
-    return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges))
+    return explain_file(file, options, ExplainOptions(as_json, html, exact, ranges, build))
 
 
 @cli.command("golden")

@@ -19,7 +19,7 @@ from fusec.diagnostics import FusecError
 from fusec.driver import Program
 from fusec.explain.query import Segmentation
 from fusec.explain.record import Questions, explain
-from fusec.explain.text import WIDTH, explanation
+from fusec.explain.text import WIDTH, explanation, registers
 from fusec.explain.units import bytes_text, share_text, time_text
 from fusec.hostir.sizes import parse_dim
 from fusec.ir.graph import Fusion
@@ -48,7 +48,8 @@ KEYS = {
     "bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why",
-    "segments.occupancy": "name threads registers spills shared_bytes resident_blocks",
+    "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
+    "built_registers",
     "segments.nodes": "op inputs outputs text",
     "segments.refusals": "scheduler rule reason",
     "crossing": "name shape dtype producer consumers is_output bytes bytes_expr",
@@ -410,3 +411,18 @@ def test_what_is_no_fusion_is_refused() -> None:
         fusec.segmentation(3)
     with pytest.raises(FusecError, match="no fusion `other`"):
         fusec.segmentation(read_text(TEXT), part="other")
+
+
+def test_registers_are_predicted_and_real_ones_stand_beside_them_where_kernels_are_built() -> None:
+    program = Program(read_text(TEXT, "two.yaml"), CompileOptions(targets=("sm_90a",)))
+    (told, _), (built, _) = (
+        [s.occupancy[0] for s in explain(program, Questions({}, build=build)).segments]
+        for build in (False, True)
+    )
+    assert told.built_registers is None
+    assert built.built_registers is not None
+    assert built.built_registers <= told.registers + 8 == built.registers + 8
+    assert f"about {told.registers} by each of {told.threads} threads" in registers(told)
+    assert registers(built).startswith(
+        f"{built.built_registers} (about {told.registers} predicted)"
+    )

@@ -58,9 +58,25 @@ def _print_package(folder: Path, package: Package) -> None:
         kernels = count(len(program.host.launches), "kernel")
         print(visible(f"{folder}: {segments}, {kernels} for {', '.join(program.targets)}"))
         _print_coverage(coverage(program.host.guards, program.original.dims))
+        predicted = _predicted(program)
         for (name, arch), artifact in package.artifacts_of(program).items():
+            about = predicted.get((name, arch))
+            told = f" ({about} predicted)" if about is not None else ""
             spills = f", {artifact.spill_bytes} bytes spilled" if artifact.spill_bytes else ""
-            print(f"  {name} {arch}: {artifact.registers} registers{spills}")
+            print(f"  {name} {arch}: {artifact.registers} registers{told}{spills}")
+
+
+def _predicted(program: Program) -> dict[tuple[str, str], int]:
+    """Return the registers that each kernel was predicted to take, by kernel and target."""
+    from fusec import target
+    from fusec.schedule.segments import occupancies
+
+    return {
+        (kernel.name, arch): told.registers
+        for arch in program.targets
+        for plan in program.plans
+        for kernel, told in zip(plan.kernels, occupancies(plan, target.find(arch)), strict=True)
+    }
 
 
 def _kinds(schedulers: Sequence[str]) -> str:

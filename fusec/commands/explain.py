@@ -14,12 +14,16 @@ from fusec.options import CompileOptions
 
 @dataclass(frozen=True)
 class ExplainOptions:
-    """How to answer: as JSON, as a page at a path; with ranges of sizes, with the exact bound."""
+    """How to answer: as JSON, as a page at a path; with ranges of sizes, with the exact bound.
+
+    build: whether kernels are built, for their registers.
+    """
 
     json: bool = False
     html: str | None = None
     exact: bool = False
     ranges: Sequence[str] = ()
+    build: bool = False
 
 
 def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> int:
@@ -29,7 +33,7 @@ def explain_file(path: str, options: CompileOptions, chosen: ExplainOptions) -> 
 
     if chosen.html == "":
         raise FusecError("--html names no file", help="e.g. --html explain.html")
-    questions = Questions(ranges_of(chosen.ranges), chosen.exact)
+    questions = Questions(ranges_of(chosen.ranges), chosen.exact, chosen.build)
     programs = [p.on((t,)) for p in driver.programs(path, options) for t in options.targets]
     found = [(explain(program, questions), program) for program in programs]
     records = [record for record, _ in found]

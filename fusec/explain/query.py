@@ -44,6 +44,7 @@ class KernelFacts:
     """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
 
     registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
+    built_registers: what the compiler gave it, where that was asked for.
     """
 
     name: str
@@ -52,6 +53,7 @@ class KernelFacts:
     spills: bool
     shared_bytes: int
     resident_blocks: int
+    built_registers: int | None = None
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from fusec.options import DEFAULT_TARGET, CompileOptions
 if TYPE_CHECKING:
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
+    from fusec.run.build import Artifact
     from fusec.schedule.plan import KernelPlan
     from fusec.target import Target
 
@@ -27,10 +28,11 @@ EXACT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Questions:
-    """What is asked besides the segmentation: ranges of dims, and the exact bound."""
+    """What is asked besides the segmentation: ranges of dims, the exact bound, real registers."""
 
     ranges: Mapping[str, tuple[int, int]]
     exact: bool = False
+    build: bool = False
 
 
 def explain(program: Program, questions: Questions | None = None) -> Segmentation:
@@ -38,7 +40,11 @@ def explain(program: Program, questions: Questions | None = None) -> Segmentatio
     from fusec.explain.sizes import choices
 
     options, segmented = program.options, program.segmented
-    record = record_of(program, options.target)
+    if questions is not None and questions.build:
+        package = driver.build(program)
+        record = record_of(package.program, options.target, package.artifacts)
+    else:
+        record = record_of(program, options.target)
     if questions is not None:
         found = (choices(program, n, *r) for n, r in questions.ranges.items())
         record = replace(record, choices=tuple(c for each in found for c in each))
@@ -47,7 +53,10 @@ def explain(program: Program, questions: Questions | None = None) -> Segmentatio
     return record
 
 
-def record_of(program: Program, arch: str) -> Segmentation:
+Built = Mapping[tuple[str, str], "Artifact"]
+
+
+def record_of(program: Program, arch: str, built: Built | None = None) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
 
@@ -56,17 +65,28 @@ def record_of(program: Program, arch: str) -> Segmentation:
         program.segmented,
         gpu,
         peak_bytes=peak_bytes(program.host, program.segmented.fusion.hints),
-        occupancy=[_kernels(plan, gpu) for plan in program.plans],
+        occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
     )
 
 
-def _kernels(plan: KernelPlan, target: Target) -> tuple[KernelFacts, ...]:
+def _kernels(plan: KernelPlan, target: Target, built: Built) -> tuple[KernelFacts, ...]:
     from fusec.schedule.segments import occupancies
 
-    return tuple(
-        KernelFacts(k.name, o.threads, o.registers, o.spills, o.shared_bytes, o.blocks)
-        for k, o in zip(plan.kernels, occupancies(plan, target), strict=True)
-    )
+    found: list[KernelFacts] = []
+    for kernel, told in zip(plan.kernels, occupancies(plan, target), strict=True):
+        artifact = built.get((kernel.name, target.arch))
+        found.append(
+            KernelFacts(
+                kernel.name,
+                told.threads,
+                told.registers,
+                told.spills,
+                told.shared_bytes,
+                told.blocks,
+                None if artifact is None else artifact.registers,
+            )
+        )
+    return tuple(found)
 
 
 def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:

@@ -118,11 +118,14 @@ def launches(segment: SegmentFacts) -> str:
 
 
 def registers(kernel: KernelFacts) -> str:
-    """Return what a kernel takes of an SM, as predicted."""
+    """Return what a kernel takes of an SM, as predicted, and what it got where it was built."""
     shared = f", {bytes_text(kernel.shared_bytes)} shared" if kernel.shared_bytes else ""
     spilled = "; it spills: the launch bounds leave no more" if kernel.spills else ""
+    told = f"about {kernel.registers}"
+    if kernel.built_registers is not None:
+        told = f"{kernel.built_registers} ({told} predicted)"
     return (
-        f"about {kernel.registers} by each of {kernel.threads} threads{shared}: "
+        f"{told} by each of {kernel.threads} threads{shared}: "
         f"{count(kernel.resident_blocks, 'block')} of {kernel.name} on an SM at a time{spilled}"
     )
 
