@@ -125,8 +125,14 @@ def test_other_plans_are_tried_until_one_is_within_the_limit(
     assert {a.cubin for a in artifacts.values()} == {source.text.encode()}
 
 
-def test_what_is_launched_is_the_plan_that_spills_less() -> None:
+def nothing_overflows(plan: KernelPlan, target: object) -> bool:
+    return False
+
+
+def test_what_is_launched_is_the_plan_that_spills_less(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
+    # As if its spills were not foretold.
+    monkeypatch.setattr("fusec.schedule.segments._overflows", nothing_overflows)
     path = Path(__file__).parent / "regressions" / "error_functions_beside_kept_columns.yaml"
     options = CompileOptions(targets=("sm_90a",), targets_given=True)
     planned = driver.plan(driver.load(str(path)), options)
