@@ -239,6 +239,24 @@ class Pin:
     open: bool = False
 
 
+Setting = bool | int | str
+"""A value of a field that kernels are chosen by."""
+
+
+@dataclass(frozen=True)
+class Override:
+    """A field of a segment's schedule that the user sets, by name.
+
+    of: the segment: the name of its pin or of a value that it makes, `s0`, or a scheduler's name.
+    """
+
+    of: str
+    name: str
+    value: Setting
+    span: Span | None = None
+    of_span: Span | None = None
+
+
 @dataclass(frozen=True)
 class Phase:
     """A part of a joint graph that runs by itself, as the forward pass before the backward pass.
@@ -258,7 +276,7 @@ class Fusion:
 
     phases: the parts of a joint graph, in order; empty for a graph that runs as one. saved: in such
     a part, the inputs and outputs that one phase keeps for another. boundaries: `explicit` where
-    groups end at `segment_set` alone.
+    groups end at `segment_set` alone. schedules: what the user sets of segments' schedules.
     """
 
     name: str
@@ -271,6 +289,7 @@ class Fusion:
     phases: tuple[Phase, ...] = ()
     saved: tuple[str, ...] = ()
     boundaries: str = "free"
+    schedules: tuple[Override, ...] = ()
     source: str = field(default="", compare=False)
 
     @property

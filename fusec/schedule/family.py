@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from math import inf
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from types import MappingProxyType
 from typing import Generic, TypeVar
 
-from fusec.ir.graph import Fusion
+from fusec.diagnostics import Unsupported
+from fusec.ir.graph import Fusion, Setting
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
-from fusec.segment.protocol import Estimate, Proposal, Refusal
+from fusec.schedule.space import MOST_RECORDS, Parameters, near
+from fusec.segment.protocol import Proposal, Refusal
 from fusec.target import Target
 
 P = TypeVar("P")
-R = TypeVar("R")
+R = TypeVar("R", bound=Parameters)
 L = TypeVar("L", bound=KernelPlan)
+NOTHING_SET: Mapping[str, Setting] = MappingProxyType({})
 
 
 class Family(ABC, Generic[P, R, L]):
@@ -31,13 +36,23 @@ class Family(ABC, Generic[P, R, L]):
         """Know no segment yet."""
         self._problems: Recent[P | Refusal] = Recent()
 
+    # -- what a family says
+
     @abstractmethod
     def problem(self, segment: Fusion) -> P | Refusal:
         """Return the segment as the family sees it, whatever is chosen, or why it is not its."""
 
     @abstractmethod
-    def space(self, problem: P, target: Target) -> Sequence[R] | Refusal:
-        """Return the parameters to choose from, the likeliest first, or why there are none."""
+    def likeliest(self, problem: P, target: Target) -> R | Refusal:
+        """Return the parameters that are built where nothing is set, or why there are none."""
+
+    def completed(self, problem: P, parameters: R) -> R:
+        """Return parameters with those that follow from the free ones."""
+        return parameters
+
+    def trouble(self, problem: P, parameters: R, target: Target) -> Refusal | None:
+        """Return the rule by which no kernel has some parameters, whose values are allowed."""
+        return None
 
     @abstractmethod
     def plan(self, problem: P, parameters: R, target: Target) -> L:
@@ -52,37 +67,90 @@ class Family(ABC, Generic[P, R, L]):
         del plan
         return of_template(kernel.template)
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
-        """Return the price of the best plan, or a refusal."""
+    # -- what follows for all
+
+    def legal(self, problem: P, parameters: R, target: Target) -> Refusal | None:
+        """Return the rule by which no kernel has some parameters, or None."""
+        for free in parameters.free:
+            value = getattr(parameters, free.name)
+            if value not in free.values:
+                return Refusal("value", f"{free.name} is one of {free.text}, not {value}")
+        return self.trouble(problem, parameters, target)
+
+    def candidates(
+        self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[R]:
+        """Yield parameters that may be legal, the likeliest first, with some free fields set."""
+        return near(replace(likeliest, **settings), settings)
+
+    def space(
+        self, problem: P, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> Sequence[R] | Refusal:
+        """Return legal parameters, the likeliest first, with some free fields set."""
+        likeliest = self.likeliest(problem, target)
+        if isinstance(likeliest, Refusal):
+            return likeliest
+        return tuple(islice(self._legal(problem, likeliest, target, settings), MOST_RECORDS))
+
+    def _legal(
+        self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[R]:
+        seen: set[R] = set()
+        for candidate in self.candidates(problem, likeliest, target, settings):
+            found = self.completed(problem, candidate)
+            as_set = all(getattr(found, name) == value for name, value in settings.items())
+            if as_set and found not in seen and self.legal(problem, found, target) is None:
+                yield found
+            seen.add(found)
+
+    def chosen(
+        self, problem: P, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> R | Refusal:
+        """Return the first parameters of the space, or why there are none."""
+        likeliest = self.likeliest(problem, target)
+        if isinstance(likeliest, Refusal) or not settings:
+            return likeliest
+        found = next(self._legal(problem, likeliest, target, settings), None)
+        return self.refusal(problem, target, settings) if found is None else found
+
+    def refusal(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Refusal:
+        """Return why the likeliest parameters cannot have some fields set."""
+        likeliest = self.likeliest(problem, target)
+        if isinstance(likeliest, Refusal):
+            return likeliest
+        found = self.completed(problem, replace(likeliest, **settings))
+        for name, value in settings.items():
+            if getattr(found, name) != value:
+                because = f"{name} can only be {getattr(found, name)} here"
+                return self.legal(problem, found, target) or Refusal("follows", because)
+        return self.legal(problem, found, target) or Refusal("value", "no kernel has it")
+
+    def propose(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> Proposal:
+        """Return the price of the plan that would be built, or a refusal."""
         problem = self.known(segment)
         if isinstance(problem, Refusal):
             return problem
-        plans = self._plans(problem, target)
-        if isinstance(plans, Refusal):
-            return plans
-        prices = [self.price(plan, target) for plan in plans]
-        return min(prices, key=lambda price: _seconds(price, target))
+        chosen = self.chosen(problem, target, settings)
+        if isinstance(chosen, Refusal):
+            return chosen
+        return self.price(self.plan(problem, chosen, target), target)
 
-    def build(self, segment: Fusion, target: Target) -> L:
-        """Return the best plan of a segment that was accepted, the first of equal ones."""
+    def build(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> L:
+        """Return the first plan of the space of a segment that was accepted.
+
+        Unsupported where there is none with such settings.
+        """
         problem = self.known(segment)
         assert not isinstance(problem, Refusal), problem
-        plans = self._plans(problem, target)
-        assert not isinstance(plans, Refusal), plans
-        if len(plans) == 1:
-            return plans[0]
-        return min(plans, key=lambda plan: _seconds(self.price(plan, target), target))
+        chosen = self.chosen(problem, target, settings)
+        if isinstance(chosen, Refusal):
+            raise Unsupported(f"{self.name}: {chosen.because}")
+        return self.plan(problem, chosen, target)
 
     def known(self, segment: Fusion) -> P | Refusal:
         """Return the problem of a segment, found now or lately."""
         return self._problems.of(segment, None, lambda: self.problem(segment))
-
-    def _plans(self, problem: P, target: Target) -> list[L] | Refusal:
-        space = self.space(problem, target)
-        if isinstance(space, Refusal):
-            return space
-        return [self.plan(problem, parameters, target) for parameters in space]
-
-
-def _seconds(price: Proposal, target: Target) -> float:
-    return price.seconds(target) if isinstance(price, Estimate) else inf

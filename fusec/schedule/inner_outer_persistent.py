@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from fusec.ir.dim import ceildiv, dim
@@ -21,8 +20,10 @@ from fusec.schedule.family import Family
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
     InnerOuterParameters,
-    choose,
-    choose_finish,
+    completed,
+    finish_of,
+    likeliest,
+    trouble,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
@@ -64,10 +65,19 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         fusion, _ = specialise(segment)
         return split_of(segment, squeeze_unit_reductions(two_pass(fusion)))
 
-    def space(self, problem: Split, target: Target) -> Sequence[InnerOuterParameters] | Refusal:
-        """Return the parameters."""
-        found = choose(problem, target)
-        return found if isinstance(found, Refusal) else (found,)
+    def likeliest(self, problem: Split, target: Target) -> InnerOuterParameters | Refusal:
+        """Return the parameters by registers and bytes in flight."""
+        return likeliest(problem, target)
+
+    def completed(self, problem: Split, parameters: InnerOuterParameters) -> InnerOuterParameters:
+        """Return parameters with the vectors of a thread, the blocks of a row, ranges of rows."""
+        return completed(problem, parameters)
+
+    def trouble(
+        self, problem: Split, parameters: InnerOuterParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(problem, parameters, target)
 
     def plan(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
@@ -136,7 +146,7 @@ def _orders(split: Split, p: InnerOuterParameters) -> dict[str, PlannedOrder]:
     """Return the orders of a segment's sums, of its rows and of each column set."""
     along = along_rows_in_turns(split.bands.columns, p.vector_width, p.threads_x)
     known = {n.output.name: along for n in split.row_sums}
-    for shape in choose_finish(split, p.ranges).shapes:
+    for shape in finish_of(split, p.ranges).shapes:
         cut = split.bands.height.value if shape.ranges > p.ranges else 0
         down = in_ranges(p.range_rows, p.threads_y, shape.ranges, shape.threads_y, cut)
         known |= {n.output.name: down for n in split.sets[shape.column_set].nodes}
@@ -182,7 +192,7 @@ def _main(
 def _finish(
     split: Split, parameters: InnerOuterParameters, partials: dict[Node, Workspace]
 ) -> StepKernel[FinishParameters]:
-    chosen = choose_finish(split, parameters.ranges)
+    chosen = finish_of(split, parameters.ranges)
     inputs: dict[Input, None] = {}
     outputs: list[Output] = []
     workspaces: list[Workspace] = []

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
+from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows import lowered, vector_width
+from fusec.schedule.space import COUNTS, POWERS, THREADS, WIDTHS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -38,7 +42,7 @@ FINISH_THREADS = 256
 
 
 @dataclass(frozen=True)
-class InnerOuterParameters:
+class InnerOuterParameters(Parameters):
     """The choices of a row kernel with column accumulators.
 
     threads_x: threads per row; threads_y: rows at a time; chunks: vectors of a row per thread;
@@ -60,6 +64,16 @@ class InnerOuterParameters:
     constants: str
     row: str
     wide_index: bool
+    free: ClassVar = (
+        Field("vector_width", WIDTHS),
+        Field("threads_x", THREADS),
+        Field("threads_y", POWERS),
+        Field("ranges", COUNTS),
+        Field("blocks", range(1, 33)),
+        Field("stages", (0, 2, 3, 4, 5, 6)),
+        Field("constants", ("values", "vectors", "memory")),
+        Field("row", ("registers", "ring")),
+    )
 
 
 @dataclass(frozen=True)
@@ -103,9 +117,9 @@ class _Shape:
         return self.threads_x * self.threads_y
 
 
-def choose(split: Split, target: Target) -> InnerOuterParameters | Refusal:
+def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
-    width = vector_width(split.main, split.domain, split.bands, Facts(split.main.hints))
+    width = _widest(split)
     work = work_of(split, lowered(split.main, split.domain, split.bands, width)[0], width)
     vectors = -(-split.bands.columns.value // width)
     best: tuple[float, _Shape] | None = None
@@ -128,6 +142,48 @@ def choose(split: Split, target: Target) -> InnerOuterParameters | Refusal:
         width, shape.threads_x, shape.threads_y, shape.chunks, shape.tiles, ranges, rows,
         shape.blocks, shape.stages, shape.constants, shape.row, wide,
     )  # fmt: skip
+
+
+def _widest(split: Split) -> int:
+    return vector_width(split.main, split.domain, split.bands, Facts(split.main.hints))
+
+
+def completed(split: Split, p: InnerOuterParameters) -> InnerOuterParameters:
+    """Return parameters with the vectors of a thread, the blocks of a row, ranges of whole rows."""
+    vectors = -(-split.bands.columns.value // p.vector_width)
+    parts = -(-vectors // p.threads_x)
+    chunks, tiles = (parts, 1) if split.row_sums else (1, parts)
+    height = split.bands.height.value
+    rows = -(-height // (p.ranges * p.threads_y)) * p.threads_y
+    ranges = -(-height // rows)
+    return replace(p, chunks=chunks, tiles=tiles, ranges=ranges, range_rows=rows)
+
+
+def trouble(split: Split, p: InnerOuterParameters, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    found = access_trouble(p.vector_width, _widest(split))
+    found = found or shape_trouble(p.threads_x, p.threads_y)
+    if found is not None:
+        return found
+    threads = p.threads_x * p.threads_y
+    if threads * p.blocks > target.threads:
+        because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"
+        return Refusal("blocks", because)
+    lowering = lowered(split.main, split.domain, split.bands, p.vector_width)[0]
+    work = work_of(split, lowering, p.vector_width)
+    elements = p.chunks * p.vector_width
+    needed = _registers(split, work, elements, p.constants, p.row)
+    most = min(MOST_THREAD_REGISTERS, _register_limit(threads // 32 * p.blocks, target))
+    if needed > most:
+        return Refusal("registers", f"a thread needs about {needed} registers of {most}")
+    slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
+    if slots * p.blocks > target.shared:
+        because = f"the ring of {p.blocks} blocks has {slots * p.blocks} bytes of {target.shared}"
+        return Refusal("shared memory", because)
+    if (p.stages > 0 or p.row == "ring") and not slots:
+        return Refusal("stages", "no row is brought by copies: there is no ring without stages")
+    sums = (n for s in split.sets for n in s.nodes)
+    return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 
 
 def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
@@ -267,7 +323,7 @@ def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[in
     )
 
 
-def choose_finish(split: Split, ranges: int) -> FinishParameters:
+def finish_of(split: Split, ranges: int) -> FinishParameters:
     """Return the finish kernel's parameters; `ranges` are those of the smallest set's groups."""
     shapes: list[FinishShape] = []
     for number, each in reversed(list(enumerate(split.sets))):  # the longest sums begin first

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
-from fusec.index.instances import Instance
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -18,59 +13,33 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
+from fusec.schedule.inner_persistent_choice import (
+    InnerPersistentParameters,
+    completed,
+    hazard,
+    likeliest,
+    row_bytes,
+    trouble,
+)
 from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
-from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.rows import PhasedPlan, Phases, in_place_hazard, lowered, phases_of
+from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
-REGISTER_BYTES = 128
-"""Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
-KEPT_ELEMENTS = 64
-"""Elements of a row that a thread keeps: the compiler rather holds what it computes from them in
-each phase, a register for each, than compute it again."""
-MAX_THREADS = 1024
-MOST_IN_LARGE_BLOCKS = 3 / 8
-"""The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
-LEAST_ACCESS = 8
-"""Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
 ALONE_BLOCKS = 1.6
 """Blocks of the probe `inner_persistent.alone` for which an SM has registers."""
 ENOUGH_BLOCKS = 4
 """Blocks on an SM from which on none is seen to wait."""
 UNASKED = 4
 """Vectors for which the compiler unrolls a loop of its own accord."""
-KEPT_VALUES = 32
-"""Values of special functions that a thread keeps in registers between phases."""
-
-
-@dataclass(frozen=True)
-class InnerPersistentParameters:
-    """The choices of a row-persistent kernel.
-
-    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each
-    time). threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread;
-    keep_values: whether values of special functions stay in registers, too, instead of being
-    computed again in each phase.
-    """
-
-    storage: str
-    vector_width: int
-    threads_x: int
-    threads_y: int
-    chunks: int
-    wide_index: bool
-    keep_values: bool = False
-
-
 InnerPersistentPlan = PhasedPlan[RowsProblem, InnerPersistentParameters]
 
 
@@ -92,9 +61,21 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             return Refusal("empty", "a tensor has no elements")
         return problem
 
-    def space(self, problem: RowsProblem, target: Target) -> Sequence[InnerPersistentParameters]:
-        """Return the parameters."""
-        return (choose(problem, target),)
+    def likeliest(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+        """Return the parameters: threads that keep the row in registers, if that goes."""
+        return likeliest(problem, target)
+
+    def completed(
+        self, problem: RowsProblem, parameters: InnerPersistentParameters
+    ) -> InnerPersistentParameters:
+        """Return parameters with the vectors of a row that each thread has."""
+        return completed(problem, parameters)
+
+    def trouble(
+        self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(problem, parameters, target)
 
     def plan(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
@@ -137,9 +118,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         fusion, domain, rows = problem.fusion, problem.domain, problem.rows
         lowering, phases = lowered(fusion, domain, rows, 1)
         kept = parameters.storage != "none"
-        hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
-        if hazard is not None:
-            return hazard
+        refusal = hazard(problem, on_chip=kept)
+        if refusal is not None:
+            return refusal
         if not any(phases.loads[1:]):
             return Refusal("persistence", "nothing is read again after its reduction")
         if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
@@ -180,7 +161,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         alone = target.reach(self.name, "alone")
         kernel = plan.kernels[0]
         resident = occupancy(kernel, self.pressure(plan, kernel), target)
-        waits = _waits(plan.parameters, phases, _row_bytes(problem, width), resident, target)
+        waits = _waits(plan.parameters, phases, row_bytes(problem, width), resident, target)
         return alone / (waits + (1 - waits) * alone / efficiency)
 
     def redefinitions(
@@ -195,95 +176,6 @@ def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, .
     columns = -(-problem.rows.columns.value // 16) * 16
     whole = (i for i in phases.cached if problem.is_whole(i, width))
     return staged_in_turn((i, columns * i.dtype.size) for i in whole)
-
-
-def _row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:
-    """Return the bytes of the loads of one row that more than one phase reads.
-
-    `registers`: as vectors in registers, of which each takes at least one.
-    """
-    cached = lowered(problem.fusion, problem.domain, problem.rows, width)[1].cached
-    columns = -(-problem.rows.columns.value // 16) * 16
-    least = 4 if registers else 0
-    return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
-
-
-@dataclass(frozen=True)
-class _Held:
-    """What a thread holds with vectors of a width, in words.
-
-    row: per vector of the row that stays between phases; again: the same where values of special
-    functions stay, too, 0 where there are none; passing: other vectors that one phase reads or
-    writes; doubles: for special functions of doubles.
-    """
-
-    width: int
-    row: int
-    again: int
-    passing: int
-    doubles: int
-
-    def fits(self, threads: int, columns: int, registers: int, *, values: bool = False) -> bool:
-        """Return whether a row stays in registers, with or without values computed from it.
-
-        registers: those of an SM.
-        """
-        vectors = -(-columns // (self.width * threads))
-        kept = vectors * (self.again if values else self.row)
-        if values:
-            most = vectors * self.width <= KEPT_VALUES
-        else:
-            most = threads < MAX_THREADS or kept <= MOST_IN_LARGE_BLOCKS * registers / threads
-        return most and fits(threads, kept + self.passing + self.doubles, registers)
-
-
-def _held(problem: RowsProblem, width: int) -> _Held:
-    """Return what a thread holds with vectors of a width.
-
-    What stays are loads, and quotients and remainders of places and conditions that several phases
-    need: the compiler keeps them rather than divide again.
-    """
-    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
-    lowering, phases = lowered(fusion, domain, rows, width)
-    _, chunk, lane = rows.variables(width)
-    keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
-    passing = [sum(words(i.dtype, width) for i in p - {*phases.cached}) for p in phases.loads]
-    used: list[tuple[Atom, int]] = []
-    for number, loads in enumerate(phases.loads):
-        first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
-        used += [(atom, number) for i in first if i.address for atom, _ in i.address.terms]
-        tested = (c.position for i in loads for c in i.conditions)
-        used += [(atom, number) for position in tested for atom, _ in position.terms]
-    for output in fusion.outputs:
-        address = lowering.address(output.value, fusion.effects.strides(output.value))
-        number = lowering.at_home(output.value).depth
-        used += [(atom, number) for atom, _ in address.terms]
-        if {chunk, lane} & address.variables:
-            passing[number] += words(output.value.dtype, width)
-    places: dict[Atom, set[int]] = {}
-    for atom, number in used:
-        if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
-            places.setdefault(atom, set()).add(number)
-    again = sum(len(numbers) > 1 for numbers in places.values())
-    return _Held(
-        width,
-        row=again + _most_kept(phases, width),
-        again=again + _most_kept(keeping, width) if keeping.kept else 0,
-        passing=max(passing),
-        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_DEAR_DOUBLES,
-    )
-
-
-def _most_kept(phases: Phases, width: int) -> int:
-    """Return the words per vector that stay from any phase to the next."""
-    most = 0
-    for after in range(1, phases.count):
-        before = frozenset[Instance]().union(*phases.loads[:after])
-        later = frozenset[Instance]().union(*phases.loads[after:])
-        values = (i for i, first in phases.kept if first < after)
-        kept = sum(words(i.dtype, width) for i in before & later)
-        most = max(most, kept + sum(words(i.dtype.compute, width) for i in values))
-    return most
 
 
 def _waits(
@@ -330,56 +222,3 @@ def _strided(problem: RowsProblem) -> bool:
         size = load.value.rank
         strides.append((size, not mixed and step != side_by_side(fusion, load.value)))
     return max(strides, default=(0, False))[1]
-
-
-def choose(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-    """Return the parameters for a row length and a target.
-
-    Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
-    it. Where a thread has too few registers for that it gets narrower vectors, or the row goes
-    elsewhere.
-    """
-    fusion, rows = problem.fusion, problem.rows
-    columns = rows.columns.value
-    width = widest = problem.vectors[0]
-    largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
-    while True:
-        held = _held(problem, width)
-        threads = _threads(problem, width, target.registers)
-        fit = held.fits(threads, columns, target.registers)
-        if fit or width == 1 or width * largest <= LEAST_ACCESS:
-            break
-        width //= 2
-    storage, keep = "registers", fit and held.again > 0
-    if not fit:
-        width, threads = widest, MAX_THREADS // 2
-        small = _row_bytes(problem, width) <= target.shared
-        storage = "shared" if small else "none"
-    if keep:
-        least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
-        roomier = min(MAX_THREADS, max(threads, least))
-        keep = held.fits(roomier, columns, target.registers, values=True)
-        threads = roomier if keep else threads
-    chunks = -(-columns // (width * threads))
-    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
-    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
-    return InnerPersistentParameters(
-        storage, width, threads, rows_at_once, chunks, problem.wide, keep
-    )
-
-
-def _threads(problem: RowsProblem, width: int, registers: int) -> int:
-    """Return the threads per row that keep it in registers in vectors of a width.
-
-    registers: those of an SM.
-    """
-    columns = problem.rows.columns.value
-    per_row = _row_bytes(problem, width, registers=True)
-    vectors = -(-columns // width)
-    wanted = max(
-        -(-per_row // part(REGISTER_BYTES, registers)),
-        -(-columns // part(KEPT_ELEMENTS, registers)),
-        -(-vectors // 8),
-    )
-    threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
-    return min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))

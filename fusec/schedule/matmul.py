@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
@@ -12,7 +13,7 @@ from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
 from fusec.ir.effects import Touch, conflict
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Setting
 from fusec.schedule.common import (
     dynamic_symbols,
     specialise,
@@ -22,11 +23,14 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,
+    TILES,
     MatmulParameters,
-    choose,
+    compared,
+    kernels,
     relied_on,
     seconds,
     sizes_of,
+    trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
 from fusec.schedule.matmul_problem import Product, bind, find_product
@@ -51,6 +55,17 @@ class MatmulProblem(Problem):
 
     product: Product
 
+    def kernels(self, target: Target) -> Mapping[str, str]:
+        """Return each kernel with the reason why it cannot run the product, empty where it can."""
+        if target.arch not in self._kernels:
+            sizes, facts = sizes_of(self.product, self.hints), Facts(self.hints)
+            self._kernels[target.arch] = kernels(self.product, target, sizes, facts)
+        return self._kernels[target.arch]
+
+    @cached_property
+    def _kernels(self) -> dict[str, Mapping[str, str]]:
+        return {}
+
 
 MatmulPlan = Plan[MatmulProblem, MatmulParameters]
 
@@ -74,27 +89,41 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
 
-    def space(self, problem: MatmulProblem, target: Target) -> Sequence[MatmulParameters]:
-        """Return the parameters."""
-        return (self._choose(problem, target),)
+    def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters:
+        """Return the cheapest parameters."""
+        return next(self._by_price(problem, target, {}))
 
-    def build(
-        self, segment: Fusion, target: Target, overrides: Mapping[str, object] | None = None
-    ) -> MatmulPlan:
-        """Return a plan of one kernel; `overrides` replace fields of its parameters."""
-        problem = self.problem(segment)
-        assert not isinstance(problem, Refusal), problem
-        return self.plan(problem, self._choose(problem, target, overrides), target)
-
-    def _choose(
+    def candidates(
         self,
         problem: MatmulProblem,
+        likeliest: MatmulParameters,
         target: Target,
-        overrides: Mapping[str, object] | None = None,
-    ) -> MatmulParameters:
-        bytes_ = traffic(problem.fusion)
-        chosen = choose(problem.product, target, problem.hints, bytes_, overrides)
-        return chosen if chosen.wide_index else replace(chosen, wide_index=problem.wide)
+        settings: Mapping[str, Setting],
+    ) -> Iterator[MatmulParameters]:
+        """Yield the parameters that are compared by price, then others near the likeliest."""
+        yield from self._by_price(problem, target, settings)
+        yield from super().candidates(problem, likeliest, target, settings)
+
+    def _by_price(
+        self, problem: MatmulProblem, target: Target, settings: Mapping[str, Setting]
+    ) -> Iterator[MatmulParameters]:
+        product, hints = problem.product, problem.hints
+        kernel = str(settings.get("kernel", ""))
+        found = compared(product, hints, problem.kernels(target), kernel)
+        made = (self.completed(problem, replace(p, **settings)) for p in found)
+        legal = (p for p in made if self.trouble(problem, p, target) is None)
+        sizes, bytes_ = sizes_of(product, hints), traffic(problem.fusion)
+        return iter(sorted(legal, key=lambda p: seconds(p, sizes, bytes_, target)))
+
+    def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
+        """Return parameters with the tile that the kernel has, and its addresses."""
+        return replace(parameters, **TILES[parameters.kernel], wide_index=problem.wide)
+
+    def trouble(
+        self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return trouble(parameters, problem.product, target, problem.kernels(target))
 
     def price(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""

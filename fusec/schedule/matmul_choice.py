@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from fusec.diagnostics import FusecError, Unsupported
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import shared_layout
+from fusec.schedule.space import COUNTS, Field, Parameters
+from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 CHUNK_BYTES = 16
@@ -38,12 +40,21 @@ _SIMT_RATE = 0.35
 
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
+TILES = {
+    "wgmma": {"tile_m": 128, "tile_k": 64},
+    "split_k": {"tile_m": 128, "tile_k": 64},
+    "mma": {"tile_m": 128, "tile_k": 32},
+    "simt": {"tile_m": 64, "tile_k": 16},
+}
+TILE_COLUMNS = {"wgmma": (64, 128, 256), "split_k": (64, 128, 256), "mma": (128,), "simt": (64,)}
+LEAST_STEPS = 16
+"""Steps along K that are worth two CTAs."""
 WIDTHS = {"wgmma": (8, 2, 1), "split_k": (2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
 """Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange."""
 
 
 @dataclass(frozen=True)
-class MatmulParameters:
+class MatmulParameters(Parameters):
     """The choices of a matrix product.
 
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
@@ -61,6 +72,14 @@ class MatmulParameters:
     splits: int = 1
     vector_width: int = 1
     wide_index: bool = False
+    free: ClassVar = (
+        Field("kernel", tuple(TILES)),
+        Field("tile_n", (64, 128, 256)),
+        Field("stages", tuple(range(1, 17))),
+        Field("cluster", (1, 2, 4, 8)),
+        Field("splits", COUNTS),
+        Field("vector_width", (1, 2, 4, 8)),
+    )
 
     @property
     def threads(self) -> int:
@@ -162,22 +181,40 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
     return {"wgmma": hopper, "split_k": split, "mma": halves, "simt": ""}
 
 
-def candidates(sizes: Sizes, allowed: Iterable[str]) -> Iterable[MatmulParameters]:
-    """Yield the parameters to price, those of each allowed kernel."""
-    names = set(allowed)
-    if "wgmma" in names:
+def compared(
+    problem: Product, hints: Mapping[str, int], reasons: Mapping[str, str], kernel: str = ""
+) -> Iterator[MatmulParameters]:
+    """Yield the parameters to price, of one kernel or of those that can run the product.
+
+    Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
+    """
+    steps = -(-sizes_of(problem, hints).k // 64)
+    if kernel:
+        steps = max(steps, LEAST_STEPS)
+    able = [k for k, reason in reasons.items() if not reason]
+    if not kernel and len(able) > 1:
+        able.remove("simt")
+    if not kernel and "wgmma" in able:
+        able.remove("mma")
+    for name in able if not kernel else {kernel} & {*able}:
+        width = _width(problem, name)
+        for shape in _shapes(name, steps):
+            yield replace(shape, vector_width=width)
+
+
+def _shapes(kernel: str, steps: int) -> Iterator[MatmulParameters]:
+    if kernel == "wgmma":
         yield MatmulParameters("wgmma", 128, 256, 64, 4)
         yield MatmulParameters("wgmma", 128, 128, 64, 6)
         yield MatmulParameters("wgmma", 128, 64, 64, 8)
-    if "split_k" in names:
-        steps = -(-sizes.k // 64)
+    elif kernel == "split_k":
         for cluster in (1, 2, 4, 8):
             for splits in range(1, 33):
-                if splits * cluster > 1 and steps >= 8 * splits * cluster:
+                if splits * cluster > 1 and 2 * steps >= LEAST_STEPS * splits * cluster:
                     yield MatmulParameters("split_k", 128, 128, 64, 4, cluster, splits)
-    if "mma" in names:
+    elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
-    if "simt" in names:
+    else:
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
@@ -199,45 +236,6 @@ def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> f
     filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
     moved = bytes_ / (target.bandwidth * filled)
     return max(waves * per_cta, moved + fixed) + (p.splits - 1) * TURN_SECONDS
-
-
-def choose(
-    problem: Product,
-    target: Target,
-    hints: Mapping[str, int],
-    bytes_: int,
-    overrides: Mapping[str, object] | None = None,
-) -> MatmulParameters:
-    """Return the cheapest parameters; `overrides` replace fields of all that are compared."""
-    sizes = sizes_of(problem, hints)
-    reasons = kernels(problem, target, sizes, Facts(hints))
-    wanted = dict(overrides or {})
-    kernel = wanted.get("kernel")
-    if kernel is not None:
-        if kernel not in reasons:
-            raise FusecError(f"no matmul kernel `{kernel}`", help=f"one of {', '.join(reasons)}")
-        if reasons[str(kernel)]:
-            raise Unsupported(f"matmul kernel `{kernel}`: {reasons[str(kernel)]}")
-    allowed = [k for k, reason in reasons.items() if not reason and kernel in (None, k)]
-    if kernel is None and len(allowed) > 1:
-        allowed.remove("simt")
-    if kernel is None and "wgmma" in allowed:
-        allowed.remove("mma")
-    found = [
-        _overridden(replace(p, vector_width=_width(problem, p.kernel)), wanted)
-        for p in candidates(sizes, allowed)
-    ]
-    if not found and kernel == "split_k":
-        width = _width(problem, "split_k")
-        found = [_overridden(MatmulParameters("split_k", 128, 128, 64, 4, 2, 1, width), wanted)]
-    *_, best = min(
-        (
-            (seconds(p, sizes, bytes_, target), i, p)
-            for i, p in enumerate(_possible(found, problem, target))
-        ),
-        key=lambda t: t[:2],
-    )
-    return best
 
 
 def relied_on(
@@ -265,64 +263,29 @@ def _divides(value: Dim, by: int) -> bool:
     return all(c % by == 0 for _, c in value.terms)
 
 
-def _overridden(p: MatmulParameters, wanted: Mapping[str, object]) -> MatmulParameters:
-    known = {f.name for f in fields(MatmulParameters)}
-    for name in wanted:
-        if name not in known:
-            raise FusecError(
-                f"matmul has no parameter `{name}`", help=f"one of {', '.join(sorted(known))}"
-            )
-    return replace(p, **wanted)  # pyright: ignore[reportArgumentType]
-
-
-def _possible(
-    found: Iterable[MatmulParameters], problem: Product, target: Target
-) -> list[MatmulParameters]:
-    """Return those that a kernel has; where there is none, raise what is wrong with the first."""
-    possible: list[MatmulParameters] = []
-    first: Unsupported | None = None
-    for p in found:
-        try:
-            _check(p, problem, target)
-        except Unsupported as error:
-            first = first or error
-        else:
-            possible.append(p)
-    if not possible and first is not None:
-        raise first
-    return possible
-
-
-def _check(p: MatmulParameters, problem: Product, target: Target) -> None:
-    """Raise Unsupported for parameters that no kernel has."""
-    tiles = {
-        "wgmma": ({128}, {64, 128, 256}, {64}),
-        "split_k": ({128}, {64, 128, 256}, {64}),
-        "mma": ({128}, {128}, {32}),
-        "simt": ({64}, {64}, {16}),
-    }[p.kernel]
-    for name, value, allowed in zip(
-        ("tile_m", "tile_n", "tile_k"), (p.tile_m, p.tile_n, p.tile_k), tiles, strict=True
-    ):
-        if value not in allowed:
-            options = ", ".join(str(v) for v in sorted(allowed))
-            raise Unsupported(f"matmul kernel `{p.kernel}` with {name} {value} (it has {options})")
-    if p.kernel == "split_k":
-        if p.cluster not in (1, 2, 4, 8) or p.splits < 1:
-            raise Unsupported(f"a product split over {p.splits} clusters of {p.cluster} CTAs")
-    elif (p.cluster, p.splits) != (1, 1):
-        raise Unsupported(f"matmul kernel `{p.kernel}` does not split K")
+def trouble(
+    p: MatmulParameters, problem: Product, target: Target, reasons: Mapping[str, str]
+) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    if reasons[p.kernel]:
+        return Refusal("kernel", reasons[p.kernel])
+    columns = TILE_COLUMNS[p.kernel]
+    if p.tile_n not in columns:
+        options = ", ".join(map(str, columns))
+        return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
+    if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
+        return Refusal("splits", f"kernel `{p.kernel}` does not split K")
     if p.vector_width not in WIDTHS[p.kernel]:
-        raise Unsupported(f"matmul kernel `{p.kernel}` with vector_width {p.vector_width}")
+        because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
+        return Refusal("access", because)
     if not _divides(problem.n, p.vector_width):
-        raise Unsupported(f"vector_width {p.vector_width} where it does not divide {problem.n}")
-    if p.stages < (1 if p.kernel == "simt" else 2):
-        raise Unsupported(f"matmul kernel `{p.kernel}` with {p.stages} stages")
+        return Refusal("access", f"{p.vector_width} does not divide {problem.n} columns")
+    if (p.stages == 1) != (p.kernel == "simt"):
+        return Refusal("stages", f"kernel `{p.kernel}` has no {p.stages} stages")
     if shared_bytes(p, problem) > target.shared:
-        raise Unsupported(
-            f"matmul kernel `{p.kernel}` needs {shared_bytes(p, problem)} bytes of shared memory; "
-            f"{target.arch} has {target.shared}"
-        )
+        because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
+        return Refusal("shared memory", because)
+    return None
 
 
 def shared_bytes(p: MatmulParameters, problem: Product) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.dim import product
@@ -12,13 +11,14 @@ from fusec.schedule.common import specialise
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Guard, Plan, View
 from fusec.schedule.problem import Problem
+from fusec.schedule.space import Parameters
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.views import Layout, view_of
 from fusec.target import Target
 
 
 @dataclass(frozen=True)
-class NoOpParameters:
+class NoOpParameters(Parameters):
     """There is nothing to choose."""
 
 
@@ -38,9 +38,9 @@ class NoOp(Family[Problem, NoOpParameters, NoOpPlan]):
                 return layout
         return Problem(segment, specialise(segment, (d.name for d in segment.dims))[0])
 
-    def space(self, problem: Problem, target: Target) -> Sequence[NoOpParameters]:
+    def likeliest(self, problem: Problem, target: Target) -> NoOpParameters:
         """Return the only choice."""
-        return (NoOpParameters(),)
+        return NoOpParameters()
 
     def plan(self, problem: Problem, parameters: NoOpParameters, target: Target) -> NoOpPlan:
         """Return a plan without kernels; each output that is a view says of what."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
@@ -25,8 +25,16 @@ from fusec.schedule.reduction import (
     as_rows,
     with_columns,
 )
-from fusec.schedule.registers import double_words, fits, least_blocks, sum_words, words
+from fusec.schedule.registers import (
+    MOST_THREAD_REGISTERS,
+    double_words,
+    fits,
+    least_blocks,
+    sum_words,
+    words,
+)
 from fusec.schedule.rows import PhasedPlan, in_place_hazard
+from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -39,7 +47,7 @@ UNROLLED = 4
 
 
 @dataclass(frozen=True)
-class OuterPersistentParameters:
+class OuterPersistentParameters(Parameters):
     """The choices of a column-persistent kernel.
 
     storage: `registers`, or `none` where the columns are read again in each phase. threads_x:
@@ -53,6 +61,12 @@ class OuterPersistentParameters:
     threads_y: int
     rows_per_thread: int
     wide_index: bool
+    free: ClassVar = (
+        Field("storage", ("registers", "none")),
+        Field("vector_width", WIDTHS),
+        Field("threads_x", POWERS),
+        Field("threads_y", THREADS),
+    )
 
     @property
     def unrolled(self) -> int:
@@ -84,9 +98,34 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
             return Refusal("reduction_axes", "the reduced axes run along memory")
         return problem
 
-    def space(self, problem: RowsProblem, target: Target) -> Sequence[OuterPersistentParameters]:
-        """Return the parameters."""
-        return (choose(problem, target),)
+    def likeliest(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
+        """Return the parameters: rows at a time that keep a thread's columns in registers."""
+        return likeliest(problem, target)
+
+    def completed(
+        self, problem: RowsProblem, parameters: OuterPersistentParameters
+    ) -> OuterPersistentParameters:
+        """Return parameters with the rows that each thread has."""
+        rows = -(-problem.rows.columns.value // parameters.threads_y)
+        return replace(parameters, rows_per_thread=rows)
+
+    def trouble(
+        self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        p = parameters
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+        if found is not None:
+            return found
+        if p.storage == "none":
+            return _hazard(problem, on_chip=False)
+        kept = held(problem, p.vector_width).kept
+        if not kept:
+            return Refusal("storage", "no vector of a column is read twice")
+        if p.rows_per_thread * kept > MOST_THREAD_REGISTERS:
+            because = f"{p.rows_per_thread * kept} words do not fit into a thread's registers"
+            return Refusal("registers", because)
+        return None
 
     def plan(
         self, problem: RowsProblem, parameters: OuterPersistentParameters, target: Target
@@ -133,7 +172,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         fusion, rows = problem.fusion, problem.rows
         lowering, phases, (row, _, _) = problem.loops(1)
         kept = parameters.storage != "none"
-        hazard = in_place_hazard(fusion, lowering, phases=phases, on_chip=kept)
+        hazard = _hazard(problem, on_chip=kept)
         if hazard is not None:
             return hazard
         if not any(row in i.variables for phase in phases.loads[1:] for i in phase):
@@ -164,6 +203,11 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         stays = p.storage == "registers"
         rows = p.rows_per_thread if stays else UNROLLED
         return phased_pressure(plan, Loops(p.vector_width, rows, stays, outer=True))
+
+
+def _hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
+    lowering, phases, _ = problem.loops(1)
+    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
 
 
 @dataclass(frozen=True)
@@ -207,7 +251,7 @@ def held(problem: RowsProblem, width: int) -> Held:
     )
 
 
-def choose(problem: RowsProblem, target: Target) -> OuterPersistentParameters:
+def likeliest(problem: RowsProblem, target: Target) -> OuterPersistentParameters:
     """Return the parameters: as many rows at a time as keep a thread's columns in registers.
 
     Where a thread has too few registers for what it holds it gets narrower vectors, or a smaller

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import of_var
-from fusec.ir.graph import Fusion, Node
+from fusec.ir.graph import Fusion, Node, Setting
+from fusec.schedule.blocks import shape_trouble
 from fusec.schedule.common import (
     dynamic_symbols,
     specialise,
@@ -17,12 +19,13 @@ from fusec.schedule.common import (
     unsupported_nodes,
 )
 from fusec.schedule.compile_time import flat_build_time
-from fusec.schedule.family import Family
+from fusec.schedule.family import NOTHING_SET, Family
 from fusec.schedule.plan import Guard, Kernel, Plan
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
+from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters
 from fusec.schedule.strides import axis_lowering, strided_loads
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -34,7 +37,7 @@ FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
 @dataclass(frozen=True)
-class PointwiseParameters:
+class PointwiseParameters(Parameters):
     """The choices of a pointwise kernel.
 
     break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
@@ -48,6 +51,13 @@ class PointwiseParameters:
     threads_x: int
     threads_y: int
     wide_index: bool
+    free: ClassVar = (
+        Field("break_point", range(16)),
+        Field("vector_width", WIDTHS),
+        Field("unroll", POWERS[:4]),
+        Field("threads_x", POWERS),
+        Field("threads_y", POWERS),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,11 +95,21 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             return domain
         return FlatProblem(segment, fusion, domain, first)
 
-    def space(self, problem: FlatProblem, target: Target) -> Sequence[PointwiseParameters]:
-        """Return the parameters."""
-        from fusec.schedule.pointwise_choice import THREADS, choose
+    def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
+        """Return the parameters of least cost."""
+        from fusec.schedule.pointwise_choice import THREADS, likeliest
 
-        return (choose(problem.fusion, problem.domain, problem.wide, target.registers // THREADS),)
+        registers = target.registers // THREADS
+        return likeliest(problem.fusion, problem.domain, problem.wide, registers)
+
+    def trouble(
+        self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        from fusec.schedule.pointwise_choice import trouble
+
+        shape = shape_trouble(parameters.threads_x, parameters.threads_y)
+        return shape or trouble(problem, parameters)
 
     def plan(
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
@@ -134,10 +154,14 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             problem=problem,
         )
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
+    def propose(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> Proposal:
         """Return the price, which is the same whatever is chosen."""
         problem = self.known(segment)
-        return problem if isinstance(problem, Refusal) else self._price(problem, target)
+        if settings or isinstance(problem, Refusal):
+            return super().propose(segment, target, settings)
+        return self._price(problem, target)
 
     def price(self, plan: PointwisePlan, target: Target) -> Estimate:
         """Return a price: every input read once, every output written once."""

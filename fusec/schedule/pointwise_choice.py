@@ -21,10 +21,13 @@ from fusec.ir.expression import (
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
-from fusec.schedule.pointwise import PointwiseParameters
+from fusec.schedule.pointwise import FlatProblem, PointwiseParameters
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
+from fusec.segment.protocol import Refusal
 
 THREADS = 256
+MOST_BYTES = 16
+"""Bytes of the widest access."""
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
 MOST_OPERATIONS = 2048
@@ -75,7 +78,7 @@ def accesses(fusion: Fusion, lowering: Lowering) -> list[tuple[Index, Conditions
     return found
 
 
-def choose(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
+def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> PointwiseParameters:
     """Return the parameters of least cost.
 
     registers: those of a thread, which the vectors that it reads and writes fill at most.
@@ -96,6 +99,28 @@ def choose(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Pointw
     assert best is not None
     _, break_point, width = best
     return _shape(fusion, domain, break_point, width, wide)
+
+
+def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    axes = problem.domain.axes
+    if p.break_point >= max(1, len(axes)):
+        return Refusal("break_point", f"there are {len(axes)} axes, and one is for the columns")
+    smallest = min(v.dtype.size for v in _tensors(problem.fusion))
+    if p.vector_width * smallest > MOST_BYTES:
+        because = f"{p.vector_width} elements of {smallest} bytes are more than {MOST_BYTES}"
+        return Refusal("access", because)
+    if not p.break_point:
+        if p.threads_y == 1:
+            return None
+        return Refusal("block", "one flat loop (break_point 0) has no rows: threads_y is 1")
+    columns = product(a.extent for a in axes[p.break_point :])
+    if p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
+        because = f"rows of {columns} elements are no whole vectors of {p.vector_width}"
+        return Refusal("access", because)
+    if columns.evaluate(problem.hints) > MAX_GRID_Y * p.threads_x * p.vector_width:
+        return Refusal("grid", f"rows of {columns} elements take more than {MAX_GRID_Y} blocks")
+    return None
 
 
 def vector_facts(

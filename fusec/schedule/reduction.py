@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from fusec.index.access import Facts, vector_base
 from fusec.index.domain import Domain, find_domain
@@ -15,6 +16,12 @@ from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
+from fusec.schedule.blocks import (
+    access_trouble,
+    column_sums,
+    shape_trouble,
+    shared_trouble,
+)
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -42,6 +49,8 @@ from fusec.schedule.rows import (
     phases_of,
     rows_of,
 )
+from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters
+from fusec.schedule.strides import is_inner
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -50,7 +59,6 @@ MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 UNROLLED = 4
 """Vectors that a loop takes at a time."""
-"""Reductions that a Welford state computes."""
 DIVISION = 12
 """Operations of a division, which a Welford state takes for each element that is pushed by itself.
 
@@ -69,7 +77,7 @@ Fitted to batch norm f16[32, 64, 56, 56], 64 results of 5 blocks each: 18.6 us f
 
 
 @dataclass(frozen=True)
-class ReductionParameters:
+class ReductionParameters(Parameters):
     """The choices of a reduction kernel.
 
     inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
@@ -83,6 +91,12 @@ class ReductionParameters:
     threads_y: int
     splits: int
     wide_index: bool
+    free: ClassVar = (
+        Field("vector_width", WIDTHS),
+        Field("threads_x", THREADS),
+        Field("threads_y", THREADS),
+        Field("splits", COUNTS),
+    )
 
 
 _RECENT: Recent[tuple[Lowering, Phases]] = Recent()
@@ -124,6 +138,14 @@ class RowsProblem(Problem):
             vector_base(load.address, load.conditions, lane, width, facts) is not None
         )
 
+    def block_trouble(self, width: int, threads_x: int, threads_y: int) -> Refusal | None:
+        """Return why no block of such threads, with vectors of a width, reduces the rows."""
+        found = access_trouble(width, self.vectors[0]) or shape_trouble(threads_x, threads_y)
+        if found is not None or self.inner:
+            return found
+        reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
+        return shared_trouble(column_sums(reduced, width, threads_x, threads_y))
+
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
         """Return the widest vectors along memory, and the guards that they need."""
@@ -143,9 +165,16 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         found = unsupported_nodes(segment, MEMORY_BOUND) or orient(segment)
         return found if isinstance(found, Refusal) else _trouble(found) or found
 
-    def space(self, problem: RowsProblem, target: Target) -> Sequence[ReductionParameters]:
-        """Return the parameters."""
-        return (choose(problem, target),)
+    def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
+        """Return the parameters: threads by row length, splits until every SM has two blocks."""
+        return likeliest(problem, target)
+
+    def trouble(
+        self, problem: RowsProblem, parameters: ReductionParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        p = parameters
+        return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -301,28 +330,6 @@ def as_rows(
     return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
 
 
-def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
-    """Return whether the reduced axes run along memory in the largest input."""
-    axis = _contiguous_axis(fusion, domain)
-    return axis is None or axis in rows.reduced or not rows.kept
-
-
-def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
-    """Return the axis on which the largest load has unit stride."""
-    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
-    best: tuple[int, Var] | None = None
-    for node in domain.reduced:
-        lowering.at_home(node.inputs[0])
-    for instance in lowering.made.values():
-        if instance.kind != "load" or instance.address is None or instance.value is None:
-            continue
-        size = product(instance.value.shape).evaluate(fusion.hints) * instance.dtype.size
-        for axis in domain.axes:
-            if instance.address.coefficient(axis) == 1 and (best is None or size > best[0]):
-                best = (size, axis)
-    return None if best is None else best[1]
-
-
 def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
     """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
     row = Var("row", rows.columns)
@@ -337,7 +344,7 @@ def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var
     return binding, (row, chunk, lane)
 
 
-def choose(problem: RowsProblem, target: Target) -> ReductionParameters:
+def likeliest(problem: RowsProblem, target: Target) -> ReductionParameters:
     """Return the parameters: threads by row length, splits until every SM has two blocks."""
     fusion, rows = problem.fusion, problem.rows
     width, wide = problem.vectors[0], problem.wide

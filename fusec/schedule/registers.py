@@ -12,6 +12,8 @@ from fusec.ir.roles import Combine
 
 SM_REGISTERS = 65536
 MOST_REGISTERS = 168
+MOST_THREAD_REGISTERS = 255
+"""What a thread can name (CUDA programming guide, technical specifications)."""
 UNASKED_WORDS = 40
 """Words of rows for which the assembler gives a thread registers of its own accord."""
 UNASKED_IN_LARGE_BLOCKS = 32

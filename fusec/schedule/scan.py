@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Instance, Lowering
@@ -12,6 +13,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
 from fusec.ir.expression import Index, Var, linearize, of_var
 from fusec.ir.graph import Fusion, Node
+from fusec.schedule.blocks import access_trouble, shape_trouble, shared_trouble
 from fusec.schedule.common import (
     access,
     dynamic_symbols,
@@ -26,9 +28,10 @@ from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.reduction import bind_outer
-from fusec.schedule.registers import part, words
+from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.rows import Rows, in_place_hazard
 from fusec.schedule.sort_parts import free_name
+from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -46,7 +49,7 @@ GROUP = 32
 
 
 @dataclass(frozen=True)
-class ScanParameters:
+class ScanParameters(Parameters):
     """The choices of a scan kernel.
 
     inner: whether the scanned axis runs along memory (threads_x side by side on it, threads_y rows
@@ -61,6 +64,13 @@ class ScanParameters:
     chunks: int
     wide_index: bool
     tiles: int = 1
+    free: ClassVar = (
+        Field("vector_width", WIDTHS),
+        Field("threads_x", THREADS),
+        Field("threads_y", THREADS),
+        Field("chunks", range(1, 65)),
+        Field("tiles", COUNTS),
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,9 +123,33 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         """Return the segment around its scan."""
         return unsupported_nodes(segment, FAMILIES) or prepare(segment)
 
-    def space(self, problem: Scan, target: Target) -> Sequence[ScanParameters]:
-        """Return the parameters."""
-        return (choose(problem, target),)
+    def likeliest(self, problem: Scan, target: Target) -> ScanParameters:
+        """Return the parameters: a whole row in one tile where it fits."""
+        return likeliest(problem, target)
+
+    def completed(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
+        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        p = parameters
+        if p.tiles == 1:
+            return p
+        tile = p.vector_width * p.threads_x * p.chunks
+        return replace(p, tiles=-(-problem.rows.columns.value // tile))
+
+    def trouble(self, problem: Scan, parameters: ScanParameters, target: Target) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        p, size = parameters, problem.node.output.dtype.compute.size
+        found = access_trouble(p.vector_width, problem.vectors[0])
+        found = found or shape_trouble(p.threads_x, p.threads_y)
+        if found is not None:
+            return found
+        if p.chunks * p.vector_width * size > 4 * MOST_THREAD_REGISTERS:
+            because = f"{p.chunks * p.vector_width} sums do not fit into a thread's registers"
+            return Refusal("registers", because)
+        if p.tiles > 1 and not (p.inner and p.threads_y == 1 and p.threads_x >= 32):
+            return Refusal("tiles", "blocks share rows along memory only, with warps of one row")
+        if p.inner or p.threads_y == 1:
+            return None
+        return shared_trouble(p.threads_x * p.threads_y * p.vector_width * size)
 
     def plan(self, problem: Scan, parameters: ScanParameters, target: Target) -> ScanPlan:
         """Return a plan of one kernel."""
@@ -238,7 +272,7 @@ def _directions(address: Index, domain: Domain, along: Var, size: int) -> list[t
     return [(size, axis == along) for axis in unit][:1]
 
 
-def choose(scan: Scan, target: Target) -> ScanParameters:
+def likeliest(scan: Scan, target: Target) -> ScanParameters:
     """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
     fusion, rows = scan.fusion, scan.rows
     width, wide = scan.vectors[0], scan.wide

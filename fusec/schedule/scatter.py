@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering
@@ -34,6 +34,7 @@ from fusec.schedule.pointwise import Pointwise
 from fusec.schedule.problem import Problem
 from fusec.schedule.sort import Sorts
 from fusec.schedule.sort_parts import free_name, needed
+from fusec.schedule.space import Field, Parameters
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -53,7 +54,7 @@ SHORT = 16
 
 
 @dataclass(frozen=True)
-class ScatterParameters:
+class ScatterParameters(Parameters):
     """The choices of a scatter.
 
     way: `lines` (a thread writes a line of the source in its order), `elements` (integers, and
@@ -64,6 +65,7 @@ class ScatterParameters:
 
     way: str
     wide_index: bool
+    free: ClassVar = (Field("way", ("lines", "elements", "winners", "sorted")),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,9 +162,15 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         """Return the segment around its scatter."""
         return unsupported_nodes(segment, FAMILIES) or prepare(segment)
 
-    def space(self, problem: Scatter, target: Target) -> Sequence[ScatterParameters]:
-        """Return the parameters."""
-        return (choose(problem),)
+    def likeliest(self, problem: Scatter, target: Target) -> ScatterParameters:
+        """Return the parameters: in the source's order where that fills the GPU."""
+        return likeliest(problem)
+
+    def trouble(
+        self, problem: Scatter, parameters: ScatterParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        return _trouble(problem, parameters.way)
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
@@ -234,7 +242,26 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     return scatter
 
 
-def choose(scatter: Scatter) -> ScatterParameters:
+def _trouble(scatter: Scatter, way: str) -> Refusal | None:
+    node, dtype = scatter.node, scatter.node.output.dtype
+    if way == "winners":
+        if scatter.adds:
+            return Refusal("way", "of elements that are added, none wins")
+        if _elements_of(scatter) > INT32_MAX:
+            return Refusal("size", "more than 2^31 places")
+    if way in ("elements", "sorted") and not scatter.adds:
+        return Refusal("way", "elements are not added: the last one is to be written")
+    if way == "elements":
+        if not ((dtype.is_integer and dtype.bits >= 32) or dtype in (F32, F64)):
+            return Refusal("dtype", f"{dtype} is not added in memory by one instruction")
+        if dtype.is_float and node.attributes["deterministic"]:
+            return Refusal("deterministic", "sums in the order of arrival differ between runs")
+    if way == "sorted" and not dtype.is_float:
+        return Refusal("dtype", f"{dtype} is exact in any order")
+    return None
+
+
+def likeliest(scatter: Scatter) -> ScatterParameters:
     """Return the way: in the source's order where that fills the GPU, else one that is as exact."""
     node, dtype = scatter.node, scatter.node.output.dtype
     orderly = scatter.lines >= MANY_LINES or scatter.length <= SHORT

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
+from fusec.schedule.blocks import shared_trouble
 from fusec.schedule.common import (
     INT32_MAX,
     specialise,
@@ -17,7 +18,14 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
-from fusec.schedule.sort_top import TopParameters, top_choice, top_estimate, top_plan
+from fusec.schedule.sort_top import (
+    TopParameters,
+    top_estimate,
+    top_likeliest,
+    top_plan,
+    top_trouble,
+)
+from fusec.schedule.space import COUNTS, POWERS, Field, Parameters
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -34,7 +42,7 @@ DIGITS = 256
 
 
 @dataclass(frozen=True)
-class SortParameters:
+class SortParameters(Parameters):
     """The choices of a sort.
 
     key_bits: bits of the keys; threads, items: of a tile that a block orders; tiles: of a row; 1
@@ -46,6 +54,11 @@ class SortParameters:
     items: int
     tiles: int
     wide_index: bool
+    free: ClassVar = (
+        Field("threads", POWERS[5:]),
+        Field("items", POWERS[:6]),
+        Field("tiles", COUNTS),
+    )
 
     @property
     def passes(self) -> int:
@@ -85,9 +98,26 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
             return Refusal("rows", "there is a block for each row, and a grid has 2^31 - 1 blocks")
         return parts
 
-    def space(self, problem: Parts, target: Target) -> Sequence[SortParameters | TopParameters]:
-        """Return the parameters."""
-        return (top_choice(problem, target) or choose(problem),)
+    def likeliest(self, problem: Parts, target: Target) -> SortParameters | TopParameters:
+        """Return the parameters: a row in one block where it fits."""
+        return top_likeliest(problem, target) or _likeliest(problem)
+
+    def completed(
+        self, problem: Parts, parameters: SortParameters | TopParameters
+    ) -> SortParameters | TopParameters:
+        """Return parameters with the tiles of a row, unless a block has whole rows."""
+        if isinstance(parameters, TopParameters):
+            return parameters
+        tiles = -(-problem.length // (parameters.threads * parameters.items))
+        return parameters if parameters.tiles == 1 else replace(parameters, tiles=tiles)
+
+    def trouble(
+        self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        if isinstance(parameters, TopParameters):
+            return top_trouble(problem, parameters)
+        return _trouble(problem, parameters, target)
 
     def plan(
         self, problem: Parts, parameters: SortParameters | TopParameters, target: Target
@@ -132,7 +162,25 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
         )
 
 
-def choose(parts: Parts) -> SortParameters:
+def _trouble(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
+    tile = p.threads * p.items
+    if p.tiles == 1:
+        if tile < parts.length:
+            return Refusal("tile", f"a block has {tile} elements, a row {parts.length}")
+        if tile > 1 << 16:
+            return Refusal("tile", f"places of {tile} elements do not fit into 16 bits")
+        if shared_bytes(p) > target.shared:
+            because = f"a row takes {shared_bytes(p)} bytes, an SM has {target.shared}"
+            return Refusal("shared memory", because)
+        return None
+    if p.threads != DIGITS:
+        return Refusal("block", f"a thread has one digit in each pass: threads is {DIGITS}")
+    # SortedTile of device/sort.cuh, with places of 32 bits, and where each digit goes.
+    bytes_ = tile * (p.key_bits // 8 + 4) + 4 * (DIGITS // 32 * DIGITS + 2 * DIGITS + 16)
+    return shared_trouble(bytes_, "the elements of a tile")
+
+
+def _likeliest(parts: Parts) -> SortParameters:
     """Return the parameters: a row in one block where it fits."""
     bits = key_bits(parts.node.inputs[0].dtype)
     wide, length = parts.wide, parts.length

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.index.access import Facts, access_class
 from fusec.index.instances import Lowering
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.dtype import U32, U64
 from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.schedule.blocks import access_trouble
 from fusec.schedule.common import specialise, tensor_arguments
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
+from fusec.schedule.space import COUNTS, POWERS, WIDTHS, Field, Parameters
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
 THREADS = 256
@@ -26,7 +29,7 @@ MIN_PART = 16384
 
 
 @dataclass(frozen=True)
-class TopParameters:
+class TopParameters(Parameters):
     """The choices of a top-k: a row is read twice, by vectors, and shared by `splits` blocks.
 
     buffer: entries that a block gathers before it orders them.
@@ -37,6 +40,12 @@ class TopParameters:
     buffer: int
     splits: int
     wide_index: bool
+    free: ClassVar = (
+        Field("vector_width", WIDTHS[:4]),
+        Field("threads", POWERS[5:]),
+        Field("buffer", (512, 1024, 2048, 4096)),
+        Field("splits", COUNTS),
+    )
 
 
 def bind(parts: Parts, width: int) -> tuple[Mapping[Var, Index], tuple[Var, Var]]:
@@ -69,7 +78,17 @@ def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
     return 1, vector_guards(facts)
 
 
-def top_choice(parts: Parts, target: Target) -> TopParameters | None:
+def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    if p.threads < parts.keep:
+        return Refusal("block", f"a thread brings at most one of the {parts.keep} results")
+    if p.buffer < parts.keep + p.threads * p.vector_width:
+        because = f"{p.buffer} entries hold no {parts.keep} results beside a vector of each thread"
+        return Refusal("buffer", because)
+    return access_trouble(p.vector_width, width_of(parts)[0])
+
+
+def top_likeliest(parts: Parts, target: Target) -> TopParameters | None:
     """Return the parameters, or None where ordering whole rows is as good."""
     short = parts.length < max(MIN_ROW, 4 * parts.keep)
     if parts.keep > THREADS or short or key_bits(parts.node.inputs[0].dtype) > 32:

@@ -13,6 +13,7 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Index, Var, index, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
+from fusec.schedule.rows import Rows
 
 _RECENT: Recent[Lowering] = Recent()
 PLACES = 65
@@ -90,3 +91,25 @@ def _in_pieces(address: Index, axis: Var, sizes: Mapping[str, int]) -> bool:
     except FusecError:
         return False  # places in an empty part are divided by its extents
     return 4 * steps.count(1) >= 3 * len(steps)
+
+
+def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
+    """Return whether the reduced axes run along memory in the largest input."""
+    axis = _contiguous_axis(fusion, domain)
+    return axis is None or axis in rows.reduced or not rows.kept
+
+
+def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
+    """Return the axis on which the largest load has unit stride."""
+    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    best: tuple[int, Var] | None = None
+    for node in domain.reduced:
+        lowering.at_home(node.inputs[0])
+    for instance in lowering.made.values():
+        if instance.kind != "load" or instance.address is None or instance.value is None:
+            continue
+        size = product(instance.value.shape).evaluate(fusion.hints) * instance.dtype.size
+        for axis in domain.axes:
+            if instance.address.coefficient(axis) == 1 and (best is None or size > best[0]):
+                best = (size, axis)
+    return None if best is None else best[1]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
@@ -24,6 +25,7 @@ from fusec.schedule.pointwise import FAMILIES
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
+from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.strides import innermost, strided_loads
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
@@ -35,7 +37,7 @@ SHARED_LIMIT = 40 << 10
 
 
 @dataclass(frozen=True)
-class TransposeParameters:
+class TransposeParameters(Parameters):
     """The choices of a transpose kernel.
 
     tile: elements of a tile's side; read_width, write_width: elements per access along the lines
@@ -46,15 +48,24 @@ class TransposeParameters:
     read_width: int
     write_width: int
     wide_index: bool
+    free: ClassVar = (
+        Field("tile", (16, 32, 64)),
+        Field("read_width", WIDTHS[:4]),
+        Field("write_width", WIDTHS[:4]),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Crossing(Problem):
-    """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores."""
+    """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores.
+
+    tile_bytes: of an element of all tiles.
+    """
 
     domain: Domain
     line: Var
     column: Var
+    tile_bytes: int
 
     @property
     def others(self) -> tuple[Var, ...]:
@@ -95,16 +106,32 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
         return crossing
 
-    def space(self, problem: Crossing, target: Target) -> Sequence[TransposeParameters]:
-        """Return the parameters."""
-        return (choose(problem),)
+    def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters:
+        """Return the parameters: tiles of 128 bytes a side, the widest accesses."""
+        read, write = widest_accesses(problem, Facts(problem.hints))
+        return TransposeParameters(tile_side(problem.fusion), read, write, problem.wide)
+
+    def trouble(
+        self, problem: Crossing, parameters: TransposeParameters, target: Target
+    ) -> Refusal | None:
+        """Return why no kernel has some parameters, or None."""
+        if problem.tile_bytes * _padded(parameters.tile) > SHARED_LIMIT:
+            return Refusal("shared memory", "the tiles of all transposed loads do not fit")
+        read, write = widest_accesses(problem, Facts(problem.hints))
+        for name, width, most in (
+            ("read_width", parameters.read_width, read),
+            ("write_width", parameters.write_width, write),
+        ):
+            if width > most:
+                return Refusal("access", f"{name} is at most {most} where elements lie so")
+        return None
 
     def plan(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
     ) -> TransposePlan:
         """Return a plan of one kernel."""
         fusion, facts = problem.fusion, Facts(problem.hints)
-        choose_widths(problem, facts)
+        widest_accesses(problem, facts)
         tiles = _tiles(problem, parameters.tile)
         kernel = Kernel(
             name=f"{fusion.name}_transpose",
@@ -165,7 +192,8 @@ def cross(segment: Fusion) -> Crossing | Refusal:
     line = lines.pop()
     if any(s.load.conditions for s in strided if s.axis is line):
         return Refusal("conditions", "a transposed load reads only a part of the tile")
-    crossing = Crossing(segment, fusion, domain, line, column)
+    tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
+    crossing = Crossing(segment, fusion, domain, line, column, tiles)
     for output in fusion.outputs:
         home = domain.homes[output.value]
         if home.conditions or {line, column} - home.variables:
@@ -177,10 +205,14 @@ def cross(segment: Fusion) -> Crossing | Refusal:
             )
         if output.value in fusion.effects.into:
             return Refusal("in_place", f"`{output.value.name}` is written in place")
-    tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
-    if tiles * tile_side(fusion) * (tile_side(fusion) + 2) > SHARED_LIMIT:
+    if tiles * _padded(tile_side(fusion)) > SHARED_LIMIT:
         return Refusal("shared memory", "the tiles of all transposed loads do not fit")
     return crossing
+
+
+def _padded(tile: int) -> int:
+    """Return the elements of a tile whose lines are padded against bank conflicts."""
+    return tile * (tile + 2)
 
 
 def tile_side(fusion: Fusion) -> int:
@@ -225,13 +257,7 @@ def read_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, 
     return Lowering(crossing.fusion, crossing.domain, binding), (column, chunk, lane)
 
 
-def choose(crossing: Crossing) -> TransposeParameters:
-    """Return the parameters of a crossing."""
-    read, write = choose_widths(crossing, Facts(crossing.fusion.hints))
-    return TransposeParameters(tile_side(crossing.fusion), read, write, crossing.wide)
-
-
-def choose_widths(crossing: Crossing, facts: Facts) -> tuple[int, int]:
+def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:
     """Return the widest accesses of the transposed loads and of the stores."""
     fusion = crossing.fusion
     sizes = [i.value.dtype.size for i in fusion.inputs if i.value.shape]

@@ -1,0 +1,240 @@
+"""Chooses where a row stays between its phases, and how many threads take it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fusec.index.instances import Instance
+from fusec.ir.expression import Atom, Quotient, Remainder
+from fusec.schedule.reduction import RowsProblem
+from fusec.schedule.registers import (
+    MOST_DEAR_DOUBLES,
+    MOST_THREAD_REGISTERS,
+    double_words,
+    fits,
+    part,
+    words,
+)
+from fusec.schedule.rows import Phases, in_place_hazard, lowered, phases_of
+from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+REGISTER_BYTES = 128
+"""Bytes of a row that a thread keeps in registers: a quarter of what 128 registers hold."""
+KEPT_ELEMENTS = 64
+"""Elements of a row that a thread keeps: the compiler rather holds what it computes from them in
+each phase, a register for each, than compute it again."""
+MAX_THREADS = 1024
+MOST_IN_LARGE_BLOCKS = 3 / 8
+"""The part of its registers that a thread fills with a row in blocks of MAX_THREADS."""
+LEAST_ACCESS = 8
+"""Bytes of the narrowest accesses to the largest elements: with less, memory is read slowly."""
+KEPT_VALUES = 32
+"""Values of special functions that a thread keeps in registers between phases."""
+
+
+@dataclass(frozen=True)
+class InnerPersistentParameters(Parameters):
+    """The choices of a row-persistent kernel.
+
+    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each
+    time). threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread;
+    keep_values: whether values of special functions stay in registers, too, instead of being
+    computed again in each phase.
+    """
+
+    storage: str
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    chunks: int
+    wide_index: bool
+    keep_values: bool = False
+    free: ClassVar = (
+        Field("storage", ("registers", "shared", "none")),
+        Field("vector_width", WIDTHS),
+        Field("threads_x", THREADS),
+        Field("threads_y", THREADS),
+        Field("keep_values", (False, True)),
+    )
+
+
+def completed(problem: RowsProblem, p: InnerPersistentParameters) -> InnerPersistentParameters:
+    """Return parameters with the vectors of a row that each thread has."""
+    return replace(p, chunks=-(-problem.rows.columns.value // (p.vector_width * p.threads_x)))
+
+
+def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:
+    """Return the rule by which no kernel has some parameters, or None."""
+    found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+    if found is not None:
+        return found
+    if p.storage == "registers":
+        held = _held(problem, p.vector_width)
+        if p.keep_values and not held.again:
+            return Refusal("keep_values", "no row has values of special functions to keep")
+        needed = p.chunks * (held.again if p.keep_values else held.row)
+        if needed > MOST_THREAD_REGISTERS:
+            because = f"{needed} words of a row do not fit into a thread's registers"
+            return Refusal("registers", because)
+        return None
+    if p.keep_values:
+        return Refusal("keep_values", "values are kept beside rows in registers only")
+    if p.storage == "none":
+        return hazard(problem, on_chip=False)
+    if p.threads_y > 1:
+        return Refusal("block", "a block has one row in shared memory: threads_y is 1")
+    row = row_bytes(problem, p.vector_width)
+    if row > target.shared:
+        return Refusal("shared memory", f"a row has {row} bytes, an SM {target.shared}")
+    return None
+
+
+def hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
+    """Return why an output must not be written in place, or None."""
+    lowering, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
+    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
+
+
+def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:
+    """Return the bytes of the loads of one row that more than one phase reads.
+
+    `registers`: as vectors in registers, of which each takes at least one.
+    """
+    cached = lowered(problem.fusion, problem.domain, problem.rows, width)[1].cached
+    columns = -(-problem.rows.columns.value // 16) * 16
+    least = 4 if registers else 0
+    return sum(columns // width * max(least, i.dtype.size * width) for i in cached)
+
+
+@dataclass(frozen=True)
+class _Held:
+    """What a thread holds with vectors of a width, in words.
+
+    row: per vector of the row that stays between phases; again: the same where values of special
+    functions stay, too, 0 where there are none; passing: other vectors that one phase reads or
+    writes; doubles: for special functions of doubles.
+    """
+
+    width: int
+    row: int
+    again: int
+    passing: int
+    doubles: int
+
+    def fits(self, threads: int, columns: int, registers: int, *, values: bool = False) -> bool:
+        """Return whether a row stays in registers, with or without values computed from it.
+
+        registers: those of an SM.
+        """
+        vectors = -(-columns // (self.width * threads))
+        kept = vectors * (self.again if values else self.row)
+        if values:
+            most = vectors * self.width <= KEPT_VALUES
+        else:
+            most = threads < MAX_THREADS or kept <= MOST_IN_LARGE_BLOCKS * registers / threads
+        return most and fits(threads, kept + self.passing + self.doubles, registers)
+
+
+def _held(problem: RowsProblem, width: int) -> _Held:
+    """Return what a thread holds with vectors of a width.
+
+    What stays are loads, and quotients and remainders of places and conditions that several phases
+    need: the compiler keeps them rather than divide again.
+    """
+    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
+    lowering, phases = lowered(fusion, domain, rows, width)
+    _, chunk, lane = rows.variables(width)
+    keeping = phases_of(fusion, lowering, (chunk, lane), keep=True)
+    passing = [sum(words(i.dtype, width) for i in p - {*phases.cached}) for p in phases.loads]
+    used: list[tuple[Atom, int]] = []
+    for number, loads in enumerate(phases.loads):
+        first = (i for i in loads if not any(i in p for p in phases.loads[:number]))
+        used += [(atom, number) for i in first if i.address for atom, _ in i.address.terms]
+        tested = (c.position for i in loads for c in i.conditions)
+        used += [(atom, number) for position in tested for atom, _ in position.terms]
+    for output in fusion.outputs:
+        address = lowering.address(output.value, fusion.effects.strides(output.value))
+        number = lowering.at_home(output.value).depth
+        used += [(atom, number) for atom, _ in address.terms]
+        if {chunk, lane} & address.variables:
+            passing[number] += words(output.value.dtype, width)
+    places: dict[Atom, set[int]] = {}
+    for atom, number in used:
+        if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
+            places.setdefault(atom, set()).add(number)
+    again = sum(len(numbers) > 1 for numbers in places.values())
+    return _Held(
+        width,
+        row=again + _most_kept(phases, width),
+        again=again + _most_kept(keeping, width) if keeping.kept else 0,
+        passing=max(passing),
+        doubles=double_words(fusion, domain, rows.reduced) * width // MOST_DEAR_DOUBLES,
+    )
+
+
+def _most_kept(phases: Phases, width: int) -> int:
+    """Return the words per vector that stay from any phase to the next."""
+    most = 0
+    for after in range(1, phases.count):
+        before = frozenset[Instance]().union(*phases.loads[:after])
+        later = frozenset[Instance]().union(*phases.loads[after:])
+        values = (i for i, first in phases.kept if first < after)
+        kept = sum(words(i.dtype, width) for i in before & later)
+        most = max(most, kept + sum(words(i.dtype.compute, width) for i in values))
+    return most
+
+
+def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+    """Return the parameters for a row length and a target.
+
+    Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
+    it. Where a thread has too few registers for that it gets narrower vectors, or the row goes
+    elsewhere.
+    """
+    fusion, rows = problem.fusion, problem.rows
+    columns = rows.columns.value
+    width = widest = problem.vectors[0]
+    largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
+    while True:
+        held = _held(problem, width)
+        threads = _threads(problem, width, target.registers)
+        fit = held.fits(threads, columns, target.registers)
+        if fit or width == 1 or width * largest <= LEAST_ACCESS:
+            break
+        width //= 2
+    storage, keep = "registers", fit and held.again > 0
+    if not fit:
+        width, threads = widest, MAX_THREADS // 2
+        small = row_bytes(problem, width) <= target.shared
+        storage = "shared" if small else "none"
+    if keep:
+        least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
+        roomier = min(MAX_THREADS, max(threads, least))
+        keep = held.fits(roomier, columns, target.registers, values=True)
+        threads = roomier if keep else threads
+    chunks = -(-columns // (width * threads))
+    rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
+    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
+    return InnerPersistentParameters(
+        storage, width, threads, rows_at_once, chunks, problem.wide, keep
+    )
+
+
+def _threads(problem: RowsProblem, width: int, registers: int) -> int:
+    """Return the threads per row that keep it in registers in vectors of a width.
+
+    registers: those of an SM.
+    """
+    columns = problem.rows.columns.value
+    per_row = row_bytes(problem, width, registers=True)
+    vectors = -(-columns // width)
+    wanted = max(
+        -(-per_row // part(REGISTER_BYTES, registers)),
+        -(-columns // part(KEPT_ELEMENTS, registers)),
+        -(-vectors // 8),
+    )
+    threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
+    return min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))

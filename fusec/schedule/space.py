@@ -1,0 +1,80 @@
+"""What may be chosen of a kernel: free fields of a family's record, and the records near one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from typing import ClassVar, TypeVar
+
+from fusec.ir.graph import Setting
+
+POWERS = tuple(1 << k for k in range(11))
+"""Powers of two up to the threads of a block."""
+WIDTHS = POWERS[:5]
+"""Elements of a vector."""
+THREADS = tuple(dict.fromkeys((*POWERS, *range(32, 1025, 32))))
+"""Threads side by side: powers of two, or whole warps."""
+COUNTS = range(1, 1 << 16)
+"""Numbers of blocks, tiles and the like."""
+MOST_RECORDS = 64
+"""Records that a space has at most."""
+MOST_CHANGES = 2
+"""Fields in which a record of a space differs from the likeliest one, at most."""
+
+
+def setting_text(value: Setting) -> str:
+    """Return a value as files write it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field that is free, and the values that it may take; a range stands for counts."""
+
+    name: str
+    values: Sequence[Setting]
+
+    @property
+    def text(self) -> str:
+        """Return the values as text."""
+        if isinstance(self.values, range):
+            return f"{self.values[0]} to {self.values[-1]}"
+        return ", ".join(setting_text(v) for v in self.values)
+
+    def nearest(self, value: Setting) -> Sequence[Setting]:
+        """Return the other values, those next to a value first; counts by doubling."""
+        if isinstance(self.values, range):
+            assert isinstance(value, int)
+            doubled = (v for k in range(1, 17) for v in (value << k, value >> k))
+            return tuple(v for v in dict.fromkeys(doubled) if v in self.values and v != value)
+        if value not in self.values:
+            return self.values
+        at = self.values.index(value)
+        places = sorted(range(len(self.values)), key=lambda k: abs(k - at))
+        return tuple(self.values[k] for k in places if k != at)
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What a family chose for a segment; the fields that are not free follow from the others."""
+
+    free: ClassVar[tuple[Field, ...]] = ()
+
+    @property
+    def settings(self) -> dict[str, Setting]:
+        """Return the free fields with their values."""
+        return {f.name: getattr(self, f.name) for f in self.free}
+
+
+R = TypeVar("R", bound=Parameters)
+
+
+def near(first: R, fixed: Collection[str] = ()) -> Iterator[R]:
+    """Yield a record, then those in which one free field differs, then two; `fixed` ones stay."""
+    free = [f for f in first.free if f.name not in fixed]
+    for count in range(MOST_CHANGES + 1):
+        for fields in combinations(free, count):
+            names = [f.name for f in fields]
+            for values in product(*(f.nearest(getattr(first, f.name)) for f in fields)):
+                yield replace(first, **dict(zip(names, values, strict=True)))
