@@ -163,9 +163,11 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
 
     kinds = tuple(k.replace("_", "-") for k, wanted in flags.items() if wanted)
     kinds = kinds or ("segmented-fusion",)
-    if style is not None and "segmented-fusion" not in kinds:
+    styled = ("segmented-fusion", "schedule-space")[: 2 if style == "json" else 1]
+    if style is not None and not any(k in styled for k in kinds):
         raise FusecError(
-            f"--style {style} has no effect on --{kinds[0]}", help="it goes with --segmented-fusion"
+            f"--style {style} has no effect on --{kinds[0]}",
+            help=f"it goes with --{' and --'.join(styled)}",
         )
     return dump(file, options, DumpOptions(kinds, style or DUMP_STYLES[0]))
 

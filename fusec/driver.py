@@ -61,6 +61,7 @@ def verify(fusion: Fusion) -> None:
 def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
+    from fusec.schedule.overrides import with_overrides
     from fusec.schedule.registry import schedulers
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
@@ -68,13 +69,14 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
 
     gpu = target.find(options.target, options.rates)
     offers = Offers(schedulers(), gpu)
-    return redefine(
+    found = redefine(
         fusion,
         lambda f: search(f, schedulers(), gpu, offers=offers),
         schedulers(),
         gpu,
         options.redefine,
     )
+    return with_overrides(found, gpu)
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
@@ -289,7 +291,7 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
 def programs(path: str, options: CompileOptions | None = None) -> list[Program]:
     """Return the programs of every fusion of a file; a joint graph counts as its phases."""
     options = options or CompileOptions()
-    return [p for f in fusions_of(path, options.sizes) for p in Program(f, options).parts]
+    return [p for f in fusions_of(path, options) for p in Program(f, options).parts]
 
 
 def reference(

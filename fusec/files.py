@@ -12,10 +12,23 @@ from fusec.diagnostics import FusecError
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
+    from fusec.options import CompileOptions
 
 
-def fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
-    """Return what a file defines, named apart: one fusion for YAML, each definition of a script."""
+def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
+    """Return what a file defines, named apart, at the sizes and with the schedules of the options.
+
+    One fusion for YAML, each definition of a script.
+    """
+    found = _fusions_of(path, options.sizes)
+    if options.schedule is None:
+        return found
+    from fusec.parse.schedules import with_schedules
+
+    return [with_schedules(fusion, options.schedule) for fusion in found]
+
+
+def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     if Path(path).suffix == ".py":
         from fusec.parse.script import load_script
 

@@ -24,6 +24,7 @@ DUMP_KINDS = {
     "fusion-ir": "the fusion's operations",
     "preseg": "the graph after each pass that changed something",
     "scheduler-params": "each segment's scheduler and its parameters",
+    "schedule-space": "the schedules that each segment may have, with prices, fields and values",
     "cuda-kernel": "the CUDA text of every kernel",
     "ptx": "the PTX of every kernel",
     "sass": "the machine code of every kernel, disassembled",
@@ -57,7 +58,7 @@ class CompileOptions:
     sizes: default sizes that the user replaces. check_bounds: whether kernels check indices that
     are data. redefine: when schedulers are asked for other definitions of segments: `after` these
     were accepted, `before` there are any, or `never`. rates: a folder of target files that are used
-    instead of those of FUSEC_TARGETS.
+    instead of those of FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -70,6 +71,7 @@ class CompileOptions:
     check_bounds: bool = False
     redefine: str = "after"
     rates: Path | None = None
+    schedule: str | None = None
 
     @property
     def target(self) -> str:

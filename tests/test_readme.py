@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
+from dataclasses import asdict
 from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
@@ -16,7 +17,7 @@ from declared import temporary_ops
 
 from fusec import driver
 from fusec.cli import cli, run_main
-from fusec.options import DUMP_KINDS, ENVIRONMENT
+from fusec.options import DUMP_KINDS, ENVIRONMENT, CompileOptions
 from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 
@@ -93,6 +94,8 @@ def test_commands_that_explain_run(
     elif "mermaid" in words:
         (picture,) = [text for kind, text in BLOCKS if kind == "mermaid"]
         assert picture == said
+    elif "--schedule-space" in words:
+        assert said.startswith("s0 inner_persistent (y): 64 schedules\n")
     elif "--json" not in words:
         assert re.match(rf"{Path(words[1]).stem}(_forward)? on ", said)
 
@@ -129,10 +132,14 @@ def test_options_exist() -> None:
 
 
 def test_the_file_shown_is_a_fusion() -> None:
-    (shown,) = [text for kind, text in BLOCKS if kind == "yaml"]
+    shown, schedules = [text for kind, text in BLOCKS if kind == "yaml"]
     fusion = read_text(shown)
     assert fusion.name == "layernorm"
     assert [o.value.name for o in fusion.outputs] == ["y"]
+    found = read_text(shown + schedules)
+    options = CompileOptions()
+    (plan,) = driver.plan_segments(driver.segment(found, options), options)
+    assert {o.name: o.value for o in found.schedules}.items() <= asdict(plan.parameters).items()  # type: ignore[call-overload]
 
 
 def test_extras_and_folders_exist() -> None:

@@ -405,8 +405,6 @@ def test_what_is_known_but_not_supported() -> None:
     """Valid files that fusec does not support end with exit code 3."""
     with pytest.raises(Unsupported, match="f4e2m1"):
         read_text(with_input("w: f4e2m1[H]"))
-    with pytest.raises(Unsupported, match="schedules"):
-        read_text(with_ops("y = relu(x)") + "schedules: {}\n")
     with pytest.raises(FusecError, match="unknown operation") as caught:
         read_text(with_ops("y = reluu(x)", head=HEAD.replace("w: f32", "w: f8e8m0")))
     assert caught.value.exit_code == 2

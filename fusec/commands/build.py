@@ -26,7 +26,7 @@ def compile_file(
     from fusec.commands.lint import lint, lint_strides
     from fusec.commands.progress import build_progress
 
-    wholes = [driver.Program(fusion, options) for fusion in fusions_of(path, options.sizes)]
+    wholes = [driver.Program(fusion, options) for fusion in fusions_of(path, options)]
     report.warn(d for whole in wholes for d in lint(whole.original))
     programs = [part for whole in wholes for part in whole.parts]
     report.warn(d for program in programs for d in lint_strides(program))
@@ -113,7 +113,7 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
     """Parse, type and segment every fusion of a file; nothing is compiled."""
     from fusec.commands.lint import lint
 
-    for whole in fusions_of(path, options.sizes):
+    for whole in fusions_of(path, options):
         report.warn(lint(whole))
         for program in driver.Program(whole, options).parts:
             _check(program, report, times=times)

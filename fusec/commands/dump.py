@@ -44,7 +44,7 @@ class DumpOptions:
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
-    wholes = [Program(f, compile_options) for f in fusions_of(path, compile_options.sizes)]
+    wholes = [Program(f, compile_options) for f in fusions_of(path, compile_options)]
     programs = [part for whole in wholes for part in whole.parts]
     for whole in wholes:
         if whole not in programs and "preseg" in options.kinds:
@@ -178,11 +178,21 @@ def _host(program: Program, style: str) -> str:
     return program.host.text()
 
 
+def _space(program: Program, style: str) -> str:
+    from fusec import target
+    from fusec.schedule.listing import space_json, space_text, spaces_of
+
+    gpu = target.find(program.options.target, program.options.rates)
+    spaces = spaces_of(program.segmented, gpu)
+    return space_json(spaces) if style == "json" else space_text(spaces)
+
+
 _DUMPS: dict[str, Callable[[Program, str], str]] = {
     "segmented-fusion": _segmented,
     "fusion-ir": _fusion_ir,
     "preseg": _preseg,
     "scheduler-params": _parameters,
+    "schedule-space": _space,
     "cuda-kernel": _cuda,
     "ptx": _ptx,
     "sass": _sass,

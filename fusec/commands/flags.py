@@ -54,6 +54,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
     @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
+    @click.option("--schedule", metavar="FILE", help="Set fields of kernels: a `schedules:` file.")
     @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),
@@ -72,6 +73,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         no_cache: bool,
         check_bounds: bool,
         redefine: str,
+        schedule: str | None,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -93,6 +95,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             sizes=sizes_of(sizes),
             check_bounds=check_bounds,
             redefine=redefine,
+            schedule=schedule,
         )
         return function(*args, options=options, **rest)
 

@@ -148,6 +148,7 @@ def _segment(
         parameters=parameters_of(plan),
         workspaces=plan.workspaces,
         kernels=kernels,
+        overridden=tuple(o.name for o in segment.overrides),
     )
 
 

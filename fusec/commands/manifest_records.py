@@ -98,7 +98,7 @@ class KernelRecord:
 
 @dataclass(frozen=True)
 class SegmentRecord:
-    """A segment with the choices of its scheduler."""
+    """A segment with the choices of its scheduler; overridden: those that the user made."""
 
     name: str
     scheduler: str
@@ -114,6 +114,7 @@ class SegmentRecord:
     parameters: Mapping[str, Any]
     workspaces: tuple[Workspace, ...]
     kernels: tuple[KernelRecord, ...]
+    overridden: tuple[str, ...] = field(default=(), metadata=OMITTED)
 
 
 @dataclass(frozen=True)

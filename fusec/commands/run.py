@@ -91,7 +91,7 @@ def _run(
         return _run_folder(Path(path), compile_options, options, place)
     if Path(path).suffix == ".py":
         return _run_script(path, compile_options, options, place, report)
-    (fusion,) = fusions_of(path, compile_options.sizes)
+    (fusion,) = fusions_of(path, compile_options)
     report.warn(lint(fusion))
     return _run_program(path, Program(fusion, compile_options), options, place)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fusec.dumps.graphs import node_text
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion, Node, Override, Value
 from fusec.segment import roofline
 from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates
@@ -57,6 +57,15 @@ class KernelFacts:
 
 
 @dataclass(frozen=True)
+class Overridden:
+    """A field of a schedule that the user sets; place: where, as `file:line`."""
+
+    field: str
+    value: bool | int | str
+    place: str
+
+
+@dataclass(frozen=True)
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone."""
 
@@ -81,6 +90,7 @@ class SegmentFacts:
     occupancy: tuple[KernelFacts, ...]
     refusals: tuple[Refused, ...]
     why: str
+    overrides: tuple[Overridden, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -285,7 +295,14 @@ def _segment(
         occupancy=occupancy,
         refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
         why=segment.why,
+        overrides=tuple(_override(o) for o in segment.overrides),
     )
+
+
+def _override(override: Override) -> Overridden:
+    span = override.span
+    place = "" if span is None else f"{span.file}:{span.line}"
+    return Overridden(override.name, override.value, place)
 
 
 def rates_of(target: Target) -> Rates:

@@ -103,8 +103,15 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     if segment.kernels:
         yield from _row("kernels", launches(segment))
         yield from _rows("registers", map(registers, segment.occupancy))
+    yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
     yield from _rows("refused", refused(segment))
+
+
+def overridden(segment: SegmentFacts) -> str:
+    """Return the fields of the schedule that the user set, and where."""
+    set_ = ((o.field, str(o.value), o.place) for o in segment.overrides)
+    return ", ".join(f"{f} {v.lower()}" + (f" ({p})" if p else "") for f, v, p in set_)
 
 
 def refused(segment: SegmentFacts) -> list[str]:

@@ -254,6 +254,7 @@ class Override:
     name: str
     value: Setting
     span: Span | None = None
+    name_span: Span | None = None
     of_span: Span | None = None
 
 

@@ -10,7 +10,18 @@ from typing import Any
 from fusec.escape import quoted
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
-from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output, Phase, Pin
+from fusec.ir.graph import (
+    Const,
+    DimFact,
+    Fusion,
+    Input,
+    Node,
+    Operand,
+    Output,
+    Override,
+    Phase,
+    Pin,
+)
 
 _PLAIN_DOC = re.compile(r"[A-Za-z](?:[^\n:#\"\t]|:(?=[^\s]))*[^\s:]")
 _PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
@@ -41,6 +52,7 @@ def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str
     if fusion.boundaries != "free":
         yield f"boundaries: {fusion.boundaries}"
     yield from _section("phases", (_phase(p) for p in fusion.phases))
+    yield from _section("schedules", _schedules(fusion.schedules))
 
 
 def _section(name: str, lines: Iterator[str], indent: str = "  ") -> Iterator[str]:
@@ -280,6 +292,12 @@ def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
 def _phase(phase: Phase) -> str:
     inputs, outputs = (f"[{', '.join(names)}]" for names in (phase.inputs, phase.outputs))
     return f"{phase.name}: {{inputs: {inputs}, outputs: {outputs}}}"
+
+
+def _schedules(overrides: Sequence[Override]) -> Iterator[str]:
+    for of in dict.fromkeys(o.of for o in overrides):
+        own = (f"{o.name}: {_attribute(o.value)}" for o in overrides if o.of == of)
+        yield f"{of}: {{{', '.join(own)}}}"
 
 
 def _segment(pin: Pin, alive: set[str]) -> str:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Node, Value
-
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+from fusec.ir.overrides import IDENTIFIER, check_overrides
 
 
 def verify(fusion: Fusion) -> None:
@@ -21,6 +19,7 @@ def verify(fusion: Fusion) -> None:
             _define(value, defined)
             _check_sizes(f"`{value.name}`", value.shape, fusion)
     _check_outputs(fusion, defined)
+    check_overrides(fusion, fusion.schedules)
     for pin in fusion.pins:
         for name in pin.values:
             if name not in defined:
@@ -29,7 +28,7 @@ def verify(fusion: Fusion) -> None:
 
 
 def _define(value: Value, defined: dict[str, Value]) -> None:
-    if not _IDENTIFIER.match(value.name):
+    if not IDENTIFIER.match(value.name):
         raise InternalError(f"the name `{value.name}` is no identifier")
     if value.name in defined:
         raise InternalError(f"`{value.name}` is defined twice")

@@ -10,7 +10,7 @@ from typing import Any
 from fusec.diagnostics import FusecError, InternalError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Pin, Type, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Override, Pin, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
 from fusec.ops.arguments import (
@@ -55,6 +55,7 @@ class GraphBuilder(DrawBuilder):
         self._drafts: list[_Draft] = []
         self._outputs: list[Output] = []
         self._pins: list[Pin] = []
+        self.schedules: list[Override] = []
         self.boundaries = "free"
         self._boundaries: list[Boundary] = []
         self._orders: dict[int, tuple[int, ...]] = {}
@@ -360,6 +361,7 @@ class GraphBuilder(DrawBuilder):
             doc=self.doc,
             pins=tuple(self._pins),
             boundaries=self.boundaries,
+            schedules=tuple(self.schedules),
             phases=phases_between(self._boundaries, self._inputs, outputs),
             source=self.source,
         )

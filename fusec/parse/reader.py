@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
@@ -19,6 +19,7 @@ from fusec.parse.declarations import Declarations, stride_order
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import Problems
 from fusec.parse.phases import phases_of
+from fusec.parse.schedules import overrides_of
 from fusec.parse.scope import Scope
 from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
@@ -26,7 +27,10 @@ from fusec.parse.trees import OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
-FIELDS = ("fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases", "boundaries")
+FIELDS = (
+    "fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases", "boundaries",
+    "schedules",
+)  # fmt: skip
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
 
@@ -58,7 +62,7 @@ class _Reader:
         root = fields.mapping(
             root, "a fusion file (a mapping)", "a fusion file begins with `fusion: name`"
         )
-        self._check_fields(root)
+        fields.check_fields(root, FIELDS, "the file")
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs
@@ -89,18 +93,10 @@ class _Reader:
         phases = root.get("phases")
         if phases is not None and not _is_empty(phases):
             fusion = replace(fusion, phases=phases_of(phases, fusion))
+        schedules = root.get("schedules")
+        if schedules is not None and not _is_empty(schedules):
+            fusion = replace(fusion, schedules=overrides_of(schedules, fusion))
         return fusion
-
-    def _check_fields(self, root: Mapping) -> None:
-        for entry in root.entries:
-            if entry.key.text == "schedules":
-                raise Unsupported(
-                    "`schedules:` in a fusion file",
-                    span=entry.key.span,
-                    notes=["fusec chooses the parameters of its kernels itself"],
-                    help="`segments:` fixes what a segment holds, and its scheduler",
-                )
-        fields.check_fields(root, FIELDS, "the file")
 
     def _builder(self, root: Mapping) -> GraphBuilder:
         name_node, doc_node, name, doc = root.get("fusion"), root.get("doc"), "fusion", ""

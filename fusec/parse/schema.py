@@ -38,6 +38,12 @@ def schema() -> dict[str, Any]:
             "description": "`explicit`: groups of kernels end at segment_set alone.",
             "enum": list(BOUNDARIES),
         },
+        "schedules": {
+            "description": "Fields that kernels are to have, by value, segment or scheduler.",
+            "type": ["object", "null"],
+            "propertyNames": {"$ref": "#/definitions/name"},
+            "additionalProperties": {"$ref": "#/definitions/schedule"},
+        },
         "phases": _named("Parts that run by themselves, in order.", "#/definitions/phase"),
     }
     return {
@@ -56,6 +62,12 @@ def schema() -> dict[str, Any]:
             "output_options": _output_options(),
             "segment": _segment(),
             "phase": _phase(),
+            "schedule": {
+                "description": "Fields with values; `fusec dump --schedule-space` lists both.",
+                "type": "object",
+                "propertyNames": {"$ref": "#/definitions/name"},
+                "additionalProperties": {"type": ["integer", "string", "boolean"]},
+            },
         },
     }
 

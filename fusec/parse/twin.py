@@ -12,7 +12,7 @@ from fusec.diagnostics import Unsupported
 from fusec.escape import quoted, visible
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
-from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
+from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Setting, Value
 from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
@@ -217,6 +217,10 @@ class _Writer:
             scheduler = [f"scheduler={quoted(pin.scheduler)}"] if pin.scheduler else []
             grows = ["open=True"] if pin.open else []
             yield _call("fd.pin", [quoted(pin.name), f"[{values}]", *scheduler, *grows])
+        for of in dict.fromkeys(o.of for o in self.fusion.schedules):
+            own = (o for o in self.fusion.schedules if o.of == of)
+            fields = (f"{o.name}={_setting(o.value)}" for o in own)
+            yield _call("fd.schedule", [quoted(of), *fields])
         if self.fusion.boundaries != "free":
             yield "fd.explicit_boundaries()"
         for output in self.fusion.outputs:
@@ -244,6 +248,10 @@ def _wrapped(argument: str) -> str:
         argument, _WIDTH - 4, initial_indent="    ", subsequent_indent=inner,
         break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
+
+
+def _setting(value: Setting) -> str:
+    return quoted(value) if isinstance(value, str) else repr(value)
 
 
 def _method(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from fusec.ir.graph import Fusion, Setting
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
-from fusec.schedule.space import MOST_RECORDS, Parameters, near
+from fusec.schedule.space import MOST_RECORDS, Field, Parameters, near, setting_text
 from fusec.segment.protocol import Proposal, Refusal
 from fusec.target import Target
 
@@ -74,7 +74,7 @@ class Family(ABC, Generic[P, R, L]):
         for free in parameters.free:
             value = getattr(parameters, free.name)
             if value not in free.values:
-                return Refusal("value", f"{free.name} is one of {free.text}, not {value}")
+                return Refusal("value", f"{free.name} is never {setting_text(value)}")
         return self.trouble(problem, parameters, target)
 
     def candidates(
@@ -111,13 +111,12 @@ class Family(ABC, Generic[P, R, L]):
         if isinstance(likeliest, Refusal) or not settings:
             return likeliest
         found = next(self._legal(problem, likeliest, target, settings), None)
-        return self.refusal(problem, target, settings) if found is None else found
+        return found or self._refusal(problem, likeliest, target, settings)
 
-    def refusal(self, problem: P, target: Target, settings: Mapping[str, Setting]) -> Refusal:
+    def _refusal(
+        self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
+    ) -> Refusal:
         """Return why the likeliest parameters cannot have some fields set."""
-        likeliest = self.likeliest(problem, target)
-        if isinstance(likeliest, Refusal):
-            return likeliest
         found = self.completed(problem, replace(likeliest, **settings))
         for name, value in settings.items():
             if getattr(found, name) != value:
@@ -151,6 +150,59 @@ class Family(ABC, Generic[P, R, L]):
             raise Unsupported(f"{self.name}: {chosen.because}")
         return self.plan(problem, chosen, target)
 
+    # -- for whom only segments are known
+
+    def free(self, segment: Fusion, target: Target) -> tuple[Field, ...]:
+        """Return the fields that may be set for a segment."""
+        chosen = self._chosen(segment, target)
+        return () if isinstance(chosen, Refusal) else chosen.free
+
+    def refusal(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting]
+    ) -> Refusal | None:
+        """Return the rule by which a segment has no plan with some fields set, or None."""
+        chosen = self._chosen(segment, target, settings)
+        return chosen if isinstance(chosen, Refusal) else None
+
+    def allowed(
+        self, segment: Fusion, target: Target, name: str, settings: Mapping[str, Setting]
+    ) -> tuple[Setting, ...]:
+        """Return the values that a field may have beside some settings."""
+        likeliest = self._chosen(segment, target)
+        if isinstance(likeliest, Refusal):
+            return ()
+        now: Setting = getattr(likeliest, name)
+        field = next(f for f in likeliest.free if f.name == name)
+        tried = sorted((now, *field.nearest(now)), key=_order_of(field))
+        return tuple(
+            v for v in tried if self.refusal(segment, target, {**settings, name: v}) is None
+        )
+
+    def priced(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> tuple[tuple[Parameters, Proposal], ...]:
+        """Return the space of a segment with the price of each plan, the first of which is built.
+
+        settings: fields that all of them have.
+        """
+        problem = self.known(segment)
+        assert not isinstance(problem, Refusal), problem
+        space = self.space(problem, target, settings)
+        if isinstance(space, Refusal):
+            return ()
+        return tuple((p, self.price(self.plan(problem, p, target), target)) for p in space)
+
+    def _chosen(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> R | Refusal:
+        problem = self.known(segment)
+        return problem if isinstance(problem, Refusal) else self.chosen(problem, target, settings)
+
     def known(self, segment: Fusion) -> P | Refusal:
         """Return the problem of a segment, found now or lately."""
         return self._problems.of(segment, None, lambda: self.problem(segment))
+
+
+def _order_of(field: Field) -> Callable[[Setting], int]:
+    """Return the place of a value among those of a field."""
+    return field.values.index

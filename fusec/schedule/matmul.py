@@ -123,7 +123,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(parameters, problem.product, target, problem.kernels(target))
+        return trouble(parameters, problem.product, target, problem.hints, problem.kernels(target))
 
     def price(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""

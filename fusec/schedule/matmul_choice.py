@@ -264,9 +264,16 @@ def _divides(value: Dim, by: int) -> bool:
 
 
 def trouble(
-    p: MatmulParameters, problem: Product, target: Target, reasons: Mapping[str, str]
+    p: MatmulParameters,
+    problem: Product,
+    target: Target,
+    hints: Mapping[str, int],
+    reasons: Mapping[str, str],
 ) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
+    """Return the rule by which no kernel has some parameters, or None.
+
+    reasons: for each kernel why it cannot run the product, if it cannot.
+    """
     if reasons[p.kernel]:
         return Refusal("kernel", reasons[p.kernel])
     columns = TILE_COLUMNS[p.kernel]
@@ -275,6 +282,10 @@ def trouble(
         return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
         return Refusal("splits", f"kernel `{p.kernel}` does not split K")
+    steps = -(-sizes_of(problem, hints).k // p.tile_k)
+    if p.cluster * p.splits > max(1, steps):
+        because = f"{p.cluster * p.splits} CTAs share {steps} steps along K"
+        return Refusal("splits", because)
     if p.vector_width not in WIDTHS[p.kernel]:
         because = f"kernel `{p.kernel}` has no vector_width {p.vector_width}"
         return Refusal("access", because)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Protocol
 
 from fusec.diagnostics import InternalError
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Setting
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
-from fusec.segment.protocol import Proposal
+from fusec.schedule.space import Field, Parameters
+from fusec.segment.protocol import Proposal, Refusal
 from fusec.target import Target
 
 
@@ -21,16 +23,42 @@ class PlanningScheduler(Protocol):
         """Return the scheduler's name."""
         ...
 
-    def propose(self, segment: Fusion, target: Target) -> Proposal:
+    def propose(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
+    ) -> Proposal:
         """Return a price or a refusal."""
         ...
 
-    def build(self, segment: Fusion, target: Target) -> KernelPlan:
+    def build(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
+    ) -> KernelPlan:
         """Return the plan of a segment that was accepted."""
         ...
 
     def pressure(self, plan: Any, kernel: Kernel) -> Pressure:
         """Return what a thread of one of its own plan's kernels holds."""
+        ...
+
+    def free(self, segment: Fusion, target: Target) -> tuple[Field, ...]:
+        """Return the fields that may be set for a segment."""
+        ...
+
+    def refusal(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting]
+    ) -> Refusal | None:
+        """Return the rule by which a segment has no plan with some fields set, or None."""
+        ...
+
+    def allowed(
+        self, segment: Fusion, target: Target, name: str, settings: Mapping[str, Setting]
+    ) -> tuple[Setting, ...]:
+        """Return the values that a field may have beside some settings."""
+        ...
+
+    def priced(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
+    ) -> tuple[tuple[Parameters, Proposal], ...]:
+        """Return the space of a segment with the price of each plan."""
         ...
 
 

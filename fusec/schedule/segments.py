@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fusec.ir.dim import symbol
+from fusec.schedule.overrides import settings_of
 from fusec.schedule.plan import Guard, KernelPlan
 from fusec.schedule.pressure import Occupancy, occupancy
 from fusec.schedule.registry import find_scheduler
@@ -33,7 +34,7 @@ def _overflows(plan: KernelPlan, target: Target) -> bool:
 
 def _planned(part: Segment, target: Target) -> KernelPlan:
     """Return a segment's kernel plan, with the guards that keep it to the sizes put into it."""
-    plan = find_scheduler(part.scheduler).build(part.fusion, target)
+    plan = find_scheduler(part.scheduler).build(part.fusion, target, settings_of(part))
     sizes = (
         Guard(symbol(name), "==", size, "the kernel is specialised to this size")
         for name, size in plan.specialised.items()
@@ -56,7 +57,8 @@ def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
     tried = [_planned(part, target).parameters]
     for share in FEWER_REGISTERS:
         smaller = replace(target, registers=int(target.registers * share))
-        if isinstance(find_scheduler(part.scheduler).propose(part.fusion, smaller), Refusal):
+        scheduler, settings = find_scheduler(part.scheduler), settings_of(part)
+        if isinstance(scheduler.propose(part.fusion, smaller, settings), Refusal):
             continue
         plan = _planned(part, smaller)
         if plan.parameters not in tried:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import ClassVar, TypeVar
 
 from fusec.ir.graph import Setting
@@ -13,7 +13,7 @@ POWERS = tuple(1 << k for k in range(11))
 """Powers of two up to the threads of a block."""
 WIDTHS = POWERS[:5]
 """Elements of a vector."""
-THREADS = tuple(dict.fromkeys((*POWERS, *range(32, 1025, 32))))
+THREADS = tuple(sorted({*POWERS, *range(32, 1025, 32)}))
 """Threads side by side: powers of two, or whole warps."""
 COUNTS = range(1, 1 << 16)
 """Numbers of blocks, tiles and the like."""
@@ -28,6 +28,22 @@ def setting_text(value: Setting) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def listing(values: Sequence[Setting]) -> str:
+    """Return values as text; many at equal distances at the end as a range."""
+    if isinstance(values, range):
+        return f"{values[0]} to {values[-1]}"
+    texts = [setting_text(v) for v in values]
+    numbers = [v for v in values if type(v) is int]
+    steps = [b - a for a, b in pairwise(numbers)]
+    alike = 0
+    while alike < len(steps) and steps[-1 - alike] == steps[-1]:
+        alike += 1
+    if alike < 4:
+        return ", ".join(texts)
+    by = "" if steps[-1] == 1 else f" by {steps[-1]}"
+    return ", ".join([*texts[: -1 - alike], f"{texts[-1 - alike]} to {texts[-1]}{by}"])
+
+
 @dataclass(frozen=True)
 class Field:
     """A field that is free, and the values that it may take; a range stands for counts."""
@@ -38,9 +54,7 @@ class Field:
     @property
     def text(self) -> str:
         """Return the values as text."""
-        if isinstance(self.values, range):
-            return f"{self.values[0]} to {self.values[-1]}"
-        return ", ".join(setting_text(v) for v in self.values)
+        return listing(self.values)
 
     def nearest(self, value: Setting) -> Sequence[Setting]:
         """Return the other values, those next to a value first; counts by doubling."""

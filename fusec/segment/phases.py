@@ -14,6 +14,8 @@ from typing import Any
 
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Input, Node, Phase, Value, needed_nodes
+from fusec.ir.overrides import check_overrides
+from fusec.options import SCHEDULERS
 from fusec.segment.cheap import is_injective
 from fusec.segment.segmented import extract, tensor_bytes
 
@@ -35,6 +37,7 @@ def split(fusion: Fusion) -> Phased:
 
     FusecError where a phase needs an input of a later one.
     """
+    check_overrides(fusion, fusion.schedules)
     parts: list[Fusion] = []
     saved: list[tuple[Value, ...]] = []
     rest, phases = fusion, fusion.phases
@@ -174,4 +177,7 @@ def _part(fusion: Fusion, nodes: Collection[Node], results: tuple[Value, ...]) -
     by_value = {o.value.name: o for o in part.outputs}
     outputs = tuple(by_value[v.name] for v in results)
     pins = (replace(p, values=tuple(v for v in p.values if v in made)) for p in fusion.pins)
-    return replace(part, outputs=outputs, pins=tuple(p for p in pins if p.values))
+    pins = tuple(p for p in pins if p.values)
+    kept = {*made, *SCHEDULERS, *(p.name for p in pins)}
+    schedules = tuple(o for o in fusion.schedules if o.of in kept)
+    return replace(part, outputs=outputs, pins=pins, schedules=schedules)

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from fusec.index.domain import Refusal
 from fusec.ir.dim import Dim, product
-from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Value
+from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Override, Value
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 
@@ -31,6 +31,8 @@ class Segment:
     """The name of the pin that fixed its nodes."""
     host: int | None = None
     """The group of the host level in which it stands, where there is one."""
+    overrides: tuple[Override, ...] = ()
+    """What the user sets of its schedule."""
 
     @property
     def name(self) -> str:
@@ -167,6 +169,7 @@ def extract(
         dims=dims,
         pins=(),
         boundaries="free",
+        schedules=(),
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Pin, Value
+from fusec.ir.graph import Override, Pin, Setting, Value
 from fusec.parse.dsl.handles import Handle, Tensor
 from fusec.parse.dsl.place import Place, placed
+from fusec.parse.dsl.refused import refuse
 from fusec.parse.dsl.steps import Steps
 
 
@@ -37,6 +38,27 @@ class Boundaries:
                 lambda: tuple(value_of(v).name for v in values),
                 lambda names: self._steps.build.builder.pin(
                     Pin(name, names, scheduler, span_of(place), open)
+                ),
+                nothing,
+                symbolic=self._unknown,
+            )
+
+    def schedule(self, of: Tensor | str | None = None, /, **fields: Setting) -> None:
+        """Set fields of the kernels that make `of`: a value, a segment's or a scheduler's name.
+
+        Without arguments, as nvFuser calls it, it is refused: schedules are chosen by fusec.
+        """
+        if of is None:
+            raise refuse("schedule", "FusionDefinition")
+        with placed() as place:
+            for name, value in fields.items():
+                if not isinstance(value, (bool, int, str)):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise FusecError(f"{name} is an integer, a word or a bool, not {value!r}")
+            span = span_of(place)
+            self._steps.perform(
+                lambda: of if isinstance(of, str) else value_of(of).name,
+                lambda of: self._steps.build.builder.schedules.extend(
+                    [Override(of, name, value, span, span, span) for name, value in fields.items()]
                 ),
                 nothing,
                 symbolic=self._unknown,

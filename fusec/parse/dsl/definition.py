@@ -343,10 +343,6 @@ class FusionDefinition(Boundaries):
             if (name, None) not in self._inputs:
                 raise FusecError(f"the fusion has no scalar input `{name}`", span=span)
 
-    def schedule(self) -> None:
-        """Refuse: schedules are chosen by fusec."""
-        raise refuse("schedule", "FusionDefinition")
-
     def execute(self, inputs: Iterable[Any], **options: Any) -> list[Any]:
         """Run the fusion on `inputs` and return its outputs, without those written into inputs."""
         with placed():

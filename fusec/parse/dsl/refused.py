@@ -92,7 +92,8 @@ def refuse(
             f"nvFuser's manual scheduling (`{name}`)",
             span=span,
             notes=["fusec chooses schedules itself"],
-            help="`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
+            help="`fd.schedule(y, threads_x=128)` sets fields of what it chose for `y`; "
+            "`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
         )
     if name in INTERNALS:
         return Unsupported(

@@ -1,0 +1,53 @@
+"""The names in `schedules:`, as far as they can be checked before there are segments."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+from keyword import iskeyword
+
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion, Override
+from fusec.options import SCHEDULERS
+
+IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)
+SEGMENT = re.compile(r"s(0|[1-9]\d{0,5})\Z", re.ASCII)
+"""What segments are called by their number."""
+
+
+def check_overrides(fusion: Fusion, overrides: Sequence[Override]) -> None:
+    """Raise FusecError where an override names nothing, or the same field again."""
+    made = [v.name for n in fusion.nodes for v in n.outputs]
+    known = {*made, *(p.name for p in fusion.pins), *SCHEDULERS}
+    inputs = {i.value.name for i in fusion.inputs}
+    first: dict[tuple[str, str], Override] = {}
+    for each in overrides:
+        if each.of in inputs:
+            raise FusecError(
+                f"`{each.of}` is an input: schedules are of what segments make",
+                span=each.of_span,
+                help="name a result of an op",
+            )
+        if each.of not in known and not SEGMENT.match(each.of):
+            close = difflib.get_close_matches(each.of, sorted(known), n=1)
+            raise FusecError(
+                f"`{each.of}` is no value, segment or scheduler",
+                span=each.of_span,
+                help=f"did you mean `{close[0]}`?"
+                if close
+                else "name what a segment makes, `s0`, "
+                "a name of `segments:`, or a scheduler for all of its segments",
+            )
+        if fusion.phases and each.of not in known:
+            message = f"`{each.of}` is a segment of which phase?"
+            raise FusecError(message, span=each.of_span, help="name a value that it makes")
+        if not IDENTIFIER.match(each.name) or iskeyword(each.name):
+            raise FusecError(f"no schedule has a field `{each.name}`", span=each.name_span)
+        if isinstance(each.value, str) and not IDENTIFIER.match(each.value):
+            raise FusecError(f"no field can be `{each.value}`", span=each.span)
+        earlier = first.setdefault((each.of, each.name), each)
+        if earlier is not each:
+            place = f"first at {earlier.span.place()}" if earlier.span else "first before"
+            message = f"`{each.name}` of `{each.of}` is set twice"
+            raise FusecError(message, span=each.span, notes=[place])

@@ -1,0 +1,155 @@
+"""What the user sets of segments' schedules: whose it is, whether it is legal, what it costs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.ir.graph import Override, Setting, whole_name
+from fusec.options import SCHEDULERS
+from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.schedule.space import listing, setting_text
+from fusec.segment.price import bytes_written
+from fusec.segment.protocol import Refusal
+from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.target import Target
+
+
+def with_overrides(segmented: SegmentedFusion, target: Target) -> SegmentedFusion:
+    """Return the segments with the overrides of their fusion, and with the price of those.
+
+    FusecError or Unsupported, at its place, for one that means nothing or cannot be.
+    """
+    set_: dict[int, dict[str, Override]] = {s.id: {} for s in segmented.segments}
+    meant = [(o, _segments_of(o, segmented)) for o in segmented.fusion.schedules]
+    for general in (True, False):  # what is said of one segment counts more
+        for override, segments in meant:
+            for segment in segments:
+                if general == (segment.scheduler == override.of):
+                    _add(set_[segment.id], override, segment)
+    if not any(set_.values()):
+        return segmented
+    segments = (_overridden(s, tuple(set_[s.id].values()), target) for s in segmented.segments)
+    return replace(segmented, segments=tuple(segments))
+
+
+def settings_of(segment: Segment) -> dict[str, Setting]:
+    """Return the fields that are set, with their values."""
+    return {o.name: o.value for o in segment.overrides}
+
+
+def _add(known: dict[str, Override], override: Override, segment: Segment) -> None:
+    other = known.get(override.name)
+    differs = other is not None and segment.scheduler != other.of != override.of
+    if other is not None and differs and _file(other.span) == _file(override.span):
+        place = [f"`{other.of}` is in {segment.name}, too, and sets {setting_text(other.value)}"]
+        message = f"`{override.name}` of {segment.name} is set twice"
+        raise FusecError(message, span=override.span, notes=place)
+    known[override.name] = override
+
+
+def _file(span: Span | None) -> str | None:
+    return None if span is None else span.file
+
+
+def _segments_of(override: Override, segmented: SegmentedFusion) -> Sequence[Segment]:
+    """Return the segments that are meant: by pin, by what they store or make, number, scheduler."""
+    of, every = override.of, segmented.segments
+    ways = (
+        [s for s in every if s.pin == of],
+        [s for s in every if of in {whole_name(o) for o in s.fusion.outputs}],
+        [s for s in every if of in {v.name for n in s.nodes for v in n.outputs}],
+        [s for s in every if s.name == of],
+        [s for s in every if s.scheduler == of],
+    )
+    found = next((way for way in ways if way), None)
+    if found is None and segmented.fusion.saved and of in SCHEDULERS:
+        return []  # another phase may have such segments
+    if found is None:
+        listed = ", ".join(f"{s.name} ({s.scheduler})" for s in every)
+        raise FusecError(
+            f"no segment is or makes `{of}`",
+            span=override.of_span,
+            notes=["a pass may have removed it, or no output needs it"],
+            help=f"the segments are {listed}",
+        )
+    return found
+
+
+def _overridden(segment: Segment, overrides: tuple[Override, ...], target: Target) -> Segment:
+    if not overrides:
+        return segment
+    scheduler = find_scheduler(segment.scheduler)
+    settings: dict[str, Setting] = {}
+    for override in overrides:
+        _check(override, segment, scheduler, target)
+        settings[override.name] = override.value
+        refusal = scheduler.refusal(segment.fusion, target, settings)
+        if refusal is not None:
+            raise _refused(override, refusal, segment, settings, target)
+    proposal = scheduler.propose(segment.fusion, target, settings)
+    if isinstance(proposal, Refusal):
+        raise _refused(overrides[-1], proposal, segment, settings, target)
+    written = min(bytes_written(segment.fusion), proposal.bytes)
+    return replace(segment, overrides=overrides, estimate=replace(proposal, written=written))
+
+
+def _check(
+    override: Override, segment: Segment, scheduler: PlanningScheduler, target: Target
+) -> None:
+    """Raise FusecError where no field is called so, or where its values are of another kind."""
+    free = scheduler.free(segment.fusion, target)
+    field = next((f for f in free if f.name == override.name), None)
+    if field is None:
+        names = [f.name for f in free]
+        close = difflib.get_close_matches(override.name, names, n=1)
+        help = f"did you mean `{close[0]}`?" if close else f"it has {', '.join(names) or 'none'}"
+        raise FusecError(
+            f"`{segment.scheduler}` ({segment.name}) has no field `{override.name}` to set",
+            span=override.name_span,
+            help=help,
+        )
+    value, words = override.value, [v for v in field.values if isinstance(v, str)]
+    if type(value) is type(field.values[0]) and (not words or value in words):
+        return
+    close = difflib.get_close_matches(str(value), words, n=1)
+    raise FusecError(
+        f"{override.name} cannot be `{setting_text(value)}`",
+        span=override.span,
+        help=f"did you mean `{close[0]}`?" if close else f"it is one of {field.text}",
+    )
+
+
+def _refused(
+    override: Override,
+    refusal: Refusal,
+    segment: Segment,
+    settings: dict[str, Setting],
+    target: Target,
+) -> FusecError:
+    others = {k: v for k, v in settings.items() if k != override.name}
+    scheduler = find_scheduler(segment.scheduler)
+    allowed = allowed_text(scheduler, segment, override.name, target, others)
+    return Unsupported(
+        f"`{segment.scheduler}` ({segment.name}) with {override.name} "
+        f"{setting_text(override.value)}: {refusal.because} ({refusal.rule})",
+        span=override.span,
+        help=f"{override.name} may be {allowed} here",
+    )
+
+
+def allowed_text(
+    scheduler: PlanningScheduler,
+    segment: Segment,
+    name: str,
+    target: Target,
+    settings: dict[str, Setting],
+) -> str:
+    """Return the values that a field may have beside some settings."""
+    values = scheduler.allowed(segment.fusion, target, name, settings)
+    field = next(f for f in scheduler.free(segment.fusion, target) if f.name == name)
+    if not values:
+        return "nothing"
+    return listing(values) + (" or between" if isinstance(field.values, range) else "")
