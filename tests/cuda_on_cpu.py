@@ -50,6 +50,7 @@ PARTS = (
 FOLDER = Path(__file__).parent / "device"
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
 SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
+INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
 ASYNCHRONOUS = ("bulk_reduce", "matmul_hopper", "matmul_turns", "mbarrier", "proxy", "tma", "wgmma")
 """Headers with instructions of the asynchronous proxy."""
 
@@ -63,8 +64,11 @@ def run_plan(
     at_once: bool = False,
     seed: int | None = None,
     edit: Callable[[str], str] = str,
+    built: Sequence[Function] = (),
 ) -> dict[str, np.ndarray]:
     """Return the outputs of a plan's kernels; they and the headers are edited first.
+
+    built: the kernels' functions, where they are built already.
 
     Memory starts as 0xFF bytes. Each order of lanes has a seed of its own, so that two runs see
     two orders of warps.
@@ -85,8 +89,12 @@ def run_plan(
         if space.init != "none":
             memory[space.name][...] = 0
     order = Order(int(backwards) if seed is None else seed, backwards, at_once)
-    for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True):
-        launch(kernel, source.text, memory, inputs, sizes, folder, order, edit)
+    functions = built or [
+        build(kernel, source.text, folder, edit)
+        for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True)
+    ]
+    for kernel, function in zip(plan.kernels, functions, strict=True):
+        launch(kernel, function, memory, inputs, sizes, order)
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)
@@ -142,16 +150,13 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
 
 def launch(
     kernel: Kernel,
-    text: str,
+    function: Function,
     memory: Guarded,
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
-    folder: Path,
     order: Order,
-    edit: Callable[[str], str] = str,
 ) -> None:
     """Run one kernel on `memory`."""
-    function = build(kernel, text, folder, edit)
     values: list[Any] = []
     for argument in kernel.arguments:
         if isinstance(argument, SizeArgument):
@@ -220,6 +225,13 @@ def build(kernel: Kernel, text: str, folder: Path, edit: Callable[[str], str] = 
 
     A folder is for one edit: what is compiled and loaded stays as it is.
     """
+    return build_all([(kernel, text)], folder, edit)[0]
+
+
+def build_all(
+    kernels: Sequence[tuple[Kernel, str]], folder: Path, edit: Callable[[str], str] = str
+) -> list[Function]:
+    """Return the launch functions of kernels that are compiled together, which takes less time."""
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++")
@@ -227,28 +239,46 @@ def build(kernel: Kernel, text: str, folder: Path, edit: Callable[[str], str] = 
         target = folder / name
         if not target.exists():
             target.write_text(on_host(edit(header)) if edit is not str else hosted(name))
+    header, shared = precompiled(compiler)
+    source = folder / f"{kernels[0][0].name}.cpp"
+    texts = [edit(text) for _, text in kernels]
+    includes = dict.fromkeys(line for text in texts for line in INCLUDE.findall(text))
+    parts = [f'#include "{header}"', *includes]
+    for number, ((kernel, _), text) in enumerate(zip(kernels, texts, strict=True)):
+        parts += [
+            f"namespace part{number} {{",
+            on_host(INCLUDE.sub("", text).replace('extern "C" ', "")),
+            "}",
+        ]
+        parts.append(_launcher(kernel, number))
+    whole = "\n".join(parts)
+    library = source.with_suffix(".so")
+    if not library.exists() or source.read_text() != whole:
+        source.write_text(whole)
+        linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
+        command = [compiler, *FLAGS, f"-I{folder}", *linked]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    loaded = ctypes.CDLL(str(library))
+    return [_function(loaded, k, text, n) for n, (k, text) in enumerate(kernels)]
+
+
+def _launcher(kernel: Kernel, number: int) -> str:
     kinds = [p.rsplit(" ", 1)[0].replace(" __restrict__", "") for p in parameters(kernel)]
     arguments = ", ".join(f"*static_cast<{kind}*>(a[{k}])" for k, kind in enumerate(kinds))
     arguments = re.sub(
         r"static_cast<(const )?([\w:]+)\*\*>", r"static_cast<\1\2* const*>", arguments
     )
-    header, shared = precompiled(compiler)
-    source = folder / f"{kernel.name}.cpp"
-    proxies = any(f'"{name}.cuh"' in text for name in ASYNCHRONOUS)
-    text = (
-        f'#include "{header}"\n{on_host(edit(text))}\n'
-        'extern "C" const char* launch(void** a, const unsigned* shape, unsigned bytes,\n'
+    return (
+        f'extern "C" const char* launch{number}(void** a, const unsigned* shape, unsigned bytes,\n'
         "                              unsigned seed, int options) {\n"
-        f"  const auto body = [=] {{ ::{kernel.name}({arguments}); }};\n"
+        f"  const auto body = [=] {{ part{number}::{kernel.name}({arguments}); }};\n"
         "  return cpu::run(shape, bytes, seed, options, body);\n}\n"
     )
-    library = source.with_suffix(".so")
-    if not library.exists() or source.read_text() != text:
-        source.write_text(text)
-        linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
-        command = [compiler, *FLAGS, f"-I{folder}", *linked]
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-    entry = ctypes.CDLL(str(library)).launch
+
+
+def _function(loaded: ctypes.CDLL, kernel: Kernel, text: str, number: int) -> Function:
+    entry = getattr(loaded, f"launch{number}")
     entry.restype = ctypes.c_char_p
+    proxies = any(f'"{name}.cuh"' in text for name in ASYNCHRONOUS)
     return Function(kernel.name, entry, kernel.cluster, proxies)

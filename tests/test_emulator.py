@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_on_cpu import Order, launch
+from cuda_on_cpu import Order, build, launch
 from guards import Guarded
 
 from fusec.ir.dim import dim
@@ -53,7 +53,8 @@ class Raw:
             shared_bytes=self.shared_bytes,
             cluster=(self.cluster, 1, 1),
         )
-        launch(kernel, self.text, self.memory, {}, {}, folder, order, edit)
+        function = build(kernel, self.text, folder, edit)
+        launch(kernel, function, self.memory, {}, {}, order)
         return self.memory
 
 

@@ -165,6 +165,9 @@ def trouble(split: Split, p: InnerOuterParameters, target: Target) -> Refusal | 
     found = found or shape_trouble(p.threads_x, p.threads_y)
     if found is not None:
         return found
+    if split.row_sums and p.threads_x > 32 and p.threads_y > 1:
+        # Those that have no row left do not wait for the others.
+        return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
     threads = p.threads_x * p.threads_y
     if threads * p.blocks > target.threads:
         because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"

@@ -1,0 +1,212 @@
+"""The spaces of small fusions, one for every template: each pair of values run, or all of it.
+
+`python tests/spaces.py [CASE...]` runs every schedule of the cases and records how many there are.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, product
+from pathlib import Path
+from typing import Any
+
+from cuda_on_cpu import build_all, run_plan
+
+from fusec import target
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.graph import Fusion, Setting
+from fusec.parse import read_text
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.registry import find_scheduler
+from fusec.segment.protocol import Refusal
+
+GPU = target.find("sm_90a")
+RECORD = Path(__file__).with_name("spaces_record.json")
+AT_ONCE = 24
+"""Kernels that are compiled together."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fusion for a scheduler, and the values that are tried of fields that have many."""
+
+    scheduler: str
+    text: str
+    values: dict[str, tuple[Setting, ...]]
+
+    @property
+    def fusion(self) -> Fusion:
+        """Return the fusion."""
+        return read_text(f"fusion: small\n{self.text}")
+
+
+def _case(scheduler: str, inputs: str, *ops: str, outputs: str = "y", **values: Any) -> Case:
+    lines = "".join(f"  - {op}\n" for op in ops)
+    text = f"inputs:\n  {inputs}\nops:\n{lines}outputs: [{outputs}]\n"
+    return Case(scheduler, text, values)
+
+
+X, Y = (1, 4, 32, 96), (1, 2, 8, 32)
+CASES = {
+    "pointwise": _case(
+        "pointwise", "x: f32[13, 24]\n  w: f32[24]", "y = add(x, w)", break_point=(0, 1),
+        threads_x=(1, 4, 32, 128), threads_y=(1, 8, 32),
+    ),
+    "transpose": _case("transpose", "x: f16[2, 24, 40]", "y = neg(permute(x, dims=[0, 2, 1]))"),
+    "reduction_inner": _case(
+        "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
+        threads_x=X, threads_y=Y, splits=(1, 2, 5),
+    ),
+    "reduction_outer": _case(
+        "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
+        outputs="y, z", threads_x=X, threads_y=Y, splits=(1, 2, 5),
+    ),
+    "inner_persistent": _case(
+        "inner_persistent", "x: f32[5, 96]", "e = exp(x)",
+        "y = div(e, sum(e, dims=[1], keepdim=true))", threads_x=X, threads_y=Y,
+    ),
+    "outer_persistent": _case(
+        "outer_persistent", "x: f32[40, 24]", "y = sub(x, mean(x, dims=[0], keepdim=true))",
+        threads_x=(1, 4, 16), threads_y=(1, 2, 8, 32, 64),
+    ),
+    "inner_outer_persistent": _case(
+        "inner_outer_persistent", "x: f32[70, 96]", "s = mean(x, dims=[1], keepdim=true)",
+        "y = sub(x, s)", "c = sum(mul(x, y), dims=[0])", outputs="y, c",
+        threads_x=X, threads_y=(1, 2, 8, 32), ranges=(1, 3, 7), blocks=(1, 2), stages=(0, 2, 5),
+    ),
+    "column_accumulators": _case(
+        "inner_outer_persistent", "x: f32[2, 35, 48]\n  w: f32[48]", "m = mul(x, w)",
+        "a = sum(m, dims=[1])", "c = sum(m, dims=[0, 1])", outputs="a, c",
+        threads_x=(2, 4, 32), threads_y=(1, 8, 32), ranges=(1, 3), blocks=(1, 2), stages=(0, 2, 5),
+    ),
+    "scan_rows": _case(
+        "scan", "x: f32[5, 100]", "y = cumsum(x, dim=1)", threads_x=X, threads_y=Y,
+        chunks=(1, 2, 5), tiles=(1, 2),
+    ),
+    "scan_columns": _case(
+        "scan", "x: f32[40, 24]", "y = cumsum(x, dim=0)", threads_x=X, threads_y=Y,
+        chunks=(1, 2, 5), tiles=(1,),
+    ),
+    "sort": _case(
+        "sort", "x: f16[2, 700]", "y = argsort(x, dim=1)", threads=(64, 256, 512),
+        items=(1, 2, 4, 16), tiles=(1, 2),
+    ),
+    "topk": _case(
+        "sort", "x: f32[2, 1504]", "y, i = topk(x, k=3, dim=1)", outputs="y, i",
+        threads=(32, 64, 256), splits=(1, 2, 3),
+    ),
+    "scatter_add": _case(
+        "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f32[5, 24]",
+        "y = scatter_add(x, i, s, dim=0, deterministic=false)",
+    ),
+    "scatter": _case(
+        "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f32[5, 24]",
+        "y = scatter(x, i, s, dim=0)",
+    ),
+    "matmul": _case(
+        "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
+        stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Space:
+    """Every legal schedule of a case whose free fields have the values that are tried."""
+
+    case: Case
+    fusion: Fusion
+    records: tuple[Any, ...]
+
+    @property
+    def pairs(self) -> frozenset[Any]:
+        """Return every pair of values of two fields that some schedule has."""
+        return frozenset(p for r in self.records for p in pairs_of(r))
+
+    def covering(self) -> list[Any]:
+        """Return schedules, of which some has every pair: each time what has the most new ones."""
+        left, chosen = set(self.pairs), list[Any]()
+        pairs = {r: set(pairs_of(r)) for r in self.records}
+        while left:
+            best = max(self.records, key=lambda r: len(pairs[r] & left))
+            chosen.append(best)
+            left -= pairs[best]
+        return chosen
+
+
+def pairs_of(record: Any) -> Iterator[Any]:
+    """Yield the pairs of values of a schedule's free fields."""
+    return (
+        combinations(record.settings.items(), 2)
+        if len(record.free) > 1
+        else iter([(item, item) for item in record.settings.items()])
+    )
+
+
+def space_of(name: str) -> Space:
+    """Return the space of a case."""
+    case = CASES[name]
+    fusion, family = case.fusion, find_scheduler(case.scheduler)
+    problem: Any = family.known(fusion)  # type: ignore[attr-defined]
+    assert not isinstance(problem, Refusal), problem
+    first = family.likeliest(problem, GPU)  # type: ignore[attr-defined]
+    assert not isinstance(first, Refusal), first
+    values = [case.values.get(f.name, f.values) for f in first.free]
+    found: dict[Any, None] = {}
+    for chosen in product(*values):
+        names = (f.name for f in first.free)
+        record = family.completed(problem, replace(first, **dict(zip(names, chosen, strict=True))))  # type: ignore[attr-defined]
+        if family.legal(problem, record, GPU) is None:  # type: ignore[attr-defined]
+            found[record] = None
+    return Space(case, fusion, tuple(found))
+
+
+def failures(
+    space: Space, records: Sequence[Any], folder: Path, edit: Callable[[str], str] = str
+) -> list[str]:
+    """Run schedules on the host; return what is wrong with their results."""
+    family: Any = find_scheduler(space.case.scheduler)
+    problem, sizes = family.known(space.fusion), space.fusion.hints
+    inputs = random_inputs(space.fusion, sizes, 0)
+    plans = [family.plan(problem, record, GPU) for record in records]
+    kernels = [(k, s.text) for p in plans for k, s in zip(p.kernels, plan_sources(p), strict=True)]
+    built: list[Any] = []
+    for start in range(0, len(kernels), AT_ONCE):
+        part = folder / str(start)
+        part.mkdir()
+        built += build_all(kernels[start : start + AT_ONCE], part, edit)
+    wrong: list[str] = []
+    for number, plan in enumerate(plans):
+        own, built = built[: len(plan.kernels)], built[len(plan.kernels) :]
+        try:
+            backwards = number % 2 == 1
+            outputs = run_plan(plan, inputs, folder, seed=number, backwards=backwards, built=own)
+        except AssertionError as error:
+            wrong.append(f"{plan.parameters}: {error}")
+            continue
+        verdict = compare(space.fusion, sizes, inputs, outputs)
+        if not verdict.ok:
+            wrong.append(f"{plan.parameters}\n{verdict.text()}")
+    return wrong
+
+
+def main(names: Sequence[str]) -> int:
+    """Run every schedule of some cases, or of all, and record the figures."""
+    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    for name in names or CASES:
+        space = space_of(name)
+        with tempfile.TemporaryDirectory() as folder:
+            wrong = failures(space, space.records, Path(folder))
+        record[name] = {"schedules": len(space.records), "wrong": wrong}
+        print(name, len(space.records), *wrong, sep="\n  " if wrong else " ", flush=True)
+        RECORD.write_text(json.dumps(record, indent=2) + "\n")
+    return 1 if any(r["wrong"] for r in record.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

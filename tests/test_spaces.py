@@ -1,0 +1,84 @@
+"""Every template at every pair of values of its free fields, run on the host."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from spaces import CASES, Space, failures, space_of
+
+from fusec import target
+from fusec.codegen.dispatch import VIEWS
+from fusec.schedule.registry import find_scheduler, schedulers
+
+SIZES = {
+    "pointwise": (120, 93),
+    "transpose": (48, 40),
+    "reduction_inner": (90, 67),
+    "reduction_outer": (90, 67),
+    "inner_persistent": (96, 88),
+    "outer_persistent": (54, 50),
+    "inner_outer_persistent": (1800, 253),
+    "column_accumulators": (990, 203),
+    "scan_rows": (94, 92),
+    "scan_columns": (90, 81),
+    "sort": (8, 18),
+    "topk": (99, 63),
+    "scatter_add": (3, 3),
+    "scatter": (2, 2),
+    "matmul": (57, 99),
+}
+"""Schedules and pairs of values of each case: a space that shrinks would be tested less."""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_pair_of_values_computes_what_is_right(name: str, tmp_path: Path) -> None:
+    space = space_of(name)
+    assert (len(space.records), len(space.pairs)) == SIZES[name]
+    assert failures(space, space.covering(), tmp_path) == []
+
+
+def test_every_template_has_a_case() -> None:
+    family: Any
+    found: set[str] = set()
+    for name, case in CASES.items():
+        space, family = space_of(name), find_scheduler(case.scheduler)
+        problem = family.known(space.fusion)
+        for record in space.covering():
+            plan = family.plan(problem, record, target.find("sm_90a"))
+            found |= {k.template for k in plan.kernels}
+    assert found == {*VIEWS} - {"reduction"}
+
+
+def test_every_family_declares_its_fields_as_data() -> None:
+    for scheduler in schedulers():
+        family: Any = scheduler
+        cases = [c for c in CASES.values() if c.scheduler == scheduler.name]
+        for case in cases:
+            problem = family.known(case.fusion)
+            gpu = target.find("sm_90a")
+            first = family.likeliest(problem, gpu)
+            space = family.space(problem, gpu)
+            assert first == family.completed(problem, first) == space[0]
+            assert len(space) == len({*space}) <= 64
+            assert all(family.legal(problem, p, gpu) is None for p in space)
+            assert {f.name for f in first.free} <= {*vars(first)}
+        assert cases or scheduler.name == "no_op"
+
+
+BROKEN = {
+    "inner_persistent": ("column += kThreadsX * kVec", "column += 96 * kVec"),
+    "reduction_inner": ("row * kSplits + blockIdx.y", "row * 2 + blockIdx.y"),
+    "pointwise": ("first + u * kThreads;", "first + u * 32;"),
+    "topk": ("blockIdx.x % kSplits * kPart", "blockIdx.x % 2 * kPart"),
+}
+"""An edit that is right for one value of a field alone."""
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: Path) -> None:
+    old, new = BROKEN[name]
+    space: Space = space_of(name)
+    wrong = failures(space, space.covering(), tmp_path, lambda text: text.replace(old, new))
+    assert 0 < len(wrong) < len(space.covering())
