@@ -83,7 +83,7 @@ SIZES = {
     "iota": "{n}", "layer_norm": "y, [{n}]", "rms_norm": "y, [{n}]",
     "broadcast_in_dim": "v, [{n}, 6], [1]", "expand": "v, [{n}, 6]", "repeat": "y, [1, {n}]",
     "reshape": "y, [{n}, 6]", "topk": "y, {n}", "slice": "y, [0, 0], [4, {n}]",
-    "pad": "y, [{n}, {n}]",
+    "pad": "y, [{n}, {n}]", "update_slice": "y, y, [0, {n}]",
 }  # fmt: skip
 FROM_THE_END = {"slice"}
 """Negative numbers count from the end; far below zero they cut everything off."""

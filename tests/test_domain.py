@@ -290,7 +290,7 @@ def test_indexing_reads_where_the_integers_say(op: str, axis: int) -> None:
 
 def test_every_movement_operation_is_tested_here() -> None:
     indexing = {"index_select", "select", "gather", "take_along_axis", "embedding_fwd"}
-    assert {c[0] for c in CASES} | indexing | {"cat", "segment_set"} == {
+    assert {c[0] for c in CASES} | indexing | {"cat", "segment_set", "update_slice"} == {
         o.name for o in TABLE.values() if o.access is not None
     }
 

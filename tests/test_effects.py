@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,9 @@ from rows_on_cpu import OPTIONS, check_build, check_on_cpu, planned
 
 import fusec
 from fusec import driver
+from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I16, I32, I64, DType
+from fusec.ir.effects import Effects, Touch
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
@@ -193,3 +195,173 @@ def test_what_is_read_after_the_scatter_is_read_of_a_copy(tmp_path: Path) -> Non
     )
     found = run(fusion, tmp_path, {})
     assert len(found.segmented.segments) >= 3
+
+
+# -- slices of inputs
+
+AROUND = "b = slice(x, [0, 0], [3, 8]); a = slice(x, [5, 0], [9, 8])"
+SLICES = {
+    "middle": ("f: f32[2, 8]", f"{AROUND}; y = cat([b, f, a], 0)", 16),
+    "start": ("f: f32[2, 8]", "a = slice(x, [2, 0], [9, 8]); y = cat([f, a], 0)", 16),
+    "end": ("f: f32[9, 3]", "b = slice(x, [0, 0], [9, 5]); y = cat([b, neg(f)], 1)", 27),
+    "window": (
+        "f: f32[2, 3]",
+        f"{AROUND}; l = slice(x, [3, 0], [5, 4]); r = slice(x, [3, 7], [5, 8]); "
+        "y = cat([b, cat([l, f, r], 1), a], 0)",
+        6,
+    ),
+    "rows": ("f: f32[2, 8]", f"{AROUND}; y = cat([b, softmax(f, 1), a], 0)", 16),
+    "sums": ("f: f32[2, 8, 70]", f"{AROUND}; y = cat([b, sum(f, [2]), a], 0)", 16),
+    "product": ("f: f32[2, 4]; g: f32[4, 8]", f"{AROUND}; y = cat([b, matmul(f, g), a], 0)", 16),
+    "turned": ("f: f32[8, 2]", f"{AROUND}; y = cat([b, permute(f, [1, 0]), a], 0)", 16),
+    "said": ("f: f32[2, 3]", "y = update_slice(x, f, [7, 5])", 6),
+    "placed": ("f: f32[1, 8]; p: i64 = 4", "y = update_slice(x, f, [p, 0])", 8),
+}
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_of_inputs_are_written_alone(name: str, tmp_path: Path) -> None:
+    inputs, ops, elements = SLICES[name]
+    found = run(read(f"x: f32[9, 8]; {inputs}", ops, "y: {alias: x}"), tmp_path, {})
+    (segment,) = found.segmented.segments
+    assert segment.estimate is not None
+    assert segment.estimate.written == 4 * elements
+    assert floor_bytes(segment.fusion) <= moved(found)
+
+
+def test_two_caches_are_written_by_one_kernel(tmp_path: Path) -> None:
+    fusion = read(
+        "k: f32[40, 8]; v: f32[50, 8]; rows: f32[5, 8]; p: i64 = 7",
+        "a = update_slice(k, mul(rows, 2.0), [p, 0]); b = update_slice(v, neg(rows), [p, 0])",
+        "a: {alias: k}; b: {alias: v}",
+    )
+    found = run(fusion, tmp_path, {})
+    assert len(found.plans) == 1
+    assert moved(found) == 3 * 5 * 8 * 4
+
+
+def test_a_slice_made_from_another_is_made_before(tmp_path: Path) -> None:
+    fusion = read(
+        "x: f32[30, 8]",
+        "y = update_slice(x, mul(slice(x, [1, 0], [6, 8]), 2.0), [3, 0])",
+        "y: {alias: x}",
+    )
+    found = run(fusion, tmp_path, {})
+    assert len(found.plans) == 2
+    assert moved(found) == 4 * 5 * 8 * 4
+
+
+def test_a_slice_is_updated_in_a_copy(tmp_path: Path) -> None:
+    """Without an alias, or where others read the old value later, all of the tensor moves."""
+    fusion = read("x: f32[9, 8]; f: f32[2, 3]", "y = update_slice(exp(x), f, [7, 5])", "y: {}")
+    assert len(run(fusion, tmp_path, {}).plans) == 1
+    fusion = read(
+        "x: f32[9, 8]; f: f32[2, 3]",
+        "y = update_slice(x, f, [7, 5]); z = sub(y, x)",
+        "y: {alias: x}; z: {}",
+    )
+    (tmp_path / "late").mkdir()
+    run(fusion, tmp_path / "late", {})
+
+
+def test_a_large_cache_is_written_where_a_slice_lies() -> None:
+    fusion = read(
+        "cache: bf16[8, 65536, 512]; rows: bf16[8, 64, 512]",
+        "b = slice(cache, [0, 0, 0], [8, 1000, 512]); a = slice(cache, [0, 1064, 0],"
+        " [8, 65536, 512]); y = cat([b, rows, a], 1)",
+        "y: {alias: cache}",
+    )
+    found = driver.plan(fusion, OPTIONS)
+    assert [len(p.kernels) for p in found.plans] == [1]
+    assert moved(found) == floor_bytes(found.segmented.fusion) == 2 * ROWS
+
+
+@pytest.mark.parametrize(
+    ("inputs", "starts", "message"),
+    [
+        ("x: f32[9, 8]; f: f32[2, 3]", "[8, 0]", "dim 0 from 8 to 10 leaves its extent 9"),
+        ("x: f32[9, 8]; f: f32[2, 3]", "[-1, 0]", "dim 0 from -1 to 1 leaves its extent 9"),
+        ("x: f32[9, 8]; f: f32[2, 3]", "[0]", "start_indices"),
+        ("x: f32[9, 8]; f: f32[3]", "[0, 0]", "1"),
+        ("x: f32[9, 8]; f: f16[2, 3]", "[0, 0]", "`update_slice` of f16 into f32"),
+    ],
+)
+def test_slices_that_do_not_fit_are_refused(inputs: str, starts: str, message: str) -> None:
+    with pytest.raises(FusecError, match=re.escape(message)):
+        read(inputs, f"y = update_slice(x, f, {starts})", "y: {alias: x}")
+
+
+# -- orders
+
+
+def test_adding_the_transpose_reads_before_it_writes(tmp_path: Path) -> None:
+    fusion = read("x: f32[40, 40]", "y = add(x, permute(x, [1, 0]))", "y: {alias: x}")
+    assert len(run(fusion, tmp_path, {}).plans) == 2
+
+
+def test_a_running_statistic_is_read_before_it_is_overwritten(tmp_path: Path) -> None:
+    fusion = read(
+        "x: f32[30, 8]; mean: f32[8]",
+        "z = sub(x, mean); y = add(mul(mean, 0.9), sum(x, [0])); w = sum(mul(z, z), [1])",
+        "y: {alias: mean}; w: {}",
+    )
+    run(fusion, tmp_path, {})
+
+
+# -- every answer counts
+
+
+def never_conflicts(store: Touch, loads: Iterable[Touch]) -> None:
+    """Say that no load sees what a store overwrites."""
+
+
+def blind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let families and segmentation see no hazard inside a kernel."""
+    monkeypatch.setattr(Effects, "reads_in_place", lambda *_: True)
+    monkeypatch.setattr(Effects, "unsafe", lambda _: iter(()))
+    for user in ("rows", "matmul"):
+        monkeypatch.setattr(f"fusec.schedule.{user}.conflict", never_conflicts)
+
+
+WRONG = {
+    "transpose": (
+        "x: f32[40, 40]", "y = add(x, permute(x, [1, 0]))", "y: {alias: x}"
+    ),
+    "scatter": (
+        "x: f32[40, 6]; i: i64[40]; j: i64[40]",
+        "y = index_add(x, i, index_select(x, j, 0), dim=0)",
+        "y: {alias: x}",
+    ),
+    "slice": (
+        "x: f32[30, 8]", "y = update_slice(x, mul(slice(x, [1, 0], [6, 8]), 2.0), [3, 0])",
+        "y: {alias: x}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_kernel_that_overwrites_what_it_reads_is_noticed(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    run(read(*WRONG[name]), tmp_path, {})
+    blind(monkeypatch)
+    (tmp_path / "blind").mkdir()
+    with pytest.raises(AssertionError):
+        run(read(*WRONG[name]), tmp_path / "blind", {})
+
+
+def test_an_order_that_overwrites_what_is_still_to_be_read_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case = (
+        "x: f32[30, 8]; m: f32[8, 5]",
+        "y = mul(m, 0.9); z = matmul(x, m)",
+        "y: {alias: m}; z: {}",
+    )
+    run(read(*case), tmp_path, {})
+    blind(monkeypatch)
+    monkeypatch.setattr(Effects, "writers", {})
+    monkeypatch.setattr(Effects, "late", lambda *_: False)
+    (tmp_path / "blind").mkdir()
+    with pytest.raises(InternalError, match="after `y` was written"):
+        run(read(*case), tmp_path / "blind", {})

@@ -77,6 +77,7 @@ CALLS: list[tuple[str, list[Any], dict[str, Any], tuple[int, ...]]] = [
     ("pad", ["i32 B H"], {"pad_widths": [-1, 0, 2, 0]}, (5, 3)),
     ("cat", [["f32 B H", "f32 2 H", "f32 B H"]], {}, (8, 4)),
     ("cat", [["bool B H", "bool B 1"]], {"dim": -1}, (3, 5)),
+    ("update_slice", ["i8 7 H", "i8 2 H"], {"start_indices": [3, 0]}, (7, 4)),
     ("full", [2.0], {"shape": ["B", 2]}, (3, 2)),
     ("full", [7], {"shape": [], "dtype": "f16"}, ()),
     ("iota", [], {"length": "H"}, (4,)),

@@ -198,9 +198,10 @@ TEMPLATE_NAMES = frozenset([
     "kWriteVec", "lane", "last", "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own",
     "part", "place", "position", "r", "range", "row", "row_ahead", "row_entries", "row_of_thread",
     "row_start", "rows", "run", "Selection", "selection", "shared_memory", "size", "slot",
-    "smallest", "sorted", "source_of", "split", "start", "step", "Sum", "sum", "target",
-    "target_of", "targets", "thread", "ticket", "Tile", "tile", "tile_column", "tile_line", "tile_of_row",
-    "tile_start", "tile_total", "Total", "total", "turn", "u", "v", "warp", "width",
+    "smallest", "sorted", "source_of",
+    "split", "start", "step", "Sum", "sum", "target", "target_of", "targets", "thread", "ticket",
+    "Tile", "tile", "tile_column", "tile_line", "tile_of_row", "tile_start", "tile_total", "Total",
+    "total", "turn", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 

@@ -52,7 +52,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     making = _Making(plan, kernel)
     target_text = making.target()
     source_text = making.source()
-    in_order = way == "sorted" or (way == "compared" and step == "accumulate")
+    in_order = way == "sorted" or (way == "compared" and plan.problem.adds)
     making.write("sum" if in_order else source_text)
     order = making.order() if way == "sorted" else ""
     take = making.emitter.take
@@ -83,12 +83,7 @@ def _sentence(way: str, step: str) -> str:
         "lines": "a thread for each line of the source, element by element",
         "elements": "a thread for each element; they are added in the order of arrival",
         "sorted": "a thread for each element in the order of places; the first of a place adds",
-        "compared": "a thread for each element; "
-        + (
-            "the first of a place adds all of it"
-            if step == "accumulate"
-            else "the last of a place writes"
-        ),
+        "compared": "a thread for each element; the first of a place adds, or the last one writes",
         "winners": {
             "clear": "a thread for each element clears the claims on its place",
             "claim": "a thread for each element claims its place; the last one wins",

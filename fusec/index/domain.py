@@ -106,7 +106,9 @@ def _candidates(fusion: Fusion) -> Iterable[Value]:
         tensors = [n.inputs[0] for n in reductions]
         yield from sorted(dict.fromkeys(tensors), key=size)
         return
-    outputs = [o.value for o in fusion.outputs if not o.value.is_scalar]
+    updates = fusion.effects.updates.values()
+    changed = [u.source for u in updates if u.source is not None]
+    outputs = changed or [o.value for o in fusion.outputs if not o.value.is_scalar]
     others = [v for n in fusion.nodes for v in n.outputs if not v.is_scalar]
     inputs = [i.value for i in fusion.inputs if not i.value.is_scalar]
     seen: set[Value] = set()
@@ -124,8 +126,10 @@ def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) ->
     spread.run()
     for output in fusion.outputs:
         # An output of the reference's shape that no map reaches is a sibling on the same domain.
-        if output.value not in spread.homes and output.value.shape == reference.shape:
-            spread.settle(output.value, Home(tuple(of_var(a) for a in axes)))
+        update = fusion.effects.updates.get(output.value)
+        value = output.value if update is None or update.source is None else update.source
+        if value not in spread.homes and value.shape == reference.shape:
+            spread.settle(value, Home(tuple(of_var(a) for a in axes)))
             spread.run()
     for output in fusion.outputs:
         home = spread.homes.get(output.value)
@@ -135,8 +139,11 @@ def _spread(fusion: Fusion, reference: Value, siblings: Iterable[Value] = ()) ->
                 f"`{output.value.name}` {output.value.type} has no index map from the domain of "
                 f"`{reference.name}` {reference.type}",
             )
-        if not home.complete:
-            return Refusal("store_map", f"the domain does not reach all of `{output.value.name}`")
+        if home.complete == (output.value in fusion.effects.updates):
+            some = "only what changes" if home.complete else "all"
+            return Refusal(
+                "store_map", f"the domain does not reach {some} of `{output.value.name}`"
+            )
     for node in fusion.nodes:
         if node.op.family == "reduction" and node not in spread.reduced:
             return Refusal(

@@ -93,6 +93,8 @@ class Access:
     view: the result may be the operand's memory: with `along` under other strides, without it as
         the same elements in row-major order.
     repeatable: as cheap to move again as to read the result.
+    beside: the dim along which its operands lie side by side in the result.
+    overlays: the result is the first operand, but where the second one lies.
     """
 
     pull: Pull
@@ -104,3 +106,5 @@ class Access:
     reached: Reached | None = None
     view: bool = False
     repeatable: bool = False
+    beside: Callable[[Node], int] | None = None
+    overlays: bool = False

@@ -40,13 +40,32 @@ def conflict(store: Touch, loads: Iterable[Touch]) -> Touch | None:
 class Update:
     """How an output changes some elements of the input that it overwrites; all others stay.
 
-    keeping: the nodes that hand on what stays; written: the shape of what is written, elements that
-    are written twice counted twice; reads: whether what is there is added to.
+    node: hands on what stays. written: the shape of what is written, elements that are written
+    twice counted twice; reads: whether what is there is added to. source: the values that lie in a
+    row in what is overwritten; None where they do not.
     """
 
-    keeping: frozenset[Node]
+    node: Node
     written: Shape
-    reads: bool
+    reads: bool = False
+    source: Value | None = None
+
+
+def update_by(node: Node | None, target: Value) -> Update | None:
+    """Return how a node changes a tensor of which the most stays, or None."""
+    if node is None or not node.operands or node.operands[0] is not target:
+        return None
+    if target in node.operands[1:]:
+        return None
+    if node.op.access is not None and node.op.access.overlays:
+        source = node.inputs[1]
+        return Update(node, source.shape, source=source)
+    if node.op.family != "scatter":
+        return None
+    lookup = node.op.lookup
+    slices = lookup is not None and lookup.slices
+    shape = node.operands[2 if slices else 1].shape
+    return Update(node, shape, node.op.combine is not None)
 
 
 class Effects:
@@ -111,24 +130,9 @@ class Effects:
     @cached_property
     def updates(self) -> Mapping[Value, Update]:
         """Return the outputs that are what they overwrite but for some elements."""
-        found = {v: self._update(v, i.value) for v, i in self.into.items()}
+        producer = self.fusion.producer.get
+        found = {v: update_by(producer(v), i.value) for v, i in self.into.items()}
         return {v: update for v, update in found.items() if update is not None}
-
-    def _update(self, written: Value, target: Value) -> Update | None:
-        node = self.fusion.producer.get(written)
-        if node is None or node.op.family != "scatter" or node.operands[0] is not target:
-            return None
-        if target in node.operands[1:]:
-            return None
-        lookup = node.op.lookup
-        slices = lookup is not None and lookup.slices
-        shape = node.operands[2 if slices else 1].shape
-        return Update(frozenset({node}), shape, node.op.combine is not None)
-
-    @cached_property
-    def keeping(self) -> frozenset[Node]:
-        """Return the nodes that hand on what stays where it is, and need not read it."""
-        return frozenset[Node]().union(*(u.keeping for u in self.updates.values()))
 
     def update_of(self, target: Value) -> Update | None:
         """Return how an input is changed of which most stays, or None."""
@@ -201,7 +205,9 @@ class Effects:
                 safe = self.reads_in_place(output.value)
             else:
                 users = self.fusion.users.get(self.into[output.value].value, ())
-                safe = all(n in update.keeping or n.op.family == "scalar" for n in users)
+                others = (n for n in users if n is not update.node and n.op.family != "scalar")
+                # What reads the result here would read all of the input, in the midst of writing.
+                safe = not any(others) and output.value not in self.fusion.users
             if not safe:
                 yield output
 

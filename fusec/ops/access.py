@@ -126,6 +126,14 @@ def _pull_cat(node: Node, at: Coordinates) -> Pulled:
     return Pulled(tuple(branches))
 
 
+def _pull_update(node: Node, at: Coordinates) -> Pulled:
+    arg, source = node.operands
+    moved = tuple(c - s for c, s in zip(at, node.attributes["start_indices"], strict=True))
+    inside = needed(*(Condition(c, dim(0), e) for c, e in zip(moved, source.shape, strict=True)))
+    branch = Branch(source, moved, inside)
+    return Pulled((branch, Branch(arg, at)) if inside else (branch,))
+
+
 def _loaded(tensor: Operand, at: Coordinates, extent: Dim) -> Index:
     assert isinstance(tensor, Value)
     return of_atom(Loaded(tensor, at, extent))
@@ -233,6 +241,15 @@ def _push_pad(node: Node, at: Coordinates, operand: int) -> Pushed | None:
     return Pushed(at)
 
 
+def _push_update(node: Node, at: Coordinates, operand: int) -> Pushed | None:
+    if operand == 0:
+        return Pushed(at)
+    starts = node.attributes["start_indices"]
+    out = tuple(c + index(s) for c, s in zip(at, starts, strict=True))
+    inside = (Condition(c, dim(0), e) for c, e in zip(out, node.output.shape, strict=True))
+    return Pushed(out, needed(*inside), complete=False)
+
+
 # The dim of the operand that each dim of the result lies along.
 
 
@@ -292,6 +309,10 @@ def _left_by_pad(node: Node, shape: tuple[int, ...], target: tuple[int, ...]) ->
             yield extent if padded >= extent else 0
 
 
+def _joined(node: Node) -> int:
+    return node.attributes["dim"]
+
+
 def _all(node: Node, shape: tuple[int, ...], target: tuple[int, ...]) -> Iterable[int]:
     return shape
 
@@ -312,7 +333,8 @@ SLICE = Access(
     view=True, repeatable=True,
 )  # fmt: skip
 PAD = Access(_pull_pad, _push_pad, partial=_cuts, reached=_left_by_pad)
-CAT = Access(_pull_cat, reached=_all)
+CAT = Access(_pull_cat, reached=_all, beside=_joined)
+UPDATE_SLICE = Access(_pull_update, _push_update, overlays=True)
 FLIP = Access(_pull_flip, _push_flip, repeatable=True)
 INDEX_SELECT = Access(_pull_index_select, partial=_always)
 SELECT = Access(_pull_select, partial=_always)

@@ -32,6 +32,14 @@ def cat(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[
     links.same += [(i, a, a) for i in range(len(shapes)) for a in range(len(out)) if a != dim]
 
 
+def update_slice(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    for axis, (start, extent) in enumerate(zip(attributes["start_indices"], out, strict=True)):
+        if start == 0 and shapes[1][axis] == extent:
+            links.same += [(0, axis, axis), (1, axis, axis)]
+
+
 def matmul(
     links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
 ) -> None:

@@ -83,6 +83,11 @@ def _cat(line: Line) -> str:
     return f"{line.result}\n   = cat( {tensors}, {line.node.attributes['dim']} )\n"
 
 
+def _update_slice(line: Line) -> str:
+    starts = line.sizes(line.node.attributes["start_indices"])
+    return f"{line.result}\n   = update_slice( {', '.join(line.operands)}, {starts} )\n"
+
+
 def _full(line: Line) -> str:
     return f"{line.result}\n   = full({line.sizes(line.node.output.shape)}, {line.operands[0]})\n"
 
@@ -121,6 +126,7 @@ RESHAPE = Text(layout=_reshape)
 SLICE = Text(layout=_slice)
 PAD = Text(layout=_pad)
 CAT = Text(layout=_cat)
+UPDATE_SLICE = Text(layout=_update_slice)
 FULL = Text(layout=_full)
 IOTA = Text(layout=_iota)
 PRODUCT = Text(layout=_product)

@@ -196,3 +196,54 @@ def _infer_cat(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 def cat(*tensors: Array, dim: Axis = 0) -> Array:
     """Join tensors along `dim`."""
     return np.concatenate(tensors, axis=dim)
+
+
+def _infer_update(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+    name, starts = "update_slice", attributes["start_indices"]
+    shape = require_rank(name, operands[0], len(starts), "start_indices")
+    require_rank(name, operands[1], len(shape), "the tensor")
+    if dtype_of(operands[0]) != dtype_of(operands[1]):
+        raise FusecError(
+            f"`{name}` of {dtype_of(operands[1])} into {dtype_of(operands[0])}",
+            notes=[described(operands)],
+            help="cast the source",
+        )
+    for axis, (start, inner, outer) in enumerate(
+        zip(starts, operands[1].shape, shape, strict=True)
+    ):
+        if not _may_lie(start, inner, outer):
+            raise FusecError(
+                f"`{name}` of dim {axis} from {start} to {start + inner} leaves its extent {outer}",
+                notes=[described(operands)],
+            )
+    return (Type(dtype_of(operands[0]), shape),)
+
+
+def _may_lie(start: Dim, inner: Dim, outer: Dim) -> bool:
+    """Return False where a range is known to leave an extent."""
+    beyond = start + inner - outer
+    return not (start.is_const and start.value < 0) and not (beyond.is_const and beyond.value > 0)
+
+
+@movement(
+    infer=_infer_update,
+    access=access.UPDATE_SLICE,
+    links=links.update_slice,
+    text=texts.UPDATE_SLICE,
+)
+def update_slice(arg: Array, src: Array, start_indices: Shape) -> Array:
+    """Return `arg` with `src` from the start indices on, which count from the front.
+
+    The slice must lie within `arg`. Written into `arg` itself, it alone is moved.
+    """
+    result = np.array(arg)
+    ends = tuple(s + e for s, e in zip(start_indices, np.shape(src), strict=True))
+    for axis, (start, end, extent) in enumerate(
+        zip(start_indices, ends, result.shape, strict=True)
+    ):
+        if start < 0 or end > extent:
+            raise FusecError(
+                f"`update_slice` of dim {axis} from {start} to {end} leaves its extent {extent}"
+            )
+    result[tuple(map(builtins.slice, start_indices, ends))] = src
+    return result

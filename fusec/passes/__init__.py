@@ -21,6 +21,7 @@ from fusec.passes.remove_copies import remove_copies
 from fusec.passes.remove_dead import remove_dead
 from fusec.passes.share_expressions import share_expressions
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
+from fusec.passes.update_slices import update_slices
 
 __all__ = ["PIPELINE", "Observer", "Pass", "run_pipeline"]
 
@@ -45,6 +46,7 @@ PIPELINE: tuple[Pass, ...] = tuple(
         cancel_slices,  # compares tensors by identity, so after sharing
         expand_repeats,  # the same
         merge_pads,
+        update_slices,  # where slices were joined it leaves them without use
         remove_dead,  # last of the rewrites: all of them leave nodes without use
         protect_inputs,  # at the end: it looks at the reads that are left
     )

@@ -15,6 +15,8 @@ from itertools import pairwise
 from itertools import product as combinations
 from math import prod
 
+from fusec.ir.dim import Shape
+from fusec.ir.effects import Update, update_by
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
 from fusec.segment.views import may_be_view, view_of
 
@@ -92,45 +94,41 @@ class Floor:
             if any(v in self.fusion.input_of for v in chain) or value in self.fusion.input_of:
                 continue
             least = min(self.size(v) * v.dtype.size for v in (value, *chain))
-            scattered = self._scattered_into(output)
-            if scattered is not None:
-                least = min(least, self._changed(scattered) * value.dtype.size)
+            update = self._update(output)
+            if update is not None:
+                least = min(least, self._count(update.written) * value.dtype.size)
             root = chain[-1] if chain else value
             roots[root] = max(roots.get(root, 0), least)
         return roots
 
-    def _scattered_into(self, output: Output) -> Node | None:
-        """Return the node that changes some elements of the input that an output overwrites."""
+    def _update(self, output: Output) -> Update | None:
+        """Return how an output, or what is copied to it, changes the input that it overwrites."""
         node = self.fusion.producer.get(output.value)
         while node is not None and node.op.copies:
             node = self.fusion.producer.get(node.inputs[0])
         given = self.fusion.effects.into.get(output.value)
-        if given is None or node is None or node.op.family != "scatter":
-            return None
-        return node if node.operands[0] is given.value else None
+        return None if given is None else update_by(node, given.value)
 
     @cached_property
     def _in_place(self) -> frozenset[Node]:
-        """Return the scatters that leave where it is what they do not change."""
-        found = (self._scattered_into(o) for o in self.fusion.outputs)
-        return frozenset(n for n in found if n is not None)
+        """Return the nodes that leave where it is what they do not change."""
+        found = (self._update(o) for o in self.fusion.outputs)
+        return frozenset(u.node for u in found if u is not None)
 
-    def _changed(self, scatter: Node) -> int:
-        """Return how many elements a scatter writes, one that is written twice counted twice."""
-        lookup = scatter.op.lookup
-        every = scatter.operands[2 if lookup is not None and lookup.slices else 1]
-        return prod(e.evaluate(self.fusion.hints) for e in every.shape)
+    def _count(self, shape: Shape) -> int:
+        return prod(e.evaluate(self.fusion.hints) for e in shape)
 
-    def _of_scatter(self, user: Node, value: Value, needed: int) -> Need:
-        into, index, source = user.operands
-        if value is index:
+    def _of_update(self, update: Update, value: Value, needed: int) -> Need:
+        user = update.node
+        into, *indices, source = user.operands
+        if value in indices:
             return self.whole(value)
-        count = 1
+        count, changed = 1, self._count(update.written)
         if value is into:
-            overwritten = self._changed(user) if user.op.combine is None else 0
+            overwritten = 0 if update.reads else changed
             count = 0 if user in self._in_place else max(0, needed - overwritten)
         if value is source and needed == self.size(user.output):
-            count = max(count, self._changed(user))
+            count = max(count, changed)
         return Need(min(count, self.size(value)))
 
     def input_bytes(self, entry: Input) -> int:
@@ -191,8 +189,12 @@ class Floor:
         if lookup and user.op.family == "indexing" and value is user.operands[lookup.table]:
             # Estimates count what is looked up, also where an element is looked up twice.
             return Need(min(self.size(user.output), self.size(value)))
+        into = user.operands[0] if user.operands else None
+        update = update_by(user, into) if isinstance(into, Value) else None
+        if update is not None:
+            return self._of_update(update, value, most.count)
         if user.op.family == "scatter":
-            return self._of_scatter(user, value, most.count)
+            return Need(min(1, self.size(value)))
         if user.op.family in ("movement", "pointwise") and len(user.outputs) == 1:
             return self._moved(user, value, most)
         if user.op.family in ("reduction", "contraction", "scan", "sort"):

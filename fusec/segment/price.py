@@ -65,7 +65,7 @@ def elements(value: Value, sizes: Mapping[str, int]) -> int:
 def _input_bytes(fusion: Fusion, entry: Input) -> int:
     value = entry.value
     update = fusion.effects.update_of(value)
-    if update is not None and update.keeping.issuperset(fusion.users.get(value, ())):
+    if update is not None and set(fusion.users.get(value, ())) <= {update.node}:
         changed = prod(e.evaluate(fusion.hints) for e in update.written)
         return changed * value.dtype.size if update.reads else 0
     shape = tuple(e.evaluate(fusion.hints) for e in value.shape)
