@@ -367,3 +367,14 @@ def test_a_reshape_of_a_flip(shape: Shape) -> None:
     flipped = builder.apply("flip", split, dims=list(range(len(shape))))
     builder.output(builder.apply("neg", builder.apply("reshape", flipped, new_shape=[-1, 3])))
     check_on_gpu(builder.finish())
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32, I8], ids=str)
+@pytest.mark.parametrize("start", [0, 1, 1000])
+@pytest.mark.parametrize("shape", [(64, 256), (3, 77)], ids=str)
+def test_slices_of_inputs_are_written_in_place(shape: Shape, start: int, dtype: DType) -> None:
+    builder, x = begin("update", dtype, (2048, shape[1]), fixed=True)
+    rows = builder.input("rows", dtype, shape)
+    y = builder.apply("update_slice", x, rows, start_indices=[start, 0])
+    builder.output(y, alias="x")
+    check_on_gpu(builder.finish(), scheduler="pointwise", repeats=2)
