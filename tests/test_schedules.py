@@ -53,6 +53,11 @@ def parameters_of(fusion: Fusion) -> Any:
     return plan.parameters
 
 
+def phases_of(fusion: Fusion) -> list[Fusion]:
+    """Return the phases of a joint graph."""
+    return [p.original for p in driver.Program(fusion, OPTIONS).parts]
+
+
 def segmented(fusion: Fusion):
     """Return the segments."""
     return driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
@@ -180,12 +185,12 @@ def test_a_compiled_folder_holds_what_was_set(tmp_path: Path, capsys) -> None:
 
 
 def test_phases_have_the_schedules_of_what_they_make() -> None:
-    forward, backward = driver.phases_of(with_schedules("dx: {unroll: 4}", JOINT), OPTIONS)
+    forward, backward = phases_of(with_schedules("dx: {unroll: 4}", JOINT))
     assert [o.of for o in backward.schedules] == ["dx"]
     assert parameters_of(backward).unroll == 4
     assert not forward.schedules
     of_all = with_schedules("pointwise: {unroll: 4}", JOINT)
-    assert all(parameters_of(p).unroll == 4 for p in driver.phases_of(of_all, OPTIONS))
+    assert all(parameters_of(p).unroll == 4 for p in phases_of(of_all))
     with pytest.raises(FusecError, match="of which phase"):
         with_schedules("s0: {unroll: 4}", JOINT)
 
@@ -212,7 +217,8 @@ def test_spaces_are_listed_with_fields_and_prices(tmp_path: Path, capsys) -> Non
 
 def test_a_set_field_stays_where_a_kernel_is_planned_for_fewer_registers() -> None:
     fusion = with_schedules("y: {storage: registers}", ROWS.replace("1024", "4096"))
-    (others,) = [list(driver.other_plans(segmented(fusion), OPTIONS, 0))]
+    others = list(driver.plan(fusion, OPTIONS).other_plans(0))
+    assert others
     assert all(p.parameters.storage == "registers" for p in others)
 
 

@@ -70,7 +70,6 @@ def test_every_family_declares_its_fields_as_data() -> None:
 BROKEN = {
     "inner_persistent": ("column += kThreadsX * kVec", "column += 96 * kVec"),
     "reduction_inner": ("row * kSplits + blockIdx.y", "row * 2 + blockIdx.y"),
-    "pointwise": ("first + u * kThreads;", "first + u * 32;"),
     "topk": ("blockIdx.x % kSplits * kPart", "blockIdx.x % 2 * kPart"),
 }
 """An edit that is right for one value of a field alone."""
