@@ -108,6 +108,10 @@ CASES = {
         "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f32[5, 24]",
         "y = scatter(x, i, s, dim=0)",
     ),
+    "scatter_in_place": _case(
+        "scatter", "x: f16[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f16[5, 24]",
+        "y = scatter_add(x, i, s, dim=0)", outputs="y: {alias: x}",
+    ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
         stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),

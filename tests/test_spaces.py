@@ -27,6 +27,7 @@ SIZES = {
     "topk": (99, 63),
     "scatter_add": (3, 3),
     "scatter": (2, 2),
+    "scatter_in_place": (2, 2),
     "matmul": (57, 99),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""

@@ -65,7 +65,7 @@ class ScatterParameters(Parameters):
 
     way: str
     wide_index: bool
-    free: ClassVar = (Field("way", ("lines", "elements", "winners", "sorted")),)
+    free: ClassVar = (Field("way", ("lines", "elements", "winners", "sorted", "compared")),)
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,6 +244,10 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
 
 def _trouble(scatter: Scatter, way: str) -> Refusal | None:
     node, dtype = scatter.node, scatter.node.output.dtype
+    if way == "lines" and scatter.adds and dtype.is_half:
+        return Refusal("dtype", f"sums of {dtype} in memory are rounded after each element")
+    if way == "compared" and not scatter.in_place:
+        return Refusal("way", "elements are compared where a tensor is written in place")
     if way == "winners":
         if scatter.adds:
             return Refusal("way", "of elements that are added, none wins")
