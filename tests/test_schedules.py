@@ -217,7 +217,7 @@ def test_spaces_are_listed_with_fields_and_prices(tmp_path: Path, capsys) -> Non
 
 def test_a_set_field_stays_where_a_kernel_is_planned_for_fewer_registers() -> None:
     fusion = with_schedules("y: {storage: registers}", ROWS.replace("1024", "4096"))
-    others = list(driver.plan(fusion, OPTIONS).other_plans(0))
+    others: list[Any] = list(driver.plan(fusion, OPTIONS).other_plans(0))
     assert others
     assert all(p.parameters.storage == "registers" for p in others)
 
