@@ -370,7 +370,7 @@ def test_parameters_are_overridable():
         ("f32", {"kernel": "mma"}, "no tensor-core kernel"),
         ("ragged", {"kernel": "wgmma"}, "multiples of 16 bytes"),
         ("plain", {"tile_n": 100}, "tile_n is never 100"),
-        ("plain", {"stages": 12}, "bytes of shared memory"),
+        ("plain", {"kernel": "wgmma", "stages": 12}, "bytes of shared memory"),
         ("plain", {"kernel": "wgmma", "cluster": 4}, "does not split K"),
         ("ragged", {"vector_width": 2}, "does not divide 101"),
     ],
