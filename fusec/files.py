@@ -20,12 +20,16 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
 
     One fusion for YAML, each definition of a script.
     """
-    found = _fusions_of(path, options.sizes)
+    return [with_schedule(fusion, options) for fusion in _fusions_of(path, options.sizes)]
+
+
+def with_schedule(fusion: Fusion, options: CompileOptions) -> Fusion:
+    """Return a fusion with the schedules of the options' file, if they name one."""
     if options.schedule is None:
-        return found
+        return fusion
     from fusec.parse.schedules import with_schedules
 
-    return [with_schedules(fusion, options.schedule) for fusion in found]
+    return with_schedules(fusion, options.schedule)
 
 
 def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:

@@ -314,7 +314,7 @@ def test_a_fault_of_an_edited_kernel_is_no_bug(
 
 
 def test_options_without_effect_on_a_folder(folder: Path, capsys: Capture) -> None:
-    for option in (["--set", "B=4"], ["--without", "remove_dead"]):
+    for option in (["--set", "B=4"], ["--without", "remove_dead"], ["--schedule", "s.yaml"]):
         fusec(capsys, "run", folder, *option).says(2, "no effect on a compiled folder")
 
 

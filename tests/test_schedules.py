@@ -184,6 +184,22 @@ def test_a_compiled_folder_holds_what_was_set(tmp_path: Path, capsys) -> None:
     capsys.readouterr()
 
 
+def test_what_a_script_executes_has_what_is_set(tmp_path: Path, capsys) -> None:
+    script, own = tmp_path / "script.py", tmp_path / "own.yaml"
+    script.write_text(
+        "import numpy as np\nfrom fusec import DataType, FusionDefinition\n"
+        "with FusionDefinition() as fd:\n"
+        "    x = fd.define_tensor(shape=[4, 64], contiguity=[True, True], dtype=DataType.Float)\n"
+        "    y = fd.ops.sum(x, dims=[1])\n    fd.add_output(y)\n"
+        "fd.execute([np.ones((4, 64), np.float32)])\n"
+    )
+    own.write_text("schedules:\n  s0: {threads_x: 48}\n")
+    assert run_main(["run", str(script), "--schedule", str(own), "--device", "auto"]) == 3
+    assert "48" in capsys.readouterr().err
+    own.write_text("schedules:\n  s0: {threads_x: 8}\n")
+    assert run_main(["run", str(script), "--schedule", str(own), "--device", "auto"]) == 0
+
+
 def test_phases_have_the_schedules_of_what_they_make() -> None:
     forward, backward = phases_of(with_schedules("dx: {unroll: 4}", JOINT))
     assert [o.of for o in backward.schedules] == ["dx"]

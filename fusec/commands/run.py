@@ -25,7 +25,7 @@ from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.driver import Package, Program
 from fusec.escape import visible
-from fusec.files import Names, fusions_of, with_sizes
+from fusec.files import Names, fusions_of, with_schedule, with_sizes
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
@@ -132,9 +132,11 @@ def _run_folder(
     path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     chosen = compile_options
-    if chosen.sizes or chosen.without or chosen.stop_after or chosen.check_bounds:
+    passes = chosen.without or chosen.stop_after or chosen.check_bounds
+    if chosen.sizes or passes or chosen.schedule:
         raise FusecError(
-            "--set, --without, --stop-after and --check-bounds have no effect on a compiled folder",
+            "--set, --schedule, --without, --stop-after and --check-bounds have no effect on a "
+            "compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
     contents = read_folder(path)
@@ -325,7 +327,7 @@ def _run_script(
             ) from error
 
     def run_one(fusion: Fusion, actuals: Any) -> Any:
-        fusion = names.unique(fusion)
+        fusion = with_schedule(names.unique(fusion), compile_options)
         if fusion.name not in warned:
             warned.add(fusion.name)
             report.warn((*lint(fusion), *lint_strides(Program(fusion, compile_options))))
