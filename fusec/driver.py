@@ -95,11 +95,6 @@ def take_what_is_read(scheduled: Plans, options: CompileOptions) -> Plans:
     return tuple(without_unread(plan) for plan in scheduled)
 
 
-def plan_segments(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
-    """Return each segment's kernel plan."""
-    return take_what_is_read(schedule(segmented, options), options)
-
-
 def lower(
     segmented: SegmentedFusion, plans: Plans, original: Fusion, options: CompileOptions
 ) -> HostProgram:
@@ -125,7 +120,7 @@ class Program:
     """
 
     fusion = Stage("passes", optimise, "original", verify=verify, dumps=("preseg",))
-    segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion",))
+    segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion", "schedule-space"))
     scheduled = Stage("schedule", schedule, "segmented")
     outline = Stage("schedule", lower, "segmented", "scheduled", "original")
     plans = Stage("codegen", take_what_is_read, "scheduled", dumps=("scheduler-params",))

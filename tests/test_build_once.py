@@ -15,6 +15,7 @@ from cli_tools import EXAMPLES, fusec, small
 
 from fusec import driver
 from fusec.codegen.canonical import digest_without_names
+from fusec.codegen.ctext import TEMPLATE_NAMES
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.matmul_names import renamed as with_names
 from fusec.codegen.render import KernelSource
@@ -121,9 +122,11 @@ def test_types_before_names_count() -> None:
 
 
 def other_names(fusion: Fusion) -> Fusion:
-    """Return a fusion under another name, with names of the same length for all values."""
-    names = {v.name: v.name.swapcase() for v in fusion.values}
-    return replace(with_names(fusion, names), name=f"other_{fusion.name}")
+    """Return a fusion under other names of the same length: lines end where they did."""
+    # What a template has a variable for is called otherwise in the text, and is longer.
+    own = (v.name for v in fusion.values if v.name not in TEMPLATE_NAMES)
+    names = {name: name.swapcase() for name in own}
+    return replace(with_names(fusion, names), name=fusion.name.swapcase())
 
 
 def sources_of(fusion: Fusion) -> list[KernelSource]:

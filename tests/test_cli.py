@@ -108,6 +108,7 @@ SIGNS = {
     "fusion-ir": "__bfloat2float",
     "preseg": "# before the passes",
     "scheduler-params": "s0: pointwise",
+    "schedule-space": "s0 pointwise (y):",
     "cuda-kernel": "__global__ void __launch_bounds__(",
     "ptx": ".visible .entry small_pointwise",
     "sass": "small_pointwise",

@@ -56,7 +56,7 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 def test_guards_hold_up_to_the_sizes_told(path: Path) -> None:
     options, fusion = CompileOptions(), driver.load(str(path))
     segmented = driver.segment(driver.optimise(fusion, options), options)
-    guards = lower(segmented, driver.plan_segments(segmented, options)).guards
+    guards = lower(segmented, driver.schedule(segmented, options)).guards
     told = coverage(guards, fusion.dims)
     sizes = dict(fusion.hints)
 

@@ -274,8 +274,8 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
 
     plans: list = []
 
-    def noting(segmented, options):
-        plans[:] = driver.plan_segments(segmented, options)
+    def noting(scheduled, options):
+        plans[:] = driver.take_what_is_read(scheduled, options)
         return tuple(plans)
 
     class Host(Trials):

@@ -43,7 +43,7 @@ CASES: dict[str, Case] = {
     "wgmma_128": ("wgmma", {"dtype": F16},
                   {"tile_n": 128, "stages": 6, "vector_width": 1}),
     "split_k_1": ("split_k", {}, {"cluster": 1, "splits": 2}),
-    "split_k_8": ("split_k", {}, {"cluster": 8, "splits": 2}),
+    "split_k_8": ("split_k", {"k": 1024}, {"cluster": 8, "splits": 2}),
     "split_k_mn": ("split_k", {"a_columns": True, "b_columns": False},
                    {"cluster": 4, "splits": 2, "vector_width": 1}),
     "split_k_256": ("split_k", {}, {"cluster": 4, "splits": 2, "tile_n": 256, "stages": 2}),

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fusec.codegen.dispatch import VIEWS
-from fusec.driver import Program
-from fusec.files import fusions_of
+from fusec.driver import Program, load
 from fusec.ir.dim import dim
 from fusec.options import CompileOptions
 from fusec.schedule.plan import Kernel, KernelPlan
@@ -35,7 +34,7 @@ TARGET = find("sm_90a")
 
 @cache
 def program_of(path: Path) -> Program:
-    return Program(fusions_of(str(path), {})[0], CompileOptions(targets=("sm_90a",)))
+    return Program(load(str(path)), CompileOptions(targets=("sm_90a",)))
 
 
 def plan_in(name: str, scheduler: str) -> KernelPlan:

@@ -138,7 +138,7 @@ def test_the_file_shown_is_a_fusion() -> None:
     assert [o.value.name for o in fusion.outputs] == ["y"]
     found = read_text(shown + schedules)
     options = CompileOptions()
-    (plan,) = driver.plan_segments(driver.segment(found, options), options)
+    (plan,) = driver.Program(found, options, fusion=found).plans
     assert {o.name: o.value for o in found.schedules}.items() <= asdict(plan.parameters).items()  # type: ignore[call-overload]
 
 

@@ -49,7 +49,7 @@ def with_schedules(lines: str, head: str = ROWS) -> Fusion:
 
 def parameters_of(fusion: Fusion) -> Any:
     """Return the parameters of the only segment."""
-    (plan,) = driver.plan_segments(segmented(fusion), OPTIONS)
+    (plan,) = driver.Program(fusion, OPTIONS, segmented=segmented(fusion)).plans
     return plan.parameters
 
 

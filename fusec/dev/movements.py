@@ -186,8 +186,26 @@ def ordered(sketch: Sketch, x: Value) -> Value:
     return sketch.apply("stride_order", x, stride_order=sketch.rng.sample(range(x.rank), x.rank))
 
 
+def update_slice(sketch: Sketch, x: Value) -> Value:
+    """Write a part of a tensor somewhere else into it."""
+    taken: list[int] = []
+    ends: list[Dim] = []
+    starts: list[int] = []
+    for extent in x.shape:
+        size = extent.value if extent.is_const else 0
+        length = sketch.count(1, size) if size > 1 and sketch.chance(0.7) else 0
+        first = sketch.count(0, size - length) if length else 0
+        taken.append(first)
+        ends.append(dim(first + length) if length else extent)
+        starts.append(sketch.count(0, size - length) if length else 0)
+    steps = [1] * x.rank
+    part = sketch.apply("slice", x, start_indices=taken, end_indices=ends, strides=steps)
+    return sketch.apply("update_slice", x, part, start_indices=starts)
+
+
 Movement = Callable[[Sketch, Value], Value]
 MOVEMENTS: tuple[Movement, ...] = (
     broadcast, broadcast_in_dim, expand, squeeze, permute, permute, permute, reshape, reshape,
     reshape, slice_, slice_, pad, pad, cat, cat, flip, repeat, triangle, copy, ordered,
+    update_slice,
 )  # fmt: skip

@@ -64,8 +64,8 @@ def record_of(program: Program, arch: str, built: Built | None = None) -> Segmen
     return describe(
         program.segmented,
         gpu,
-        peak_bytes=peak_bytes(program.host, program.segmented.fusion.hints),
-        occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
+        peak_bytes=peak_bytes(program.outline, program.segmented.fusion.hints),
+        occupancy=[_kernels(plan, gpu, built or {}) for plan in program.scheduled],
     )
 
 
