@@ -147,6 +147,20 @@ def test_values_of_every_kind_are_printed(tmp_path: Path, capsys: Capture, on_gp
     assert "verified (checked" in done.out
 
 
+def test_what_a_gpu_computed_is_kept_printed_and_compared(
+    tmp_path: Path, capsys: Capture, on_gpu: Any
+) -> None:
+    path, right, kept = small(tmp_path), tmp_path / "right.npz", tmp_path / "kept.npz"
+    assert run(capsys, path, "--device", "reference", "--outputs", right).code == 0
+    on_gpu["wrong"] = 64.0
+    assert run(capsys, path, "--no-verify", "--outputs", kept).code == 0
+    first, wrong = (float(load_arrays(str(f))["y"].view(BF16).flat[0]) for f in (right, kept))
+    assert wrong - first > 60
+    done = run(capsys, path, "--no-verify", "--print", 1)
+    assert f"    {wrong:g}" in done.out
+    assert run(capsys, path, "--no-verify", "--expect", right).code == 1
+
+
 def test_the_reference_needs_no_compiler(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

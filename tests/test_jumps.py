@@ -153,3 +153,12 @@ def test_an_infinite_mean_in_half_precision_may_be_no_number():
     given = {"x": np.array([[1, np.inf, 2, 3], [1, 2, 3, 4]], BF16.numpy)}
     (found,) = estimate(builder.finish(), given, {}).values()
     assert np.isinf(found.sigma).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("op", ["sin", "cos"])
+@pytest.mark.parametrize("off", [1.6, 2.2, 2.9, 3.1, 4.0])
+def test_a_wave_turns_around_within_the_bound(op: str, off: float):
+    for value in np.linspace(0.03, 6.3, 17):
+        wave = {"sin": np.sin, "cos": np.cos}[op]
+        reached = wave(value + np.linspace(-off, off, 999)) - wave(value)
+        assert limit_of(op, value, off) >= 0.98 * np.abs(reached).max()

@@ -125,7 +125,9 @@ def _place(options: RunOptions) -> Place:
             reason, help="--device auto compiles and predicts, --device reference evaluates"
         )
     asked = bool(options.outputs or options.expect or options.values)
-    return Place(on_gpu=reason is None, builds=True, evaluates=asked, reason=reason)
+    return Place(
+        on_gpu=reason is None, builds=True, evaluates=asked and reason is not None, reason=reason
+    )
 
 
 def _run_folder(

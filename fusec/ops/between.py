@@ -1,6 +1,6 @@
 """Jumps and poles within reach of an operand's bound, which the results at its ends do not show.
 
-Of waves half a period says nothing; a jump or a pole counts where the bound reaches it.
+Of waves more than a quarter of a period says little; a jump or a pole counts where the bound reaches it.
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ Found = tuple[Array | None, Any]
 
 
 def waves(values: Sequence[Array], bound: Array, index: int) -> Found:
-    """Return where a wave passes through both of its extrema."""
-    return bound >= pi, 2.0
+    """Return where a wave turns around between an end and the value, and how far it may get.
+
+    sin(x + d) - sin(x) is 2 sin(d / 2) cos(x + d / 2).
+    """
+    return bound >= pi / 2, 2 * np.sin(np.minimum(bound, pi) / 2)
 
 
 def tangent(values: Sequence[Array], bound: Array, index: int) -> Found:
