@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import prepare
+from benchmarks.segmentation import tree
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
 from fusec.diagnostics import FusecError
@@ -33,6 +34,7 @@ from fusec.schedule.registry import find_scheduler
 from fusec.target import find
 
 TARGET = "sm_90a"
+OPTIONS = CompileOptions(targets=(TARGET,))
 RESULT = Path(__file__).parent / "results" / "registers.json"
 MOST_HELD = 256
 """Elements of a row or a column that a thread keeps in a plan that is made to hold more."""
@@ -64,7 +66,7 @@ def graphs(paths: Iterable[Path]) -> Iterator[tuple[str, Callable[[], Fusion]]]:
         elif path.suffix == ".json":
             yield path.stem, lambda path=path: prepare(read_graph(path), "graph").fusion
         else:
-            yield path.stem, lambda path=path: fusions_of(str(path), {})[0]
+            yield path.stem, lambda path=path: fusions_of(str(path), OPTIONS)[0]
 
 
 def measure(paths: Iterable[Path], builder: Builder) -> Iterator[Measured]:
@@ -72,7 +74,7 @@ def measure(paths: Iterable[Path], builder: Builder) -> Iterator[Measured]:
     seen: set[str] = set()
     for name, read in graphs(paths):
         try:
-            plans = driver.Program(read(), CompileOptions(targets=(TARGET,))).plans
+            plans = driver.Program(read(), OPTIONS).plans
         except FusecError:
             continue  # what is refused has no kernel
         for plan in plans:
@@ -87,25 +89,25 @@ def holding_more(plan: KernelPlan) -> Iterator[KernelPlan]:
         return
     known: Plan[Any, Any] = plan
     for times in (2, 4, 8):
-        parameters = _more(known, times)
+        family: Any = find_scheduler(plan.scheduler)
+        parameters = _more(family, known, times)
         if parameters is not None:
-            family: Any = find_scheduler(plan.scheduler)
             yield family.plan(known.problem, parameters, find(TARGET))
 
 
-def _more(plan: Plan[Any, Any], times: int) -> object | None:
+def _more(family: Any, plan: Plan[Any, Any], times: int) -> object | None:
     p = plan.parameters
     if isinstance(p, InnerPersistentParameters) and p.threads_x % times == 0:
         threads = p.threads_x // times
-        chunks = -(-plan.problem.rows.columns.value // (p.vector_width * threads))
         rows = max(p.threads_y, -(-32 // threads))
-        more = replace(p, storage="registers", threads_x=threads, threads_y=rows, chunks=chunks)
-        return more if chunks * p.vector_width <= MOST_HELD else None
+        more = replace(p, storage="registers", threads_x=threads, threads_y=rows)
+        more = family.completed(plan.problem, more)
+        return more if more.chunks * p.vector_width <= MOST_HELD else None
     if isinstance(p, OuterPersistentParameters) and p.threads_y % times == 0:
         threads = p.threads_y // times
-        rows = -(-plan.problem.rows.columns.value // threads)
-        fits = rows * p.vector_width <= MOST_HELD and threads * p.threads_x >= 32
-        more = replace(p, storage="registers", threads_y=threads, rows_per_thread=rows)
+        more = replace(p, storage="registers", threads_y=threads)
+        more = family.completed(plan.problem, more)
+        fits = more.rows_per_thread * p.vector_width <= MOST_HELD and threads * p.threads_x >= 32
         return more if fits else None
     if isinstance(p, InnerOuterParameters):
         # Beyond that the compiler passes over what launch bounds ask for.
@@ -185,6 +187,7 @@ def main(arguments: Sequence[str]) -> None:
     chosen = [k for k in kernels if k.chosen]
     worst = sorted(chosen, key=lambda k: -abs(k.blocks - k.predicted_blocks))[:20]
     result = {
+        "fusec_tree": tree(),
         "target": TARGET,
         **figures(kernels),
         "templates": by_template(kernels),

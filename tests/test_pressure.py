@@ -145,3 +145,13 @@ def test_a_thread_holds_the_most_of_its_loops() -> None:
 def test_templates_that_are_told_by_themselves_exist() -> None:
     assert VIEWS.keys() >= TEMPLATES.keys()
     assert all(hasattr(Pressure(), name) for name in WEIGHTS)
+
+
+def test_the_benchmark_reads_fusions_and_plans_others_that_hold_more() -> None:
+    from benchmarks.registers import graphs, holding_more
+
+    ((name, read),) = graphs([ROOT / "examples" / "layernorm.yaml"])
+    (plan,) = Program(read(), CompileOptions(targets=("sm_90a",))).plans
+    held = [p.parameters.chunks for p in holding_more(plan)]
+    assert name == "layernorm"
+    assert held == [plan.parameters.chunks * times for times in (2, 4)]
