@@ -113,7 +113,7 @@ def model() -> dict[str, Any]:
         segmented = driver.segment(pinned(fusion), OPTIONS)
         (segment,) = segmented.segments
         assert segment.estimate is not None
-        (plan,) = driver.Program(segmented.fusion, OPTIONS, segmented=segmented).plans
+        (plan,) = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
         (source,) = plan_sources(plan)
         start = process_time()
         compile_cuda(

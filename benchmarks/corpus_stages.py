@@ -136,7 +136,7 @@ class _Run:
         return reduce_examples(prepared) if runs else prepared
 
     def compile(self, fusion: Fusion) -> driver.Package:
-        program, facts = driver.Program(fusion, self.options), self.record.facts
+        program, facts = driver.Compilation(fusion, self.options), self.record.facts
         self.timed("passes", lambda: program.fusion)
         segmented = self.timed("segment", lambda: program.segmented)
         facts["segments"] = len(segmented.segments)

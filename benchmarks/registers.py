@@ -74,7 +74,7 @@ def measure(paths: Iterable[Path], builder: Builder) -> Iterator[Measured]:
     seen: set[str] = set()
     for name, read in graphs(paths):
         try:
-            plans = driver.Program(read(), OPTIONS).plans
+            plans = driver.Compilation(read(), OPTIONS).plans
         except FusecError:
             continue  # what is refused has no kernel
         for plan in plans:

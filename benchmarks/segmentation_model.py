@@ -141,7 +141,7 @@ def _timed(
     repeats: int,
 ) -> Alternative:
     fusion = segmented.fusion
-    package = driver.build(driver.Program(fusion, options, fusion=fusion, segmented=segmented))
+    package = driver.build(driver.Compilation(fusion, options, fusion=fusion, segmented=segmented))
     timing = driver.measure(device, package, gpu.arch, repeats)
     # An event between two kernels takes time of its own, which their sum has and the whole has not.
     between = sum(k.seconds for k in timing.kernels) - timing.seconds

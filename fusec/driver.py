@@ -111,7 +111,7 @@ def render(plans: Plans, options: CompileOptions) -> Sources:
     return tuple(plan_sources(plan) for plan in plans)
 
 
-class Program:
+class Compilation:
     """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
 
     original: the fusion as it was given. outline: what the host does for plans as scheduled, which
@@ -138,7 +138,7 @@ class Program:
         return self.options.targets
 
     @cached_property
-    def parts(self) -> tuple[Program, ...]:
+    def parts(self) -> tuple[Compilation, ...]:
         """Return the programs of a joint graph's phases, in order; any other is its only part.
 
         The passes run before the cut: what they make of the whole decides what is saved.
@@ -149,26 +149,26 @@ class Program:
 
         # Each phase checks the indices that it uses.
         whole = optimise(self.original, replace(self.options, check_bounds=False))
-        return tuple(Program(part, self.options) for part in split(whole).parts)
+        return tuple(Compilation(part, self.options) for part in split(whole).parts)
 
     @property
     def kernel_sources(self) -> tuple[KernelSource, ...]:
         """Return every kernel's text in launch order."""
         return tuple(source for sources in self.sources for source in sources)
 
-    def on(self, targets: tuple[str, ...]) -> Program:
+    def on(self, targets: tuple[str, ...]) -> Compilation:
         """Return the program for other targets; what is made for the first of them is kept."""
         options = replace(self.options, targets=targets)
         if options.target != self.options.target:
-            return Program(self.original, options)
-        other = Program(self.original, options, **self.made)
+            return Compilation(self.original, options)
+        other = Compilation(self.original, options, **self.made)
         other.timings = self.timings
         return other
 
-    def planned_as(self, plans: Plans, **made: Any) -> Program:
+    def planned_as(self, plans: Plans, **made: Any) -> Compilation:
         """Return the program with other plans of its segments, and what they make."""
         known = {"fusion": self.fusion, "segmented": self.segmented, "plans": plans}
-        other = Program(self.original, self.options, **known, **made)
+        other = Compilation(self.original, self.options, **known, **made)
         other.timings = self.timings
         return other
 
@@ -180,15 +180,15 @@ class Program:
         gpu = target.find(self.options.target, self.options.rates)
         return plans_for_fewer(self.segmented.segments[number], gpu)
 
-    def agrees(self, other: Program) -> bool:
+    def agrees(self, other: Compilation) -> bool:
         """Return whether two programs of one fusion run the same kernels in the same way."""
         kinds, others = ([s.scheduler for s in p.segmented.segments] for p in (self, other))
         return self.sources == other.sources and self.host == other.host and kinds == others
 
 
 STAGES: tuple[Stage[Any], ...] = (
-    Program.fusion, Program.segmented, Program.scheduled, Program.plans, Program.host,
-    Program.sources,
+    Compilation.fusion, Compilation.segmented, Compilation.scheduled, Compilation.plans,
+    Compilation.host, Compilation.sources,
 )  # fmt: skip
 """The stages that every program goes through, in order; then its kernels are built."""
 
@@ -201,17 +201,17 @@ class Package:
     text somebody changed.
     """
 
-    programs: tuple[Program, ...]
+    programs: tuple[Compilation, ...]
     artifacts: Mapping[tuple[str, str], Artifact]
     targets: tuple[str, ...]
     edited: tuple[str, ...] = ()
 
     @property
-    def program(self) -> Program:
+    def program(self) -> Compilation:
         """Return the program for the first target."""
         return self.programs[0]
 
-    def artifacts_of(self, program: Program) -> dict[tuple[str, str], Artifact]:
+    def artifacts_of(self, program: Compilation) -> dict[tuple[str, str], Artifact]:
         """Return the artifacts of one of the programs."""
         return {key: a for key, a in self.artifacts.items() if key[1] in program.targets}
 
@@ -220,15 +220,17 @@ class Package:
         return {name: a.cubin for (name, arch), a in self.artifacts.items() if arch == target}
 
 
-def plan(fusion: Fusion, options: CompileOptions) -> Program:
+def plan(fusion: Fusion, options: CompileOptions) -> Compilation:
     """Return a fusion's program after all stages of the table."""
-    program = Program(fusion, options)
+    program = Compilation(fusion, options)
     for stage in STAGES:
         getattr(program, stage.gives)
     return program
 
 
-def build(program: Program, progress: Progress | None = None, make: Build | None = None) -> Package:
+def build(
+    program: Compilation, progress: Progress | None = None, make: Build | None = None
+) -> Package:
     """Return a program with its kernels built for all of its targets, by `make` if one is given.
 
     Where the compiler spills registers, it may be with other plans.
@@ -253,15 +255,15 @@ def compile_fusion(
     fusion: Fusion, options: CompileOptions, progress: Progress | None = None
 ) -> Package:
     """Return a fusion compiled for the first target of the options."""
-    return build(Program(fusion, replace(options, targets=options.targets[:1])), progress)
+    return build(Compilation(fusion, replace(options, targets=options.targets[:1])), progress)
 
 
-def compile_targets(program: Program, progress: Progress | None = None) -> Package:
+def compile_targets(program: Compilation, progress: Progress | None = None) -> Package:
     """Return a program compiled for every target; targets whose plans agree share one.
 
     A plan is made for a target: what is chosen for one may use instructions that another lacks.
     """
-    shared: list[Program] = []
+    shared: list[Compilation] = []
     for target in program.targets:
         own = program.on((target,))
         known = next((k for k, other in enumerate(shared) if own.agrees(other)), None)
@@ -283,10 +285,10 @@ def load(path: str, sizes: Mapping[str, int] | None = None) -> Fusion:
     return found[0].original
 
 
-def programs(path: str, options: CompileOptions | None = None) -> list[Program]:
+def programs(path: str, options: CompileOptions | None = None) -> list[Compilation]:
     """Return the programs of every fusion of a file; a joint graph counts as its phases."""
     options = options or CompileOptions()
-    return [p for f in fusions_of(path, options) for p in Program(f, options).parts]
+    return [p for f in fusions_of(path, options) for p in Compilation(f, options).parts]
 
 
 def reference(

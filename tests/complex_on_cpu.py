@@ -33,7 +33,7 @@ def fusion_of(inputs: str, ops: str, outputs: str, dims: str = "{B: 3, H: 10}") 
 
 def run_on_cpu(
     fusion: Fusion, inputs: Mapping[str, Any] | None = None, seed: int = 0
-) -> tuple[dict[str, np.ndarray], Verdict, driver.Program]:
+) -> tuple[dict[str, np.ndarray], Verdict, driver.Compilation]:
     """Return the outputs of the kernels, how they compare with the reference, and the plans."""
     planned = driver.plan(fusion, OPTIONS)
     program = from_json(to_json(planned.host))

@@ -10,7 +10,7 @@ from typing import Any
 import cuda_on_cpu
 from fake_device import FakeDevice
 
-from fusec.driver import Program
+from fusec.driver import Compilation
 
 NOT_ON_HOST = ("mma.cuh", "wgmma.cuh", "tma.cuh", "bulk_reduce.cuh")
 MOST_THREADS = 1 << 19
@@ -35,7 +35,7 @@ class EmulatedDevice(FakeDevice):
         self.check_guards(entry)
 
 
-def can_run(program: Program, sizes: Mapping[str, int]) -> bool:
+def can_run(program: Compilation, sizes: Mapping[str, int]) -> bool:
     """Return whether the host can run all kernels, soon."""
     for plan, sources in zip(program.plans, program.sources, strict=True):
         for kernel, source in zip(plan.kernels, sources, strict=True):
@@ -51,7 +51,7 @@ def can_run(program: Program, sizes: Mapping[str, int]) -> bool:
     return True
 
 
-def emulated(program: Program, folder: Path) -> EmulatedDevice:
+def emulated(program: Compilation, folder: Path) -> EmulatedDevice:
     """Return a device with the kernels of a program."""
     functions: dict[str, Any] = {}
     for plan, sources in zip(program.plans, program.sources, strict=True):

@@ -36,7 +36,7 @@ def one_operation(
     return builder.finish()
 
 
-def planned(fusion: Fusion, scheduler: str) -> driver.Program:
+def planned(fusion: Fusion, scheduler: str) -> driver.Compilation:
     """Return the plan of a fusion that must be one segment of the given scheduler."""
     found = driver.plan(fusion, OPTIONS)
     assert [s.scheduler for s in found.segmented.segments] == [scheduler]

@@ -55,12 +55,12 @@ def fusion_of(declaration: str, call: str) -> Any:
     return read_text(text, "bounds.yaml")
 
 
-def planned(fusion: Any) -> driver.Program:
+def planned(fusion: Any) -> driver.Compilation:
     """Return a fusion's program, which checks its indices."""
     return driver.plan(fusion, CHECKED)
 
 
-def run(built: driver.Program, inputs: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
+def run(built: driver.Compilation, inputs: Mapping[str, Any], folder: Path) -> Mapping[str, Any]:
     """Return the outputs of the kernels, run on the host."""
     cubins = {launch.kernel: b"" for launch in built.host.launches}
     executable = Executable(emulated(built, folder), built.host, cubins)  # pyright: ignore[reportArgumentType]

@@ -291,7 +291,7 @@ def test_a_bug_says_how_to_reproduce_it(
     def fail(*_: object, **__: object) -> None:
         raise ValueError("seven")
 
-    monkeypatch.setattr(driver.Program.segmented, "run", fail)
+    monkeypatch.setattr(driver.Compilation.segmented, "run", fail)
     path = small(tmp_path)
     done = fusec(capsys, "check", path, "--set", "B=2")
     done.says(70, "internal error: ValueError: seven", "this is a bug in fusec", "test_cli_bad")

@@ -165,7 +165,7 @@ def test_the_reference_needs_no_compiler(
     tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fusec.run.build.compile_cuda", None)
-    monkeypatch.setattr(driver.Program.fusion, "run", None)
+    monkeypatch.setattr(driver.Compilation.fusion, "run", None)
     done = run(capsys, small(tmp_path), "--device", "reference")
     assert done.code == 0
     assert "small: reference evaluated" in done.out
@@ -330,7 +330,7 @@ def test_plans_are_made_for_the_inputs(tmp_path: Path, capsys: Capture, on_gpu: 
         return driver.optimise(fusion, options)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(driver.Program.fusion, "run", optimise)
+        patch.setattr(driver.Compilation.fusion, "run", optimise)
         assert run(capsys, small(tmp_path), "--inputs", path).code == 0
     assert seen == [{"B": 3, "H": 20}]
 

@@ -195,7 +195,7 @@ def test_a_crash_and_a_hang_cost_one_graph_each(
 
 
 def test_a_traceback_is_recorded(corpus: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(corpus_stages.driver.Program.fusion, "run", lambda *_: 1 // 0)
+    monkeypatch.setattr(corpus_stages.driver.Compilation.fusion, "run", lambda *_: 1 // 0)
     record = run_graph("row_sum", Settings(corpus), None, lambda _: None)
     assert (record.stage, record.exit) == ("passes", 70)
     assert record.message.startswith("ZeroDivisionError")

@@ -133,7 +133,7 @@ def test_the_reference_is_rounded_to_the_declared_types() -> None:
 def test_targets_share_a_plan_where_it_is_the_same() -> None:
     fusion = read_text(SMALL, "small.yaml")
     options = CompileOptions(targets=("sm_90a", "sm_80"))
-    built = driver.compile_targets(driver.Program(fusion, options))
+    built = driver.compile_targets(driver.Compilation(fusion, options))
     (program,) = built.programs
     assert built.targets == program.targets == ("sm_90a", "sm_80")
     assert set(built.artifacts) == {("small_pointwise", t) for t in built.targets}
@@ -144,7 +144,7 @@ def test_targets_share_a_plan_where_it_is_the_same() -> None:
 def test_targets_with_other_instructions_have_plans_of_their_own() -> None:
     fusion = driver.load(str(EXAMPLES / "linear_gelu.yaml"))
     options = CompileOptions(targets=("sm_90a", "sm_80", "sm_89"))
-    built = driver.compile_targets(driver.Program(fusion, options))
+    built = driver.compile_targets(driver.Compilation(fusion, options))
     hopper, others = built.programs
     assert (hopper.targets, others.targets) == (("sm_90a",), ("sm_80", "sm_89"))
     texts = [program.kernel_sources[0].text for program in (hopper, others)]
@@ -181,12 +181,12 @@ def test_a_stage_takes_what_earlier_ones_give() -> None:
 
 
 def test_a_stage_runs_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = driver.Program(read_text(SMALL, "small.yaml"), CompileOptions())
+    program = driver.Compilation(read_text(SMALL, "small.yaml"), CompileOptions())
     assert program.made == {}
     assert program.segmented is program.segmented
     assert list(program.made) == ["fusion", "segmented"]
-    monkeypatch.setattr(driver.Program.segmented, "run", None)
-    begun = driver.Program(program.original, program.options, segmented=program.segmented)
+    monkeypatch.setattr(driver.Compilation.segmented, "run", None)
+    begun = driver.Compilation(program.original, program.options, segmented=program.segmented)
     assert [p.scheduler for p in begun.plans] == ["pointwise"]
     assert "fusion" not in begun.made
 
@@ -195,7 +195,7 @@ def test_what_passes_leave_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     def doubled(fusion: Fusion, options: CompileOptions) -> Fusion:
         return fusion.with_nodes((*fusion.nodes, fusion.nodes[0]))
 
-    monkeypatch.setattr(driver.Program.fusion, "run", doubled)
+    monkeypatch.setattr(driver.Compilation.fusion, "run", doubled)
     with pytest.raises(InternalError, match="is defined twice"):
         driver.plan(read_text(SMALL, "small.yaml"), CompileOptions())
 

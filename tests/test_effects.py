@@ -45,7 +45,7 @@ def read(inputs: str, ops: str, outputs: str) -> Fusion:
     return read_text("fusion: effects\ninputs:\n" + "\n".join(lines) + "\n", "effects.yaml")
 
 
-def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Program:
+def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Compilation:
     """Run a fusion's kernels on the host, twice, and compare."""
     found = driver.plan(fusion, OPTIONS)
     sizes = choose_sizes(fusion, None)
@@ -61,7 +61,7 @@ def run(fusion: Fusion, folder: Path, given: Mapping[str, Any]) -> driver.Progra
     return found
 
 
-def moved(found: driver.Program) -> int:
+def moved(found: driver.Compilation) -> int:
     estimates = (s.estimate for s in found.segmented.segments)
     return sum(e.bytes + e.workspace_bytes for e in estimates if e is not None)
 

@@ -16,7 +16,7 @@ from fusec import driver
 from fusec.cli import run_main
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain.query import Segmentation
 from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation, registers
@@ -63,13 +63,13 @@ KEYS = {
 
 class Explained(NamedTuple):
     record: Segmentation
-    program: Program
+    program: Compilation
 
 
 def explained(
     fusion: Fusion, questions: Questions | None = None, options: CompileOptions | None = None
 ) -> Explained:
-    program = Program(fusion, options or CompileOptions())
+    program = Compilation(fusion, options or CompileOptions())
     return Explained(explain(program, questions), program)
 
 
@@ -252,7 +252,7 @@ def test_values_that_are_recomputed_are_told() -> None:
     from fusec.explain.query import describe
     from fusec.segment.segmented import Rematerialised
 
-    base = Program(read_text(TEXT), CompileOptions()).segmented
+    base = Compilation(read_text(TEXT), CompileOptions()).segmented
     value = base.fusion.nodes[0].output
     told = Rematerialised(value, (1,), 4096, "a cast costs less than reading it")
     record = describe(replace(base, rematerialised=(told,)), find("sm_90a"), peak_bytes=0)
@@ -415,7 +415,7 @@ def test_what_is_no_fusion_is_refused() -> None:
 
 
 def test_registers_are_predicted_and_real_ones_stand_beside_them_where_kernels_are_built() -> None:
-    program = Program(read_text(TEXT, "two.yaml"), CompileOptions(targets=("sm_90a",)))
+    program = Compilation(read_text(TEXT, "two.yaml"), CompileOptions(targets=("sm_90a",)))
     (told, _), (built, _) = (
         [s.occupancy[0] for s in explain(program, Questions({}, build=build)).segments]
         for build in (False, True)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from fusec import driver
 from fusec.cli import run_main
 from fusec.codegen.dispatch import plan_sources
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain import drawing
 from fusec.explain.drawing import Box, draw
 from fusec.explain.highlight import highlighted
@@ -88,7 +88,7 @@ class Page(HTMLParser):
 
 
 def explained(fusion: Fusion) -> Explained:
-    program = Program(fusion, CompileOptions())
+    program = Compilation(fusion, CompileOptions())
     return explain(program), program
 
 

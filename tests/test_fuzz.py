@@ -111,7 +111,7 @@ def broken_frac(monkeypatch: pytest.MonkeyPatch) -> None:
             raise ValueError(f"{len(fusion.nodes)} nodes")
         return driver.segment(fusion, options)
 
-    monkeypatch.setattr(driver.Program.segmented, "run", failing)
+    monkeypatch.setattr(driver.Compilation.segmented, "run", failing)
 
 
 @pytest.mark.usefixtures("broken_frac")
@@ -193,7 +193,7 @@ def test_a_mismatch_of_segments_is_found(monkeypatch: pytest.MonkeyPatch) -> Non
         assert all(k is v for k, v in users.items())
         return done.with_nodes(nodes)
 
-    monkeypatch.setattr(driver.Program.fusion, "run", wrong)
+    monkeypatch.setattr(driver.Compilation.fusion, "run", wrong)
     outcome = Trials(QUICK).perform(Run(read_text(BROKEN)))
     assert outcome.signature == "segments: mismatch"
 
@@ -302,7 +302,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
                 raise Unsupported("not on the host")
             return SimpleNamespace(cubin=b"", spill_bytes=0)
 
-    monkeypatch.setattr(driver.Program.plans, "run", noting)
+    monkeypatch.setattr(driver.Compilation.plans, "run", noting)
     return Host(Depth(on_gpu=True, seeds=(0, 1, 2)))
 
 

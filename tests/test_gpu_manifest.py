@@ -30,7 +30,7 @@ def test_changed_manifests(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     chosen = replace(options(), check_bounds=wanted.check_bounds)
     fusion = read_text(FUSIONS[name], f"{name}.yaml")
     out = tmp_path / name
-    write_folder(out, files_of(driver.compile_targets(driver.Program(fusion, chosen))))
+    write_folder(out, files_of(driver.compile_targets(driver.Compilation(fusion, chosen))))
     done = fusec(capsys, "run", out, "--repeat", 0)
     assert done.code == 0, done.err
     assert ("not verified" in done.out) == bool(DRY)

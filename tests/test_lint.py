@@ -218,7 +218,7 @@ DENSE = "contiguity=True, "
 
 def strides(tmp_path: Path, text: str) -> list[Diagnostic]:
     (fusion,) = load_script(small(tmp_path, text, "s.py"))
-    return list(lint_strides(driver.Program(fusion, CompileOptions())))
+    return list(lint_strides(driver.Compilation(fusion, CompileOptions())))
 
 
 def test_what_run_time_strides_cost_is_told(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_what_is_refused_with_dense_strides_is_no_error(
             raise Unsupported("no scheduler takes the pinned segment")
         return driver.segment(fusion, options)
 
-    monkeypatch.setattr(driver.Program.segmented, "run", refusing)
+    monkeypatch.setattr(driver.Compilation.segmented, "run", refusing)
     (found,) = strides(tmp_path, SCRIPT.format(first="", second=DENSE))
     assert found.message.startswith("the strides of `x` are")
     assert found.notes == ()
@@ -270,7 +270,7 @@ def test_tensors_that_lie_otherwise_draw_no_warning(tmp_path: Path) -> None:
     found: list[list[Diagnostic]] = []
 
     def on_fusion(fusion: Any, actuals: Any) -> Any:
-        found.append(list(lint_strides(driver.Program(fusion, CompileOptions()))))
+        found.append(list(lint_strides(driver.Compilation(fusion, CompileOptions()))))
         return [np.zeros((64, 64), np.float32)]
 
     for array in ("np.zeros((64, 64))", "np.zeros((64, 128))[:, ::2]"):

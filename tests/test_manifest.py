@@ -26,7 +26,7 @@ from fusec.commands.folder import package_of, read_folder
 from fusec.commands.manifest import plan_record
 from fusec.commands.manifest_records import BuildRecord, PlanRecord, signed
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain.record import explain
 from fusec.explain.units import time_text
 from fusec.ir.text import to_text
@@ -111,7 +111,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Made]:
 def make(name: str, folder: Path) -> Made:
     options = OPTIONS.get(name, CompileOptions())
     fusion = read_text(FUSIONS[name], f"{name}.yaml")
-    package = driver.compile_targets(Program(fusion, options))
+    package = driver.compile_targets(Compilation(fusion, options))
     write_folder(folder, files_of(package))
     (folder.parent / f"{name}-host").mkdir()
     on_host = name in ON_HOST
@@ -147,11 +147,11 @@ def planned_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def remembered(original: Any, options: CompileOptions, **made: Any) -> Any:
         if made:
-            return Program(original, options, **made)
+            return Compilation(original, options, **made)
         key = (original.name, *(str(getattr(options, f)) for f in options.__dataclass_fields__))
-        return known.setdefault(key, Program(original, options))
+        return known.setdefault(key, Compilation(original, options))
 
-    monkeypatch.setattr(replan, "Program", remembered)
+    monkeypatch.setattr(replan, "Compilation", remembered)
 
 
 @pytest.mark.parametrize("name", FUSIONS)
@@ -275,7 +275,7 @@ def test_examples_are_planned_alike_from_their_text(path: Path) -> None:
     fusion = driver.load(str(path))
     records: list[PlanRecord] = []
     for read in (fusion, read_text(to_text(fusion))):
-        program = Program(read, CompileOptions())
+        program = Compilation(read, CompileOptions())
         record = plan_record(program, "kernels", lambda *_: NO_BUILD)
         records.append(replan.without_labels(record))
     assert records[0] == records[1]
@@ -307,7 +307,7 @@ def test_a_folder_is_predicted_as_it_was_planned(tmp_path: Path, capsys: Capture
     out = tmp_path / "out"
     given = ("--redefine", "never")
     assert fusec(capsys, "compile", small(tmp_path, SLICED), "-o", out, *given).code == 0
-    program = Program(read_text(SLICED), CompileOptions(redefine="never"))
+    program = Compilation(read_text(SLICED), CompileOptions(redefine="never"))
     assert len(program.plans) == 2
     said = fusec(capsys, "run", out).out
     assert "(y: no kernel)" in said

@@ -282,7 +282,7 @@ def program_of(fusion: Fusion, target: str = "sm_90a") -> HostProgram:
     return lowered(driver.plan(fusion, CompileOptions(targets=(target,), targets_given=True)))
 
 
-def lowered(planned: driver.Program) -> HostProgram:
+def lowered(planned: driver.Compilation) -> HostProgram:
     """Return the host program of plans, each of which tells the orders of all its sums."""
     for plan, segment in zip(planned.plans, planned.segmented.segments, strict=True):
         sums = {n.output.name for n in segment.nodes if is_sum(n)}
@@ -290,7 +290,7 @@ def lowered(planned: driver.Program) -> HostProgram:
     return planned.host
 
 
-def idle(planned: driver.Program, node: Node) -> bool:
+def idle(planned: driver.Compilation, node: Node) -> bool:
     """Return whether no kernel computes a sum, since only what is empty needs it."""
     name = node.output.name
     segments = zip(planned.plans, planned.segmented.segments, strict=True)

@@ -42,7 +42,7 @@ def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
 ) -> None:
     segmented = driver.segment(driver.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
     domains.clear()
-    plans = driver.Program(segmented.fusion, OPTIONS, segmented=segmented).plans
+    plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
     assert max(domains.values(), default=0) <= 1
     assert domains.total() <= 2 * len(plans)
     domains.clear()
@@ -55,7 +55,7 @@ def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_text_in_phases_is_printed_of_the_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     segmented = driver.segment(driver.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
-    plans = driver.Program(segmented.fusion, OPTIONS, segmented=segmented).plans
+    plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
 
     def no_more(self: Lowering, *given: object) -> None:
         raise AssertionError("the kernel's loops are analysed again")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fusec.codegen.dispatch import VIEWS
-from fusec.driver import Program, load
+from fusec.driver import Compilation, load
 from fusec.ir.dim import dim
 from fusec.options import CompileOptions
 from fusec.schedule.plan import Kernel, KernelPlan
@@ -33,8 +33,8 @@ TARGET = find("sm_90a")
 
 
 @cache
-def program_of(path: Path) -> Program:
-    return Program(load(str(path)), CompileOptions(targets=("sm_90a",)))
+def program_of(path: Path) -> Compilation:
+    return Compilation(load(str(path)), CompileOptions(targets=("sm_90a",)))
 
 
 def plan_in(name: str, scheduler: str) -> KernelPlan:
@@ -151,7 +151,7 @@ def test_the_benchmark_reads_fusions_and_plans_others_that_hold_more() -> None:
     from benchmarks.registers import graphs, holding_more
 
     ((name, read),) = graphs([ROOT / "examples" / "layernorm.yaml"])
-    (plan,) = Program(read(), CompileOptions(targets=("sm_90a",))).plans
+    (plan,) = Compilation(read(), CompileOptions(targets=("sm_90a",))).plans
     held = [p.parameters.chunks for p in holding_more(plan)]
     assert name == "layernorm"
     assert held == [plan.parameters.chunks * times for times in (2, 4)]

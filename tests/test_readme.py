@@ -138,7 +138,7 @@ def test_the_file_shown_is_a_fusion() -> None:
     assert [o.value.name for o in fusion.outputs] == ["y"]
     found = read_text(shown + schedules)
     options = CompileOptions()
-    (plan,) = driver.Program(found, options, fusion=found).plans
+    (plan,) = driver.Compilation(found, options, fusion=found).plans
     assert {o.name: o.value for o in found.schedules}.items() <= asdict(plan.parameters).items()  # type: ignore[call-overload]
 
 
@@ -202,7 +202,7 @@ def test_names_on_the_way_of_a_tensor_exist() -> None:
         module = import_module(path.removesuffix("/__init__").replace("/", "."))
         assert attrgetter(name)(module) is not None
     stages = {s.gives for s in driver.STAGES}
-    assert stages == {*re.findall(r"`Program\.(\w+)`", way)} - {"parts"}
+    assert stages == {*re.findall(r"`Compilation\.(\w+)`", way)} - {"parts"}
     flags = {kind for s in driver.STAGES for kind in s.dumps} & {*re.findall(r"--([\w-]+)", way)}
     assert flags <= DUMP_KINDS.keys()
     assert len(flags) == 4

@@ -49,13 +49,13 @@ def with_schedules(lines: str, head: str = ROWS) -> Fusion:
 
 def parameters_of(fusion: Fusion) -> Any:
     """Return the parameters of the only segment."""
-    (plan,) = driver.Program(fusion, OPTIONS, segmented=segmented(fusion)).plans
+    (plan,) = driver.Compilation(fusion, OPTIONS, segmented=segmented(fusion)).plans
     return plan.parameters
 
 
 def phases_of(fusion: Fusion) -> list[Fusion]:
     """Return the phases of a joint graph."""
-    return [p.original for p in driver.Program(fusion, OPTIONS).parts]
+    return [p.original for p in driver.Compilation(fusion, OPTIONS).parts]
 
 
 def segmented(fusion: Fusion):

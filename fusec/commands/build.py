@@ -15,7 +15,7 @@ from fusec.files import fusions_of
 from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
-    from fusec.driver import Package, Program
+    from fusec.driver import Compilation, Package
 
 
 def compile_file(
@@ -26,7 +26,7 @@ def compile_file(
     from fusec.commands.lint import lint, lint_strides
     from fusec.commands.progress import build_progress
 
-    wholes = [driver.Program(fusion, options) for fusion in fusions_of(path, options)]
+    wholes = [driver.Compilation(fusion, options) for fusion in fusions_of(path, options)]
     report.warn(d for whole in wholes for d in lint(whole.original))
     programs = [part for whole in wholes for part in whole.parts]
     report.warn(d for program in programs for d in lint_strides(program))
@@ -66,7 +66,7 @@ def _print_package(folder: Path, package: Package) -> None:
             print(f"  {name} {arch}: {artifact.registers} registers{told}{spills}")
 
 
-def _predicted(program: Program) -> dict[tuple[str, str], int]:
+def _predicted(program: Compilation) -> dict[tuple[str, str], int]:
     """Return the registers that each kernel was predicted to take, by kernel and target."""
     from fusec import target
     from fusec.schedule.segments import occupancies
@@ -92,7 +92,7 @@ def _print_coverage(covers: str) -> None:
         print(f"  covers {covers}")
 
 
-def _facts(program: Program, covers: str) -> dict[str, Any]:
+def _facts(program: Compilation, covers: str) -> dict[str, Any]:
     """Return for tools what a check prints."""
     from fusec.commands.manifest import outputs_of
 
@@ -115,12 +115,12 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
 
     for whole in fusions_of(path, options):
         report.warn(lint(whole))
-        for program in driver.Program(whole, options).parts:
+        for program in driver.Compilation(whole, options).parts:
             _check(program, report, times=times)
     return 0
 
 
-def _check(program: Program, report: Report, *, times: bool) -> None:
+def _check(program: Compilation, report: Report, *, times: bool) -> None:
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
     from fusec.commands.lint import lint_strides
     from fusec.hostir.coverage import coverage

@@ -56,7 +56,7 @@ def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:
     return Probe(path.stem, seconds, estimate_of(package.program, path.stem))
 
 
-def estimate_of(program: driver.Program, name: str) -> Estimate:
+def estimate_of(program: driver.Compilation, name: str) -> Estimate:
     """Return the estimate of a probe, which must be one segment of the family it is named after."""
     segments = program.segmented.segments
     estimate = segments[0].estimate

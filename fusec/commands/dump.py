@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
 
@@ -30,7 +30,7 @@ _NVFUSER = {
 """nvFuser's dump names that have a counterpart here."""
 
 
-_TARGET_FREE = frozenset({"fusion-ir", "python", *Program.fusion.dumps})
+_TARGET_FREE = frozenset({"fusion-ir", "python", *Compilation.fusion.dumps})
 """What does not depend on the target."""
 
 
@@ -44,7 +44,7 @@ class DumpOptions:
 
 def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> int:
     """Print the chosen dumps of every fusion of a file; where there are several, each named."""
-    wholes = [Program(f, compile_options) for f in fusions_of(path, compile_options)]
+    wholes = [Compilation(f, compile_options) for f in fusions_of(path, compile_options)]
     programs = [part for whole in wholes for part in whole.parts]
     for whole in wholes:
         if whole not in programs and "preseg" in options.kinds:
@@ -78,7 +78,7 @@ def environment_kinds() -> list[str]:
     return names
 
 
-def dump_for_environment(program: Program) -> None:
+def dump_for_environment(program: Compilation) -> None:
     """Print what NVFUSER_DUMP asks for."""
     for name in environment_kinds():
         kind = _NVFUSER[name]
@@ -88,12 +88,12 @@ def dump_for_environment(program: Program) -> None:
         sys.stdout.flush()
 
 
-def text_of(program: Program, kind: str, style: str = "2024") -> str:
+def text_of(program: Compilation, kind: str, style: str = "2024") -> str:
     """Return one dump of a program."""
     return _DUMPS[kind](program, style)
 
 
-def _segmented(program: Program, style: str) -> str:
+def _segmented(program: Compilation, style: str) -> str:
     from fusec.dumps.graphs import segmented_fusion_dot, segmented_fusion_json
     from fusec.dumps.mermaid import segmented_fusion_mermaid
     from fusec.dumps.nvfuser import segmented_fusion_text
@@ -107,13 +107,13 @@ def _segmented(program: Program, style: str) -> str:
     return segmented_fusion_text(program.segmented, style=style)
 
 
-def _fusion_ir(program: Program, style: str) -> str:
+def _fusion_ir(program: Compilation, style: str) -> str:
     from fusec.dumps.nvfuser import fusion_math_text
 
     return fusion_math_text(program.original)
 
 
-def _preseg(program: Program, style: str) -> str:
+def _preseg(program: Compilation, style: str) -> str:
     from fusec.ir.graph import Fusion as FusionType
     from fusec.ir.text import to_text
     from fusec.passes import Pass
@@ -128,7 +128,7 @@ def _preseg(program: Program, style: str) -> str:
     return "\n".join(parts)
 
 
-def _parameters(program: Program, style: str) -> str:
+def _parameters(program: Compilation, style: str) -> str:
     from fusec.commands.manifest import parameters_of
 
     lines: list[str] = []
@@ -145,11 +145,11 @@ def _parameters(program: Program, style: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _cuda(program: Program, style: str) -> str:
+def _cuda(program: Compilation, style: str) -> str:
     return "\n".join(s.text for s in program.kernel_sources)
 
 
-def _ptx(program: Program, style: str) -> str:
+def _ptx(program: Compilation, style: str) -> str:
     from fusec.run.headers import headers_for
     from fusec.run.nvrtc import compile_ptx
 
@@ -161,24 +161,24 @@ def _ptx(program: Program, style: str) -> str:
     return "\n".join(texts)
 
 
-def _sass(program: Program, style: str) -> str:
+def _sass(program: Compilation, style: str) -> str:
     from fusec.run.sass import sass
 
     artifacts = driver.build(program).artifacts.items()
     return "\n".join(f"// {name} {arch}\n{sass(a.cubin)}" for (name, arch), a in artifacts)
 
 
-def _python(program: Program, style: str) -> str:
+def _python(program: Compilation, style: str) -> str:
     from fusec.parse.twin import to_python
 
     return to_python(program.original)
 
 
-def _host(program: Program, style: str) -> str:
+def _host(program: Compilation, style: str) -> str:
     return program.host.text()
 
 
-def _space(program: Program, style: str) -> str:
+def _space(program: Compilation, style: str) -> str:
     from fusec import target
     from fusec.schedule.listing import space_json, space_text, spaces_of
 
@@ -187,7 +187,7 @@ def _space(program: Program, style: str) -> str:
     return space_json(spaces) if style == "json" else space_text(spaces)
 
 
-_DUMPS: dict[str, Callable[[Program, str], str]] = {
+_DUMPS: dict[str, Callable[[Compilation, str], str]] = {
     "segmented-fusion": _segmented,
     "fusion-ir": _fusion_ir,
     "preseg": _preseg,

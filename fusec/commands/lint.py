@@ -9,7 +9,7 @@ from math import log2, prod
 
 from fusec import target
 from fusec.diagnostics import Diagnostic, FusecError, Span, warning
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain.units import time_text
 from fusec.ir.dim import Dim, product
 from fusec.ir.graph import Fusion, Input, Node, Value
@@ -110,7 +110,7 @@ def _size(fusion: Fusion, value: Value) -> int:
     return prod(e.evaluate(fusion.hints) for e in value.shape)
 
 
-def lint_strides(program: Program) -> Iterator[Diagnostic]:
+def lint_strides(program: Compilation) -> Iterator[Diagnostic]:
     """Yield a warning where tensors may lie in any way, though they do not, and that costs time.
 
     It is asked what the fusion would take were they declared dense: that is one segmentation more.
@@ -132,7 +132,7 @@ def lint_strides(program: Program) -> Iterator[Diagnostic]:
         yield _narrow(narrow, [])
 
 
-def _times(program: Program, loose: Sequence[Input]) -> tuple[float, float, float] | None:
+def _times(program: Compilation, loose: Sequence[Input]) -> tuple[float, float, float] | None:
     """Return the predicted times as declared and with dense strides, and that of its launches.
 
     None where that is too much to ask, or where one of the two is refused.
@@ -143,7 +143,7 @@ def _times(program: Program, loose: Sequence[Input]) -> tuple[float, float, floa
     dense = tuple(_dense(fusion, i) if i in loose else i for i in fusion.inputs)
     try:
         found = program.segmented
-        better = Program(replace(fusion, inputs=dense), options).segmented
+        better = Compilation(replace(fusion, inputs=dense), options).segmented
     except FusecError:
         return None
     gpu = target.find(options.target)

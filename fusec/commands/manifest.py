@@ -21,7 +21,7 @@ from fusec.commands.manifest_records import (
     PlanRecord,
     SegmentRecord,
 )
-from fusec.driver import Package, Program
+from fusec.driver import Compilation, Package
 from fusec.hostir.program import Launch
 from fusec.ir.graph import Fusion, Input
 from fusec.schedule.plan import KernelPlan
@@ -108,7 +108,7 @@ def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
     )
 
 
-def plan_record(program: Program, folder: str, build_of: BuildOf) -> PlanRecord:
+def plan_record(program: Compilation, folder: str, build_of: BuildOf) -> PlanRecord:
     """Return the record of a program, whose CUDA text lies in `folder`."""
     segmented, targets = program.segmented, program.targets
     launches = {launch.kernel: launch for launch in program.host.launches}

@@ -33,7 +33,7 @@ from fusec.commands.manifest_records import (
     damaged,
 )
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
@@ -73,7 +73,7 @@ def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
 
 def planned_again(
     folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path
-) -> Program:
+) -> Compilation:
     """Return the program of a plan, with the rates in a folder; FusecError unless they agree.
 
     It may be another one than the first choice, where the compiler spilled registers of that. What
@@ -81,7 +81,7 @@ def planned_again(
     """
     recorded = manifest.plans[number]
     try:
-        program = _as_recorded(Program(fusion, _options(manifest, recorded, rates)), recorded)
+        program = _as_recorded(Compilation(fusion, _options(manifest, recorded, rates)), recorded)
         made = _record(manifest, recorded, program)
     except FusecError as error:
         reason = f"its fusion cannot be planned with its options: {error.diagnostic.message}"
@@ -90,7 +90,7 @@ def planned_again(
     difference = first_difference(found, expected, f"plans[{number}]")
     if difference is not None:
         raise _differs(folder, manifest, difference)
-    return Program(fusion, program.options, **{**program.made, "host": recorded.program})
+    return Compilation(fusion, program.options, **{**program.made, "host": recorded.program})
 
 
 def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOptions:
@@ -108,7 +108,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOp
     )
 
 
-def _record(manifest: Manifest, recorded: PlanRecord, program: Program) -> PlanRecord:
+def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> PlanRecord:
     """Return what a manifest says of a program, with the builds that are recorded."""
     builds = {k.name: k.builds for s in recorded.segments for k in s.kernels}
 
@@ -120,7 +120,7 @@ def _record(manifest: Manifest, recorded: PlanRecord, program: Program) -> PlanR
     return plan_record(program, kernels_at(recorded.targets, len(manifest.plans)), build_of)
 
 
-def _as_recorded(program: Program, recorded: PlanRecord) -> Program:
+def _as_recorded(program: Compilation, recorded: PlanRecord) -> Compilation:
     """Return the program with those plans of its segments that have the recorded parameters."""
     plans = list(program.plans)
     for number, wanted in enumerate(recorded.segments[: len(plans)]):

@@ -23,7 +23,7 @@ from fusec.commands.report import (
 )
 from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
-from fusec.driver import Package, Program
+from fusec.driver import Compilation, Package
 from fusec.escape import visible
 from fusec.files import Names, fusions_of, with_schedule, with_sizes
 from fusec.options import CompileOptions
@@ -93,7 +93,7 @@ def _run(
         return _run_script(path, compile_options, options, place, report)
     (fusion,) = fusions_of(path, compile_options)
     report.warn(lint(fusion))
-    return _run_program(path, Program(fusion, compile_options), options, place)
+    return _run_program(path, Compilation(fusion, compile_options), options, place)
 
 
 def _check_files(options: RunOptions) -> None:
@@ -152,7 +152,7 @@ def _run_folder(
     return _perform(contents.fusion, package, inputs, sizes, options, place)[0]
 
 
-def _run_program(path: str, program: Program, options: RunOptions, place: Place) -> int:
+def _run_program(path: str, program: Compilation, options: RunOptions, place: Place) -> int:
     """Run each phase of a fusion on what those before it have saved."""
     given, files = program.options.sizes, options.outputs or options.expect or options.inputs
     if len(program.parts) > 1 and files:
@@ -169,7 +169,7 @@ def _run_program(path: str, program: Program, options: RunOptions, place: Place)
         for name, size in given.items():
             if sizes.get(name, size) != size:
                 raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
-        sized = Program(_at(part.original, sizes), program.options)
+        sized = Compilation(_at(part.original, sizes), program.options)
         package = _built(sized, place)
         code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
         known |= {**inputs, **outputs}
@@ -192,7 +192,7 @@ def _target(options: CompileOptions, place: Place) -> str | None:
         return driver.for_device(options, device.facts).target
 
 
-def _built(program: Program, place: Place) -> Package | None:
+def _built(program: Compilation, place: Place) -> Package | None:
     """Return a program built for the GPU at hand, or for the first target of its options."""
     if not place.builds:
         return None
@@ -332,14 +332,14 @@ def _run_script(
         fusion = with_schedule(names.unique(fusion), compile_options)
         if fusion.name not in warned:
             warned.add(fusion.name)
-            report.warn((*lint(fusion), *lint_strides(Program(fusion, compile_options))))
+            report.warn((*lint(fusion), *lint_strides(Compilation(fusion, compile_options))))
         if codes and (options.outputs or options.expect or options.inputs):
             raise FusecError(
                 f"`{path}` runs several fusions",
                 help="--inputs, --outputs and --expect take one; compile it and run the folders",
             )
         if actuals is None:
-            program = Program(with_sizes(fusion, compile_options.sizes), compile_options)
+            program = Compilation(with_sizes(fusion, compile_options.sizes), compile_options)
             codes.append(_run_program(path, program, options, place))
             return None
         fusion = replace(fusion, phases=())  # all inputs are given at once
@@ -349,7 +349,7 @@ def _run_script(
                 "itself",
                 help="change them in the script, or compile it and run the folder",
             )
-        program = Program(fusion, compile_options)
+        program = Compilation(fusion, compile_options)
         dump_for_environment(program)
         inputs = {i.value.name: a.array() for i, a in zip(fusion.inputs, actuals, strict=True)}
         package, sizes = _built(program, place), bind_sizes(fusion, inputs)

@@ -163,7 +163,7 @@ class _Trial:
         options = CompileOptions(
             targets=(self.depth.target,), targets_given=True, without=self.run.without, jobs=1
         )
-        program = driver.Program(fusion, options)
+        program = driver.Compilation(fusion, options)
         self.at("passes", lambda: program.fusion)
         segmented = self.at("segment", lambda: program.segmented)
         self.schedulers = tuple(s.scheduler for s in segmented.segments)
@@ -183,7 +183,7 @@ class _Trial:
             longest = max(self.seconds, key=lambda s: self.seconds[s])
             raise Rejected(f"slow {longest}", f"{slow:.0f} s, {longest} the longest stage")
 
-    def _build(self, program: driver.Program) -> driver.Package:
+    def _build(self, program: driver.Compilation) -> driver.Package:
         from fusec.run.spills import SPILL_LIMIT
 
         package = driver.build(program, make=self.trials.artifacts)
@@ -298,7 +298,7 @@ def compare_segments(fusion: Fusion, segmented: Any) -> None:
     _verify(fusion, inputs, outputs, sizes, 0)
 
 
-def _check_outputs(program: driver.Program) -> None:
+def _check_outputs(program: driver.Compilation) -> None:
     """Raise Rejected where the program has other outputs than the fusion."""
     names = tuple(o.value.name for o in program.original.outputs)
     if program.host.outputs != names:

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
 
-    from fusec.driver import Program
+    from fusec.driver import Compilation
 
 
-Explained = tuple[Segmentation, "Program"]
+Explained = tuple[Segmentation, "Compilation"]
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def _environment() -> Environment:
     )
 
 
-def _view(record: Segmentation, program: Program, anchor: str) -> View:
+def _view(record: Segmentation, program: Compilation, anchor: str) -> View:
     details = tuple(
         _detail(record, program, segment, f"{anchor}-{segment.name}") for segment in record.segments
     )
@@ -114,7 +114,9 @@ def _view(record: Segmentation, program: Program, anchor: str) -> View:
     )
 
 
-def _detail(record: Segmentation, program: Program, segment: SegmentFacts, anchor: str) -> Detail:
+def _detail(
+    record: Segmentation, program: Compilation, segment: SegmentFacts, anchor: str
+) -> Detail:
     sources = program.sources[segment.id]
     kernels = (Kernel(s.name, s.text.count("\n"), highlighted(s.text)) for s in sources)
     return Detail(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec import driver
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain.query import Exact, KernelFacts, Segmentation, describe
 from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
@@ -35,7 +35,7 @@ class Questions:
     build: bool = False
 
 
-def explain(program: Program, questions: Questions | None = None) -> Segmentation:
+def explain(program: Compilation, questions: Questions | None = None) -> Segmentation:
     """Return what is known of a program's segmentation, for what it costs on the first target."""
     from fusec.explain.sizes import choices
 
@@ -56,7 +56,7 @@ def explain(program: Program, questions: Questions | None = None) -> Segmentatio
 Built = Mapping[tuple[str, str], "Artifact"]
 
 
-def record_of(program: Program, arch: str, built: Built | None = None) -> Segmentation:
+def record_of(program: Compilation, arch: str, built: Built | None = None) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
 
@@ -134,7 +134,7 @@ def segmentation(
     return explain(chosen, Questions(ranges or {}, exact))
 
 
-def _programs_of(given: Any, options: CompileOptions) -> Sequence[Program]:
+def _programs_of(given: Any, options: CompileOptions) -> Sequence[Compilation]:
     from fusec.ir.graph import Fusion
     from fusec.parse.dsl import FusionDefinition
 
@@ -143,7 +143,7 @@ def _programs_of(given: Any, options: CompileOptions) -> Sequence[Program]:
     if isinstance(given, FusionDefinition):
         given = given.fusion()
     if isinstance(given, Fusion):
-        return Program(with_sizes(given, options.sizes), options).parts
+        return Compilation(with_sizes(given, options.sizes), options).parts
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]
     raise FusecError(
         f"segmentation() takes a Fusion, a FusionDefinition or a path, not {kind}",
@@ -151,7 +151,7 @@ def _programs_of(given: Any, options: CompileOptions) -> Sequence[Program]:
     )
 
 
-def _chosen(programs: Sequence[Program], part: str | None) -> Program:
+def _chosen(programs: Sequence[Compilation], part: str | None) -> Compilation:
     if part is None and len(programs) == 1:
         return programs[0]
     named = {p.original.name: p for p in programs}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
-from fusec.driver import Program
+from fusec.driver import Compilation
 from fusec.explain.query import Choice, ChosenSegment
 from fusec.files import with_sizes
 from fusec.ir.graph import Fusion
@@ -45,7 +45,7 @@ def ranges_of(items: Sequence[str]) -> dict[str, tuple[int, int]]:
     return ranges
 
 
-def choices(program: Program, name: str, first: int, last: int) -> Iterator[Choice]:
+def choices(program: Compilation, name: str, first: int, last: int) -> Iterator[Choice]:
     """Yield the choices between two sizes of a dim, the other dims at their default sizes.
 
     Looked at are the ends and every power of two between them; where two neighbours differ, the
@@ -85,10 +85,10 @@ def _step_of(fusion: Fusion, name: str, first: int, last: int) -> int:
     return step
 
 
-def _found(program: Program, name: str, size: int, gpu: Target) -> _Found:
+def _found(program: Compilation, name: str, size: int, gpu: Target) -> _Found:
     try:
         sized = with_sizes(program.original, {name: size})
-        segmented = Program(sized, program.options).segmented
+        segmented = Compilation(sized, program.options).segmented
     except FusecError as error:
         return _Found((), error.diagnostic.message, 0.0)
     parts = (ChosenSegment(s.scheduler, _names(s.fusion)) for s in segmented.segments)
