@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fusec import executor
+from fusec.diagnostics import FusecError
 from fusec.version import __version__
 
 if TYPE_CHECKING:
+    from fusec.api import compile, load
+    from fusec.call.program import Program
     from fusec.explain.record import segmentation
     from fusec.generator import manual_seed
     from fusec.ir.dim import ceildiv, maximum, minimum
@@ -17,9 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DataType",
+    "FusecError",
     "FusionDefinition",
+    "Program",
     "__version__",
     "ceildiv",
+    "compile",
+    "load",
     "manual_seed",
     "maximum",
     "minimum",
@@ -42,6 +49,14 @@ def __getattr__(name: str) -> Any:
         from fusec.parse import dsl
 
         return getattr(dsl, name)
+    if name in ("compile", "load"):
+        from fusec import api
+
+        return getattr(api, name)
+    if name == "Program":
+        from fusec.call import program
+
+        return program.Program
     if name in ("ceildiv", "maximum", "minimum"):
         from fusec.ir import dim
 

@@ -30,11 +30,13 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "codegen",
         "hostir",
         "run",
+        "call",
         "files",
         "driver",
         "explain",
         "dev",
         "commands",
+        "api",
         "cli",
         "__main__ __init__",
     )

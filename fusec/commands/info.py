@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from fusec import __version__
 from fusec.ir.op import REQUIRED, OpDef
 from fusec.options import ENVIRONMENT, environment
+from fusec.version import __version__
 
 
 def list_ops(name: str | None) -> int:

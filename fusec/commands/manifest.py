@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from fusec import __version__
 from fusec.commands.manifest_records import (
     SCHEMA_VERSION,
     BuildRecord,
@@ -27,6 +26,7 @@ from fusec.ir.graph import Fusion, Input
 from fusec.schedule.plan import KernelPlan
 from fusec.segment import roofline
 from fusec.segment.segmented import Segment
+from fusec.version import __version__
 
 BuildOf = Callable[[str, str], BuildRecord]
 """Returns the build of a kernel for a target."""

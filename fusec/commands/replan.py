@@ -13,7 +13,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
-from fusec import __version__
 from fusec import target as targets
 from fusec.commands.manifest import (
     cubin_path,
@@ -37,6 +36,7 @@ from fusec.driver import Compilation
 from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
+from fusec.version import __version__
 
 _SHOWN = 80
 

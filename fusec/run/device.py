@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import importlib
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from types import TracebackType
 from typing import Any
 
@@ -111,6 +112,15 @@ class Device:
             raise EnvironmentProblem(
                 "the NVIDIA driver cannot be used", notes=(str(error),)
             ) from None
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        """Make the device's context the thread's current one for a while."""
+        self.call("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            self.call("cuCtxPopCurrent")
 
     def __enter__(self) -> Device:
         """Return the device."""
@@ -233,3 +243,15 @@ class Device:
         for name, value in values.items():
             kind = getattr(self.driver.CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
             self.call("cuFuncSetAttribute", function, kind, value, what=name.lower())
+
+
+@cache
+def open_device(index: int) -> Device:
+    """Return a device that stays open with the process; the thread's current context stays, too."""
+    driver = load_driver()
+    driver.cuInit(0)
+    _, before = driver.cuCtxGetCurrent()
+    try:
+        return Device(index)
+    finally:
+        driver.cuCtxSetCurrent(before)

@@ -279,7 +279,7 @@ def _read_strides(entry: Input, array: Any, sizes: dict[str, int]) -> None:
     shape = tuple(np.shape(array))
     for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
         # NumPy's own arrays are laid out anew before they go to the GPU.
-        if isinstance(array, StridedArray) and shape[axis] > 1 and found != expected:
+        if not isinstance(array, np.ndarray) and shape[axis] > 1 and found != expected:
             raise FusecError(
                 f"input `{entry.value.name}` has stride {found} in dim {axis}, expected {expected}",
                 notes=(f"declared strides {shape_text(entry.strides)}",),

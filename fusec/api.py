@@ -1,0 +1,140 @@
+"""`fusec.compile` and `fusec.load`: programs that are called from Python."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from fusec import driver
+from fusec.call.program import Make, Program
+from fusec.call.variants import Variant
+from fusec.diagnostics import FusecError
+from fusec.driver import Compilation, Package
+from fusec.files import fusions_of, with_schedule, with_sizes
+from fusec.hostir.coverage import coverage
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.run.device import Device, device_available, open_device
+
+
+def compile(
+    source: Any,
+    *,
+    part: str | None = None,
+    sizes: Mapping[str, int] | None = None,
+    target: str | None = None,
+    schedule: str | None = None,
+    check_bounds: bool = False,
+    build: bool = True,
+) -> Program:
+    """Return a fusion compiled, to be called on arrays.
+
+    source: the path of a file, its text, a FusionDefinition or a Fusion. part: one of several
+    fusions, or a phase of a joint graph. sizes: replace default sizes, for which it is built now,
+    where there is a GPU or a target is named; others are built when a call brings them, unless
+    `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
+    which makes calls wait for them. FusecError says what is wrong with the source, and where.
+    """
+    options = CompileOptions(
+        targets=(target,) if target else CompileOptions().targets,
+        targets_given=target is not None,
+        sizes=sizes or {},
+        schedule=schedule,
+        check_bounds=check_bounds,
+    )
+    fusion = _chosen(_fusions(source, options), part)
+    make = _maker(fusion, options)
+    first = target is not None or device_available() is None
+    variants = [make(fusion.hints, _device(target))] if first and _is_sized(fusion) else []
+    return Program(fusion, variants, make if build else None, driver.reference)
+
+
+def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
+    """Return the fusion of a compiled folder, to be called on arrays.
+
+    Sizes that the folder does not cover are built when a call brings them, unless `build` is False.
+    FusecError for a folder that is damaged, or was changed; EnvironmentProblem for another GPU's.
+    """
+    from fusec.commands.folder import package_of, read_folder
+
+    contents = read_folder(Path(folder))
+    options = CompileOptions()
+    if device_available() is None:
+        options = driver.for_device(options, open_device(0).facts)
+    else:
+        options = replace(options, targets=contents.manifest.targets[:1])
+    package = package_of(contents, options.target, options)
+    variant = variant_of(package, contents.fusion)
+    make = _maker(contents.fusion, package.program.options) if build else None
+    return Program(contents.fusion, [variant], make, driver.reference)
+
+
+def program_of(fusion: Fusion) -> Program:
+    """Return a program of a fusion that is built when it is called."""
+    return Program(fusion, [], _maker(fusion, CompileOptions()), driver.reference)
+
+
+def variant_of(package: Package, fusion: Fusion) -> Variant:
+    """Return a package's program with its machine code, as calls take it."""
+    host = package.program.host
+    cubins = {t: package.cubins(t) for t in package.targets}
+    return Variant(host, cubins, coverage(host.guards, fusion.dims))
+
+
+def _maker(fusion: Fusion, options: CompileOptions) -> Make:
+    def make(sizes: Mapping[str, int], device: Device | None) -> Variant:
+        own = options if device is None else driver.for_device(options, device.facts)
+        package = driver.compile_fusion(at(fusion, sizes), own)
+        return variant_of(package, fusion)
+
+    return make
+
+
+def at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return a fusion with other default sizes, for which it is then planned."""
+    dims = tuple(replace(d, default=sizes.get(d.name, d.default)) for d in fusion.dims)
+    return replace(fusion, dims=dims)
+
+
+def _device(target: str | None) -> Device | None:
+    return open_device(0) if target is None else None
+
+
+def _is_sized(fusion: Fusion) -> bool:
+    """Return whether the sizes are the user's: a definition may leave them to its inputs."""
+    return not any(d.anonymous for d in fusion.dims)
+
+
+def _fusions(source: Any, options: CompileOptions) -> list[Fusion]:
+    from fusec.parse import read_text
+    from fusec.parse.dsl import FusionDefinition
+
+    if isinstance(source, str) and "\n" in source:
+        given = read_text(source)
+    elif isinstance(source, (str, os.PathLike)):
+        fusions = fusions_of(str(source), options)  # pyright: ignore[reportUnknownArgumentType]
+        return [p.original for f in fusions for p in Compilation(f, options).parts]
+    elif isinstance(source, FusionDefinition):
+        given = source.fusion()
+    elif isinstance(source, Fusion):
+        given = source
+    else:
+        raise FusecError(
+            f"compile() takes a path, text, a FusionDefinition or a Fusion, not "
+            f"{type(source).__name__}", help='e.g. fusec.compile("examples/layernorm.yaml")',
+        )  # fmt: skip
+    whole = with_schedule(with_sizes(given, options.sizes), options)
+    return [p.original for p in Compilation(whole, options).parts]
+
+
+def _chosen(fusions: list[Fusion], part: str | None) -> Fusion:
+    named = {f.name: f for f in fusions}
+    if part is None and len(fusions) == 1:
+        return fusions[0]
+    if part in named:
+        return named[part]
+    what = "there are several fusions" if part is None else f"there is no fusion `{part}`"
+    raise FusecError(f"compile(): {what}", help=f"part: one of {', '.join(named)}")

@@ -1,0 +1,1 @@
+"""Compiled fusions that are called: arrays of any framework in, outputs of their kind out."""

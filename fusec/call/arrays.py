@@ -1,0 +1,58 @@
+"""Arrays of the caller's framework: where they lie, and new ones of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fusec.ir.dtype import DType
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Memory of an array: its address, shape, strides in elements, type, and the GPU's index.
+
+    device: None for memory of the host. stream: on which it was made, where the array says so.
+    """
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+    device: int | None
+    stream: int | None = None
+
+
+class Kind(Protocol):
+    """What is asked of a framework's arrays; streams are handles of the CUDA driver."""
+
+    name: str
+
+    def view(self, array: Any) -> View:
+        """Return where an array lies."""
+        ...
+
+    def stream(self, device: int) -> int:
+        """Return the framework's current stream on a device."""
+        ...
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
+              stream: int) -> Any:  # fmt: skip
+        """Return a new array, from the framework's own allocator, for use on a stream."""
+        ...
+
+    def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Return a view of an array's memory, at an offset in elements."""
+        ...
+
+    def give(self, made: Any, like: Any) -> Any:
+        """Return an array that `empty` or `part` made as one that the caller of `like` knows."""
+        ...
+
+
+def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over, at least none."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))

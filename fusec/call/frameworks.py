@@ -1,0 +1,173 @@
+"""The frameworks whose arrays calls take: PyTorch, CuPy and NumPy; others by what they offer."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from fusec.call.arrays import Kind, View, reach
+from fusec.call.interfaces import Exchange
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dtype import DType
+
+
+class Torch:
+    """Tensors of PyTorch."""
+
+    name = "PyTorch"
+
+    def __init__(self) -> None:
+        """Take PyTorch as it is loaded."""
+        self._torch: Any = sys.modules["torch"]
+        raw = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
+        self._raw: Callable[[int], int] = raw or self._current
+
+    def _current(self, device: int) -> int:
+        return self._torch.cuda.current_stream(device).cuda_stream
+
+    def view(self, array: Any) -> View:
+        """Return where a tensor lies."""
+        if array.layout is not self._torch.strided:
+            raise FusecError(f"a tensor of layout {array.layout} cannot be used")
+        if array.is_conj() or array.is_neg():
+            raise FusecError("the tensor is conjugated lazily", help="call .resolve_conj() first")
+        return View(
+            array.data_ptr(), tuple(array.shape), array.stride(), _torch_dtype(array.dtype),
+            array.device.index if array.is_cuda else None,
+        )  # fmt: skip
+
+    def stream(self, device: int) -> int:
+        """Return PyTorch's current stream."""
+        return self._raw(device)
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
+              stream: int) -> Any:  # fmt: skip
+        """Return a tensor of PyTorch's caching allocator."""
+        torch = self._torch
+        options = {"dtype": getattr(torch, dtype.long), "device": self.place(device)}
+        if stream == self._raw(device):
+            return torch.empty_strided(shape, strides, **options)
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device)):
+            return torch.empty_strided(shape, strides, **options)
+
+    def place(self, device: int) -> Any:
+        """Return PyTorch's device of an index."""
+        return self._torch.device("cuda", device)
+
+    def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Return a view of a tensor's memory."""
+        return self._torch.as_strided(array, shape, strides, array.storage_offset() + offset)
+
+    def give(self, made: Any, like: Any) -> Any:
+        """Return it as it is."""
+        return made
+
+
+class Cupy:
+    """Arrays of CuPy."""
+
+    name = "CuPy"
+
+    def __init__(self) -> None:
+        """Take CuPy as it is loaded."""
+        self._cupy: Any = sys.modules["cupy"]
+
+    def view(self, array: Any) -> View:
+        """Return where an array lies."""
+        item = array.dtype.itemsize
+        return View(
+            array.data.ptr, array.shape, tuple(s // item for s in array.strides),
+            dtypes.of_numpy(array.dtype), array.device.id,
+        )  # fmt: skip
+
+    def stream(self, device: int) -> int:
+        """Return CuPy's current stream."""
+        return self._cupy.cuda.get_current_stream(device).ptr
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
+              stream: int) -> Any:  # fmt: skip
+        """Return an array of CuPy's memory pool."""
+        cupy = self._cupy
+        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
+            flat = cupy.empty(reach(shape, strides), dtype.numpy)
+        return self.part(flat, shape, strides, 0)
+
+    def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Return a view of an array's memory."""
+        item = array.dtype.itemsize
+        return self._cupy.ndarray(
+            tuple(shape), array.dtype, array.data + offset * item,
+            strides=tuple(s * item for s in strides),
+        )  # fmt: skip
+
+    def give(self, made: Any, like: Any) -> Any:
+        """Return it as it is."""
+        return made
+
+
+class Host:
+    """Arrays of NumPy, in memory of the host: they are copied to the GPU and back."""
+
+    name = "NumPy"
+
+    def view(self, array: Any) -> View:
+        """Return where an array lies."""
+        array = np.asarray(array)
+        item = array.dtype.itemsize
+        strides = tuple(s // item for s in array.strides)
+        return View(array.ctypes.data, array.shape, strides, dtypes.of_numpy(array.dtype), None)
+
+    def stream(self, device: int) -> int:
+        """Return nothing of NumPy's: it has no streams."""
+        return 0
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
+              stream: int) -> Any:  # fmt: skip
+        """Return an array of the host."""
+        return self.part(np.empty(reach(shape, strides), dtype.numpy), shape, strides, 0)
+
+    def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Return a view of an array's memory."""
+        item = array.dtype.itemsize
+        return np.ndarray(
+            tuple(shape), array.dtype, array, offset * item, tuple(s * item for s in strides)
+        )
+
+    def give(self, made: Any, like: Any) -> Any:
+        """Return it as it is."""
+        return made
+
+
+@cache
+def _torch_dtype(dtype: Any) -> DType:
+    return dtypes.find(str(dtype).removeprefix("torch."))
+
+
+_ROOTS: dict[str, Callable[[], Kind]] = {"torch": Torch, "cupy": Cupy, "numpy": Host}
+
+
+@cache
+def _kind_of_type(kind: Any) -> Kind | None:
+    for base in kind.__mro__:
+        root = base.__module__.partition(".")[0]
+        if root in _ROOTS and (root != "torch" or hasattr(kind, "data_ptr")):
+            return _instance(root)
+    if hasattr(kind, "__cuda_array_interface__") or hasattr(kind, "__dlpack__"):
+        return Exchange(kind)
+    return None
+
+
+@cache
+def _instance(root: str) -> Kind:
+    return _ROOTS[root]()
+
+
+def kind_of(array: Any) -> Kind | None:
+    """Return what is known of an array's framework; None for what is no array."""
+    kind: Any = type(array)
+    return _kind_of_type(kind)

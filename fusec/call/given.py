@@ -1,0 +1,190 @@
+"""The arguments of one call, looked at once; errors name the argument and what was expected."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+from fusec.call.arrays import Kind, View, reach
+from fusec.call.frameworks import kind_of
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import shape_text
+from fusec.ir.graph import Fusion, Input
+
+POINTER_ALIGNMENT = 16
+"""Bytes of which addresses are multiples: kernels move up to so many at once."""
+
+
+class Given:
+    """Arrays with their views, and numbers, in the order of the fusion's inputs."""
+
+    def __init__(self, fusion: Fusion, values: Sequence[Any]) -> None:
+        """Look at them; FusecError names the argument that cannot be."""
+        self.fusion = fusion
+        self.arrays: dict[str, Any] = {}
+        self.views: dict[str, View] = {}
+        self.numbers: dict[str, Any] = {}
+        self.kind: Kind | None = None
+        for declared, value in zip(fusion.given, values, strict=True):
+            if declared.value.is_scalar:
+                self.numbers[declared.value.name] = _number(declared, value)
+            else:
+                self._add(declared, value)
+
+    def _add(self, declared: Input, array: Any) -> None:
+        name, kind = declared.value.name, kind_of(array)
+        if kind is None:
+            raise FusecError(
+                f"argument `{name}` is a {type(array).__name__}, expected an array "
+                f"{type_text(declared)}",
+                span=declared.span,
+                help="arrays of NumPy, PyTorch, CuPy, JAX, Numba, or any with DLPack or "
+                "__cuda_array_interface__",
+            )
+        view = kind.view(array)
+        self.kind = self.kind or kind
+        self._check(declared, view)
+        self.arrays[name], self.views[name] = array, view
+
+    def _check(self, declared: Input, view: View) -> None:
+        name, value = declared.value.name, declared.value
+        if view.dtype != value.dtype or len(view.shape) != value.rank:
+            raise FusecError(
+                f"argument `{name}` is {view.dtype}{list(view.shape)}, expected "
+                f"{type_text(declared)}",
+                span=declared.span,
+            )
+        for known, other in self.views.items():
+            if other.device != view.device:
+                raise FusecError(
+                    f"argument `{name}` is {_where(view)}, `{known}` is {_where(other)}",
+                    help="all arguments lie on one GPU",
+                )
+        if 0 in view.shape:
+            return
+        if not view.address:
+            raise FusecError(f"argument `{name}` has no memory: it was freed")
+        if view.device is not None and view.address % POINTER_ALIGNMENT:
+            raise FusecError(
+                f"argument `{name}` begins at {view.address:#x}, expected a multiple of "
+                f"{POINTER_ALIGNMENT} bytes",
+                help="give a copy: x.clone() or x.copy()",
+            )
+
+    @property
+    def device(self) -> int | None:
+        """Return the GPU that the arrays are on; None for memory of the host, or without arrays."""
+        return next((v.device for v in self.views.values()), None)
+
+    def values(self) -> dict[str, Any]:
+        """Return what sizes follow from: the layouts of arrays, and numbers."""
+        return {**self.views, **self.numbers}
+
+    def signature(self) -> Hashable:
+        """Return what the sizes follow from, to look them up by."""
+        sized = (
+            self.numbers[i.value.name]
+            for i in self.fusion.given
+            if i.value.is_scalar and i.value.dim is not None
+        )
+        return (*((v.shape, v.strides) for v in self.views.values()), *sized)
+
+    def check_writes(self) -> None:
+        """Raise FusecError where memory that is written in place is also another argument's."""
+        for entry in self.fusion.effects.into.values():
+            name = entry.value.name
+            for other, view in self.views.items():
+                if other != name and overlap(self.views[name], view):
+                    raise FusecError(
+                        f"argument `{name}` is written in place, and shares memory with `{other}`",
+                        help="give one of them as a copy",
+                    )
+
+    def check_out(self, name: str, form: View, array: Any) -> View:
+        """Return the view of an array for output `name`, that must have the form given."""
+        kind = kind_of(array)
+        if kind is None:
+            raise FusecError(f"out: `{name}` is a {type(array).__name__}, expected an array")
+        view = kind.view(array)
+        same = all(
+            e <= 1 or s == t
+            for e, s, t in zip(form.shape, form.strides, view.strides, strict=False)
+        )
+        if (view.dtype, view.shape, view.device) != (
+            form.dtype,
+            form.shape,
+            form.device,
+        ) or not same:
+            raise FusecError(
+                f"out: `{name}` is {_full(view)}, expected {_full(form)}",
+            )
+        if view.address % POINTER_ALIGNMENT and 0 not in view.shape:
+            raise FusecError(f"out: `{name}` does not begin at a multiple of 16 bytes")
+        for other, known in self.views.items():
+            if overlap(view, known):
+                raise FusecError(f"out: `{name}` shares memory with argument `{other}`")
+        return view
+
+
+def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+    """Return a call's arguments in order; scalars that are not given have their defaults."""
+    names = [i.value.name for i in fusion.given]
+    takes = f"`{fusion.name}` takes {', '.join(names) or 'nothing'}"
+    if len(arguments) > len(names):
+        raise FusecError(f"{len(arguments)} arguments are given, {takes}")
+    values = {i.value.name: i.default for i in fusion.given if i.default is not None}
+    values |= dict(zip(names, arguments, strict=False))
+    for name, value in named.items():
+        if name not in names or names.index(name) < len(arguments):
+            what = "is given twice" if name in names else "is unknown"
+            raise FusecError(f"argument `{name}` {what}", help=takes)
+        values[name] = value
+    missing = next((n for n in names if n not in values), None)
+    if missing is not None:
+        raise FusecError(f"argument `{missing}` is missing", help=takes)
+    return [values[n] for n in names]
+
+
+def overlap(one: View, other: View) -> bool:
+    """Return whether two arrays share memory, as far as their first and last bytes say."""
+    if one.device != other.device:
+        return False
+    ends = [v.address + reach(v.shape, v.strides) * v.dtype.size for v in (one, other)]
+    return one.address < ends[1] and other.address < ends[0]
+
+
+def type_text(declared: Input) -> str:
+    """Return an input's type as a file declares it."""
+    value = declared.value
+    return str(value.dtype) if value.is_scalar else f"{value.dtype}{shape_text(value.shape)}"
+
+
+def _full(view: View) -> str:
+    return f"{view.dtype}{list(view.shape)} with strides {list(view.strides)} {_where(view)}"
+
+
+def _where(view: View) -> str:
+    return "in memory of the host" if view.device is None else f"on GPU {view.device}"
+
+
+def _number(declared: Input, value: Any) -> Any:
+    name = declared.value.name
+    if getattr(value, "shape", ()) not in ((), None) or isinstance(value, (str, bytes)):
+        raise FusecError(f"argument `{name}` is a scalar {declared.value.dtype}, got an array")
+    kind = kind_of(value)
+    if kind is not None and kind.view(value).device is not None:
+        raise FusecError(
+            f"argument `{name}` is a scalar, and lies on a GPU",
+            help=f"give a number, or declare `{name}` as a tensor {declared.value.dtype}[]",
+        )
+    number = value.item() if hasattr(value, "item") else value
+    kinds = {"bool": (bool, int), "int": (bool, int), "uint": (bool, int)}
+    allowed = kinds.get(declared.value.dtype.kind, (bool, int, float))
+    if declared.value.dtype.is_complex:
+        allowed = (bool, int, float, complex)
+    if not isinstance(number, allowed):
+        raise FusecError(
+            f"argument `{name}` is a {type(value).__name__}, expected a number "
+            f"{declared.value.dtype}", span=declared.span,
+        )  # fmt: skip
+    return number

@@ -1,0 +1,138 @@
+"""Arrays that fusec knows by DLPack or `__cuda_array_interface__` alone: JAX's, Numba's, any."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from importlib import import_module
+from typing import Any
+
+from fusec.call.arrays import View, reach
+from fusec.diagnostics import EnvironmentProblem
+from fusec.ir import dtype as dtypes
+from fusec.ir.dtype import DType
+from fusec.run.arrays import dense_strides
+from fusec.run.device import open_device
+
+LEGACY_STREAM = 1
+"""CUDA's default stream, which waits for all blocking ones, as both interfaces count it."""
+
+
+class DeviceArray:
+    """Memory of a GPU that fusec has allocated, for any framework; freed with its last user.
+
+    shape; strides in elements; dtype. A framework takes it by `from_dlpack` or `as_cuda_array`.
+    """
+
+    def __init__(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int
+    ) -> None:
+        """Allocate."""
+        self.shape, self.strides, self.dtype, self.device = (
+            tuple(shape),
+            tuple(strides),
+            dtype,
+            device,
+        )
+        self._opened = open_device(device)
+        size = reach(shape, strides) * dtype.size
+        with self._opened.current():
+            self._owned = self.address = self._opened.allocate(size, "an output")
+        self._base: DeviceArray | None = None
+
+    def part(self, shape: Sequence[int], strides: Sequence[int], offset: int) -> DeviceArray:
+        """Return a view of the memory, at an offset in elements."""
+        made = DeviceArray.__new__(DeviceArray)
+        made.shape, made.strides, made.dtype = tuple(shape), tuple(strides), self.dtype
+        made.device, made._opened, made._owned, made._base = self.device, self._opened, 0, self
+        made.address = self.address + offset * self.dtype.size
+        return made
+
+    def __del__(self) -> None:
+        """Free the memory; the driver waits for what still uses it."""
+        if getattr(self, "_owned", 0):
+            with self._opened.current():
+                self._opened.free(self._owned)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        item = self.dtype.size
+        return {
+            "shape": self.shape, "typestr": self.dtype.numpy.str, "version": 3,
+            "data": (self.address, False), "strides": tuple(s * item for s in self.strides),
+            "stream": LEGACY_STREAM,
+        }  # fmt: skip
+
+    @cached_property
+    def _view(self) -> Any:
+        core: Any = import_module("cuda.core")
+        utils: Any = import_module("cuda.core.utils")
+        core.Device(self.device).set_current()
+        size = reach(self.shape, self.strides) * self.dtype.size
+        buffer = core.Buffer.from_handle(self.address, max(size, 1), owner=self)
+        form = self.shape, self.strides
+        return utils.StridedMemoryView.from_buffer(buffer, *form, dtype=self.dtype.numpy)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        """Return a capsule; what was launched on it before is waited for."""
+        with self._opened.current():
+            self._opened.call("cuCtxSynchronize")
+        return self._view.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """Return CUDA's type and the index."""
+        return 2, self.device
+
+
+class Exchange:
+    """Arrays of one type that speaks DLPack or `__cuda_array_interface__`."""
+
+    def __init__(self, kind: type) -> None:
+        """Take the type by the name of its package."""
+        self.name = kind.__module__.partition(".")[0]
+        try:
+            self._read: Callable[..., Any] = import_module(
+                "cuda.core.utils"
+            ).StridedMemoryView.from_any_interface
+        except ImportError as error:
+            raise EnvironmentProblem(
+                f"arrays of {self.name} are read by cuda.core, which cannot be loaded",
+                notes=(str(error),), help="pip install cuda-core",
+            ) from None  # fmt: skip
+
+    def view(self, array: Any) -> View:
+        """Return where an array lies; the default stream waits for what makes it."""
+        if isinstance(array, DeviceArray):
+            return View(array.address, array.shape, array.strides, array.dtype, array.device)
+        seen = self._read(array, LEGACY_STREAM if _on_gpu(array) else None)
+        shape = tuple(seen.shape)
+        strides = tuple(seen.strides) if seen.strides is not None else dense_strides(shape)
+        device = seen.device_id if seen.is_device_accessible else None
+        return View(seen.ptr, shape, strides, dtypes.of_numpy(seen.dtype), device)
+
+    def stream(self, device: int) -> int:
+        """Return CUDA's default stream."""
+        return 0
+
+    def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
+              stream: int) -> Any:  # fmt: skip
+        """Return memory of fusec's: these frameworks lend none."""
+        return DeviceArray(shape, strides, dtype, device)
+
+    def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
+        """Return a view of memory of fusec's."""
+        return array.part(shape, strides, offset)
+
+    def give(self, made: DeviceArray, like: Any) -> Any:
+        """Return an output as an array of the caller's framework."""
+        namespace = getattr(like, "__array_namespace__", None)
+        if namespace is not None:
+            return namespace().from_dlpack(made)
+        if self.name == "numba":
+            return import_module("numba.cuda").as_cuda_array(made)
+        return made
+
+
+def _on_gpu(array: Any) -> bool:
+    where = getattr(array, "__dlpack_device__", None)
+    return where is None or int(where()[0]) == 2

@@ -1,0 +1,135 @@
+"""Memory that the kernels of a program share between calls, one piece for each stream."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from fusec.run.device import Device
+
+ALIGNMENT = 256
+"""Of every buffer in it, in bytes: as cuMemAlloc aligns."""
+
+
+def aligned(size: int) -> int:
+    """Return a size rounded up to whole units of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+@dataclass
+class Piece:
+    """One allocation, which grows; zeroed: it holds zeros whenever no kernel runs."""
+
+    zeroed: bool
+    address: int = 0
+    size: int = 0
+
+
+@dataclass
+class Arena:
+    """What the calls of one program on one stream share; `lock` is held while one is issued.
+
+    Kernels of a stream run in order, so all sizes use the same memory: `scratch` for temporaries,
+    `counters` for what is zeroed once and left so. generation: grows with every new address.
+    """
+
+    device: Device
+    stream: int
+    lock: Any = field(default_factory=Lock)
+    scratch: Piece = field(default_factory=lambda: Piece(zeroed=False))
+    counters: Piece = field(default_factory=lambda: Piece(zeroed=True))
+    pair: Piece = field(default_factory=lambda: Piece(zeroed=False))
+    generation: int = 0
+
+    def reserve(self, scratch: int, counters: int) -> None:
+        """Have at least so many bytes; in the order of the stream, which goes on meanwhile."""
+        for piece, size in ((self.scratch, scratch), (self.counters, counters)):
+            if size > piece.size:
+                self._grow(piece, max(size, 2 * piece.size))
+
+    def _grow(self, piece: Piece, size: int) -> None:
+        self._release(piece)
+        what = f"{size} bytes for what kernels share"
+        piece.address = int(self.device.call("cuMemAllocAsync", size, self.stream, what=what))
+        piece.size = size
+        if piece.zeroed:
+            self.device.call("cuMemsetD8Async", piece.address, 0, size, self.stream)
+        self.generation += 1
+
+    def _release(self, piece: Piece) -> None:
+        if piece.address:
+            self.device.call("cuMemFreeAsync", piece.address, self.stream)
+        piece.address = piece.size = 0
+
+    def state(self, pair: tuple[int, int]) -> int:
+        """Return the address of the generator's seed and offset, written in stream order."""
+        if not self.pair.size:
+            self._grow(self.pair, ALIGNMENT)
+        words = (ctypes.c_uint64 * 2)(*pair)
+        copied = self.pair.address, ctypes.addressof(words), ctypes.sizeof(words), self.stream
+        self.device.call("cuMemcpyHtoDAsync", *copied)
+        return self.pair.address
+
+    def close(self) -> None:
+        """Give the memory back, after what runs on the stream."""
+        for piece in (self.scratch, self.counters, self.pair):
+            self._release(piece)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a buffer lies: a slot, whose address each call knows, and an offset in bytes."""
+
+    slot: int
+    offset: int = 0
+
+    def at(self, offset: int) -> Place:
+        """Return the place further on."""
+        return Place(self.slot, self.offset + offset)
+
+
+class Layout:
+    """Offsets of buffers that live for some instructions each, in as little memory as first fit."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.size = 0
+        self._free: list[tuple[int, int]] = []
+        self._taken: dict[str, tuple[int, int]] = {}
+
+    def take(self, name: str, size: int) -> int:
+        """Return the offset of a new buffer."""
+        wanted = aligned(max(size, 1))
+        fitting = min((f for f in self._free if f[1] >= wanted), key=lambda f: f[1], default=None)
+        if fitting is None:
+            offset, self.size = self.size, self.size + wanted
+        else:
+            self._free.remove(fitting)
+            offset, rest = fitting[0], fitting[1] - wanted
+            if rest:
+                self._free.append((offset + wanted, rest))
+        self._taken[name] = offset, wanted
+        return offset
+
+    def free(self, name: str) -> None:
+        """Give a buffer's memory to later ones, joined with what is free beside it."""
+        if name not in self._taken:
+            return
+        spans = sorted([*self._free, self._taken.pop(name)])
+        self._free = list(_joined(spans))
+
+
+def _joined(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    last: tuple[int, int] | None = None
+    for start, size in spans:
+        if last is not None and last[0] + last[1] == start:
+            last = last[0], last[1] + size
+            continue
+        if last is not None:
+            yield last
+        last = start, size
+    if last is not None:
+        yield last

@@ -1,0 +1,291 @@
+"""A compiled fusion that is called: arrays of any framework in, outputs of their kind out."""
+
+from __future__ import annotations
+
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import RLock
+from typing import Any
+
+from fusec.call.arrays import Kind, View
+from fusec.call.frameworks import Host, Torch
+from fusec.call.given import Given, ordered, type_text
+from fusec.call.memory import Arena
+from fusec.call.record import Record
+from fusec.call.variants import Variant
+from fusec.diagnostics import FusecError
+from fusec.generator import default_generator
+from fusec.ir.dim import shape_text
+from fusec.ir.graph import Fusion
+from fusec.ops.draws import PARTS
+from fusec.parse.dsl.draws import torch_pair
+from fusec.run.device import Device, open_device
+from fusec.run.inputs import bind_sizes, generator_state
+
+MOST_SIGNATURES = 256
+"""Combinations of shapes, strides and sizes whose launch records are kept, for each stream."""
+MOST_STREAMS = 16
+MOST_VARIANTS = 64
+"""Builds of a program that are kept; the oldest leave first."""
+
+Make = Callable[[Mapping[str, int], "Device | None"], Variant]
+"""Builds for sizes, and for a device where no target was chosen."""
+Evaluate = Callable[[Fusion, Mapping[str, Any], Mapping[str, int]], Mapping[str, Any]]
+"""The reference, where there is no GPU."""
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a signature comes to: the build that covers it, and the size of every symbol."""
+
+    variant: Variant
+    sizes: Mapping[str, int]
+
+
+@dataclass
+class Lane:
+    """One stream of a device: the memory that its calls share, and their launch records."""
+
+    device: Device
+    arena: Arena
+    records: OrderedDict[Hashable, Record] = field(default_factory=OrderedDict[Hashable, Record])
+
+
+class Program:
+    """A compiled fusion: call it with the inputs, in the order that the fusion declares them.
+
+    Outputs are of the first array's kind, on its device and its framework's current stream. While a
+    build covers the sizes, nothing is planned, built, loaded, copied or allocated but outputs; for
+    others a call builds. Any thread may call it.
+    """
+
+    def __init__(
+        self, fusion: Fusion, variants: Sequence[Variant], make: Make | None, evaluate: Evaluate
+    ) -> None:
+        """Take the builds that are there; `make` adds others, None: they are all."""
+        self.fusion, self.variants = fusion, list(variants)
+        self._make, self._evaluate = make, evaluate
+        self._planned: OrderedDict[Hashable, Planned] = OrderedDict()
+        self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()
+        self._lock = RLock()
+        self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
+        self._fast: Callable[[tuple[Any, ...]], Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """Return the fusion's name."""
+        return self.fusion.name
+
+    @property
+    def inputs(self) -> dict[str, str]:
+        """Return the types of the arguments, by name and in order."""
+        return {i.value.name: type_text(i) for i in self.fusion.given}
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        """Return the types of the results, by name and in order."""
+        values = (o.value for o in self.fusion.outputs)
+        return {v.name: f"{v.dtype}{shape_text(v.shape)}" for v in values}
+
+    def __repr__(self) -> str:
+        """Return what goes in, what comes out, and which sizes are built."""
+        given = ", ".join(f"{n}: {t}" for n, t in self.inputs.items())
+        results = ", ".join(f"{n}: {t}" for n, t in self.outputs.items())
+        built = "; ".join(v.covers for v in self.variants if v.covers)
+        return f"<Program {self.name}({given}) -> {results}, built for {built or 'nothing yet'}>"
+
+    def __call__(self, *arguments: Any, out: Any = None, stream: Any = None, **named: Any) -> Any:
+        """Launch the kernels and return the output, or a tuple of several; does not wait for them.
+
+        out: arrays for the outputs that are not written into inputs. stream: a framework's, or a
+        handle of the CUDA driver. FusecError names the argument that does not fit.
+        """
+        if self._fast is not None and out is None and stream is None and not named:
+            results = self._fast(arguments)
+            if results is not NotImplemented:
+                return results
+        given = Given(self.fusion, ordered(self.fusion, arguments, named))
+        if given.kind is None or isinstance(given.kind, Host):
+            from fusec.call.host import call_on_host
+
+            results = call_on_host(self, given, self._evaluate)
+        else:
+            results = self.launch(given, given.kind, out, stream)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def plan(self, **sizes: int) -> str:
+        """Return what a call of these sizes would launch, as text; nothing is built or run."""
+        known = dict(self.fusion.hints)
+        for name, size in sizes.items():
+            if name not in known:
+                names = ", ".join(n for n in known if "." not in n)
+                raise FusecError(f"`{self.name}` has no dim `{name}`", help=f"one of {names}")
+            known[name] = size
+        variant = self._covering(known)
+        if variant is None:
+            return "no build covers these sizes" + (": a call builds\n" if self._make else "\n")
+        return f"built for {variant.covers or 'any sizes'}\n{variant.host.text()}"
+
+    def launch(self, given: Given, kind: Kind, out: Any = None, stream: Any = None) -> list[Any]:
+        """Launch the kernels for arrays on a GPU, and return the outputs in order."""
+        index = given.device
+        if index is None:
+            name = next(iter(given.arrays))
+            raise FusecError(
+                f"argument `{name}` is in memory of the host, expected {kind.name} on a GPU",
+                help="arrays of NumPy are copied there and back",
+            )
+        device = open_device(index)
+        handle = kind.stream(index) if stream is None else handle_of(stream)
+        given.check_writes()
+        with device.current():
+            planned = self._plan_for(given, device)
+            if _capturing(device, handle):
+                return self._capture(planned, given, kind, out, Arena(device, handle))
+            lane = self._lane(device, index, handle)
+            with lane.arena.lock:
+                record = self._record(lane, given.signature(), planned)
+                return self._issue(record, given, kind, out)
+
+    def _plan_for(self, given: Given, device: Device) -> Planned:
+        """Return the build for the arguments, made now where none covers them."""
+        signature = given.signature()
+        with self._lock:
+            known = self._planned.get(signature)
+            if known is not None:
+                self._planned.move_to_end(signature)
+                return known
+            state = {
+                i.value.name: generator_state(i, (0, 0)) for i in self.fusion.inputs if i.generator
+            }
+            sizes = bind_sizes(self.fusion, {**given.values(), **state})
+            variant = self._covering(sizes) or self._build(sizes, device)
+            variant.host.check_indices(sizes)
+            planned = self._planned[signature] = Planned(variant, sizes)
+            if len(self._planned) > MOST_SIGNATURES:
+                self._planned.popitem(last=False)
+            return planned
+
+    def _covering(self, sizes: Mapping[str, int]) -> Variant | None:
+        return next((v for v in self.variants if v.holds(sizes)), None)
+
+    def _build(self, sizes: Mapping[str, int], device: Device) -> Variant:
+        shown = ", ".join(f"{n} = {s}" for n, s in sizes.items() if "." not in n) or "new strides"
+        if self._make is None:
+            covered = "; ".join(v.covers for v in self.variants) or "nothing"
+            raise FusecError(
+                f"`{self.name}` is not built for {shown}, only for {covered}",
+                help="compile it for these sizes, or let calls build",
+            )
+        if self.variants:
+            print(f"fusec: `{self.name}` is built for {shown}", file=sys.stderr)
+        variant = self._make(sizes, device)
+        self.variants.insert(0, variant)
+        if len(self.variants) > MOST_VARIANTS:
+            self._forget(self.variants.pop())
+        return variant
+
+    def _forget(self, variant: Variant) -> None:
+        stale = [s for s, planned in self._planned.items() if planned.variant is variant]
+        for signature in stale:
+            del self._planned[signature]
+        for lane in self._lanes.values():
+            with lane.arena.lock:
+                for signature in stale:
+                    lane.records.pop(signature, None)
+        self._fast = None
+
+    def _lane(self, device: Device, index: int, stream: int) -> Lane:
+        with self._lock:
+            lane = self._lanes.get((index, stream))
+            if lane is None:
+                lane = self._lanes[index, stream] = Lane(device, Arena(device, stream))
+                if len(self._lanes) > MOST_STREAMS:
+                    _, oldest = self._lanes.popitem(last=False)
+                    oldest.arena.close()
+            return lane
+
+    def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
+        record = lane.records.get(signature)
+        if record is None or record.executable.program is not planned.variant.host:
+            executable = planned.variant.on(lane.device)
+            record = lane.records[signature] = Record(executable, planned.sizes, lane.arena)
+            if len(lane.records) > MOST_SIGNATURES:
+                lane.records.popitem(last=False)
+        lane.records.move_to_end(signature)
+        return record
+
+    def _capture(
+        self, planned: Planned, given: Given, kind: Kind, out: Any, arena: Arena
+    ) -> list[Any]:
+        """Issue into a graph under capture: what its kernels share is allocated and freed in it."""
+        try:
+            record = Record(planned.variant.on(arena.device), planned.sizes, arena)
+            return self._issue(record, given, kind, out)
+        finally:
+            arena.close()
+
+    def _issue(self, record: Record, given: Given, kind: Kind, out: Any) -> list[Any]:
+        memory = record.memory
+        fresh = self._fresh(record, given, kind, out)
+        address = {n: v.address for n, v in given.views.items()}
+        address |= self._generator_state(record, given, kind)
+        addresses = [address[b.name] for b in memory.inputs]
+        addresses += [kind.view(array).address for array in fresh]
+        record.issue(addresses, given.numbers)
+        record.check_indices()
+        slots = [*(given.arrays.get(b.name) for b in memory.inputs), *fresh]
+        like = next(iter(given.arrays.values()))
+        results: list[Any] = []
+        for result in memory.results:
+            array = slots[result.slot]
+            if not result.whole:
+                array = kind.part(array, result.shape, result.strides, result.offset)
+            own = result.whole and result.slot < len(memory.inputs)
+            results.append(array if own else kind.give(array, like))
+        return results
+
+    def _generator_state(self, record: Record, given: Given, kind: Kind) -> dict[str, int]:
+        """Return where the generator's seed and offset lie: a pair that only this call has."""
+        if not self._generator_parts:
+            return {}
+        own = isinstance(kind, Torch)
+        tensor = next(iter(given.arrays.values()))
+        state = record.arena.state(torch_pair(tensor) if own else default_generator.next_pair())
+        return {n: state + 8 * PARTS.index(part) for n, part in self._generator_parts.items()}
+
+    def _fresh(self, record: Record, given: Given, kind: Kind, out: Any) -> list[Any]:
+        """Return the tensors that the kernels fill: new ones, or the caller's."""
+        device, memory = given.device, record.memory
+        assert device is not None
+        if out is None:
+            stream = record.arena.stream
+            return [kind.empty(f.shape, f.strides, f.dtype, device, stream) for f in memory.fresh]
+        arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
+        names = {r.slot: r.name for r in memory.results if r.whole}
+        if len(arrays) != len(memory.fresh) or any(f.slot not in names for f in memory.fresh):
+            raise FusecError(
+                f"out: {len(arrays)} arrays are given, the outputs with memory of their own are "
+                f"{', '.join(names[f.slot] for f in memory.fresh if f.slot in names) or 'none'}"
+            )
+        for array, wanted in zip(arrays, memory.fresh, strict=True):
+            form = View(0, wanted.shape, wanted.strides, wanted.dtype, device)
+            given.check_out(names[wanted.slot], form, array)
+        return arrays
+
+
+def handle_of(stream: Any) -> int:
+    """Return the CUDA driver's handle of a stream: an int, PyTorch's, CuPy's, cuda.core's."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr", "handle"):
+        handle = getattr(stream, name, None)
+        if handle is not None:
+            return int(getattr(handle, "value", handle) or 0)
+    raise FusecError(f"stream is a {type(stream).__name__}, expected a stream or its handle")
+
+
+def _capturing(device: Device, stream: int) -> bool:
+    return bool(int(device.call("cuStreamIsCapturing", stream)))

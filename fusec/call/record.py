@@ -1,0 +1,383 @@
+"""Launch records: a program at given sizes on a stream, all but addresses and numbers decided."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fusec.call.arrays import reach
+from fusec.call.memory import Arena, Layout, Place
+from fusec.hostir.program import (
+    Alias,
+    Allocate,
+    Buffer,
+    Copy,
+    EncodeTensorMap,
+    Free,
+    HostProgram,
+    Launch,
+    Memset,
+    Scalar,
+)
+from fusec.ir.evaluate import Sizes
+from fusec.ops.checks import INDEX_ERRORS
+from fusec.run.execute import Executable
+from fusec.run.launch import (
+    TENSOR_MAP_BYTES,
+    Geometry,
+    PackedArguments,
+    aligned_block,
+    encode_tensor_map,
+    geometry,
+    launch_config,
+    pack_scalar,
+    pack_size,
+)
+from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
+
+MAPS = 16
+"""Tensor maps of one buffer, for its last addresses, that are kept encoded."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output: a tensor of its own, or a view of an input or of another tensor.
+
+    slot: of the tensor. whole: it is that tensor, as it is. offset: in elements.
+    """
+
+    name: str
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    whole: bool
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A tensor that each call allocates: an output, or memory that outputs are views of."""
+
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the buffers of a program lie at given sizes.
+
+    Slots count the tensor inputs, then fresh tensors, then scratch and counters. scratch, counters:
+    bytes of these. places, by buffer.
+    """
+
+    inputs: tuple[Buffer, ...]
+    fresh: tuple[Fresh, ...]
+    results: tuple[Result, ...]
+    places: Mapping[str, Place]
+    scratch: int
+    counters: int
+
+    @property
+    def scratch_slot(self) -> int:
+        """Return the slot of the arena's scratch memory; its counters have the next."""
+        return len(self.inputs) + len(self.fresh)
+
+
+class _Placing:
+    """Memory under construction."""
+
+    def __init__(self, program: HostProgram, sizes: Sizes) -> None:
+        self.program, self.sizes = program, sizes
+        self.inputs = program.inputs
+        self.roots = {b.name: b.name for b in self.inputs}
+        self.offsets = dict.fromkeys(self.roots, 0)
+        for each in program.instructions:
+            if isinstance(each, Allocate):
+                self.roots[each.buffer], self.offsets[each.buffer] = each.buffer, 0
+            elif isinstance(each, Alias):
+                step = each.offset.evaluate(sizes) * program.buffer[each.buffer].dtype.size
+                self.roots[each.buffer] = self.roots[each.of]
+                self.offsets[each.buffer] = self.offsets[each.of] + step
+
+    def memory(self) -> Memory:
+        """Return where everything lies."""
+        into = dict(self.program.aliases)
+        given = {b.name: k for k, b in enumerate(self.inputs)}
+        own = dict.fromkeys(self.roots[o] for o in self.program.outputs if o not in into)
+        owners = [n for n in own if n not in given]
+        fresh = tuple(Fresh(k, *self._form(name)) for k, name in enumerate(owners, len(given)))
+        slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
+        scratch, counters = Layout(), Layout()
+        offsets = self._lay_out(slots.keys(), scratch, counters)
+        base = len(given) + len(fresh)
+        places: dict[str, Place] = {}
+        for name, root in self.roots.items():
+            if root in slots:
+                start = Place(slots[root])
+            else:
+                start = Place(base + int(root in self._once), offsets[root])
+            places[name] = start.at(self.offsets[name])
+        results = tuple(self._result(name, into, slots) for name in self.program.outputs)
+        return Memory(self.inputs, fresh, results, places, scratch.size, counters.size)
+
+    @property
+    def _once(self) -> frozenset[str]:
+        return frozenset(
+            i.buffer for i in self.program.instructions if isinstance(i, Memset) and i.once
+        )
+
+    def _lay_out(self, placed: Iterable[str], scratch: Layout, counters: Layout) -> dict[str, int]:
+        known, offsets, once = frozenset(placed), dict[str, int](), self._once
+        for each in self.program.instructions:
+            if isinstance(each, Allocate) and each.buffer not in known:
+                layout = counters if each.buffer in once else scratch
+                offsets[each.buffer] = layout.take(each.buffer, self._bytes(each.buffer))
+            elif isinstance(each, Free):
+                scratch.free(each.buffer)
+        return offsets
+
+    def _form(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        buffer = self.program.buffer[name]
+        shape = tuple(d.evaluate(self.sizes) for d in buffer.shape)
+        return shape, tuple(d.evaluate(self.sizes) for d in buffer.strides), buffer.dtype
+
+    def _bytes(self, name: str) -> int:
+        shape, strides, dtype = self._form(name)
+        return reach(shape, strides) * dtype.size
+
+    def _result(self, name: str, into: Mapping[str, str], slots: Mapping[str, int]) -> Result:
+        root = into.get(name) or self.roots[name]
+        shape, strides, dtype = self._form(name)
+        whole = root in (name, into.get(name))
+        return Result(
+            name, slots[root], shape, strides, dtype, whole, self.offsets[name] // dtype.size
+        )
+
+
+def memory_of(program: HostProgram, sizes: Sizes) -> Memory:
+    """Return where a program's buffers lie at `sizes`."""
+    return _Placing(program, sizes).memory()
+
+
+@dataclass(frozen=True)
+class LaunchStep:
+    """A kernel to launch: its arguments lie at fixed addresses."""
+
+    name: str
+    function: Any
+    shape: Geometry
+    packed: PackedArguments
+
+
+@dataclass(frozen=True)
+class MemsetStep:
+    """Memory to fill with zeros."""
+
+    place: Place
+    size: int
+
+
+@dataclass(frozen=True)
+class CopyStep:
+    """Memory to copy."""
+
+    target: Place
+    source: Place
+    size: int
+
+
+@dataclass
+class MapStep:
+    """A tensor map to encode for the address that its buffer has, into `block`."""
+
+    described: TensorMapArgument
+    place: Place
+    block: Any
+    known: dict[int, bytes]
+
+
+Step = LaunchStep | MemsetStep | CopyStep | MapStep
+
+
+@dataclass(frozen=True)
+class Number:
+    """A scalar argument of a kernel: its name, its type, and where its value lies."""
+
+    name: str
+    dtype: Any
+    value: Any
+
+
+class Record:
+    """A program at given sizes for one arena; `issue` writes addresses and launches.
+
+    Calls of one arena's records come one at a time: its lock is the caller's to hold.
+    """
+
+    def __init__(self, executable: Executable, sizes: Sizes, arena: Arena) -> None:
+        """Decide everything; Unsupported where a launch is beyond what CUDA allows."""
+        self.executable, self.sizes, self.arena = executable, dict(sizes), arena
+        self.memory = memory_of(executable.program, sizes)
+        self.patches: list[tuple[int, Any, int]] = []
+        self.numbers: list[Number] = []
+        self._blocks: dict[str, Any] = {}
+        self.steps = tuple(self._steps())
+        self._issue = [self._issuer(step) for step in self.steps]
+        self._values: dict[str, Any] = {}
+        self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
+        for slot, value, offset in self.patches:
+            self._by_slot[slot].append((value, offset))
+        self.addresses: list[int] = []
+        self._generation = -1
+        self.refresh()
+
+    @property
+    def slots(self) -> int:
+        """Return how many addresses there are."""
+        return self.memory.scratch_slot + 2
+
+    def refresh(self) -> bool:
+        """Have the arena's memory as it is now; return whether its addresses are new."""
+        arena = self.arena
+        arena.reserve(self.memory.scratch, self.memory.counters)
+        if arena.generation == self._generation:
+            return False
+        self._generation = arena.generation
+        shared = [arena.scratch.address, arena.counters.address]
+        self.addresses = [*self.addresses[:-2], *shared] if self.addresses else []
+        first = self.memory.scratch_slot
+        for slot, address in enumerate(shared, first):
+            self._write(slot, address)
+        self._shared = shared
+        return True
+
+    def _write(self, slot: int, address: int) -> None:
+        for value, offset in self._by_slot[slot]:
+            value.value = address + offset
+
+    def issue(self, addresses: Sequence[int], given: Mapping[str, Any]) -> None:
+        """Launch everything for the addresses of inputs and fresh tensors, and scalars' values.
+
+        given: scalar inputs, by name; complex ones whole.
+        """
+        numbers = {s.name: _value(s, given) for s in self.executable.program.scalars}
+        self.refresh()
+        for slot, address in enumerate(addresses):
+            self._write(slot, address)
+        self.addresses = [*addresses, *self._shared]
+        self.write_numbers(numbers)
+        for issue in self._issue:
+            issue()
+
+    def check_indices(self) -> None:
+        """Raise FusecError for an index that kernels found out of bounds; waits for them."""
+        place = self.memory.places.get(INDEX_ERRORS)
+        if place is None:
+            return
+        device, noted = self.executable.device, np.zeros(2, np.uint64)
+        device.call("cuStreamSynchronize", self.arena.stream, what="running the kernels")
+        device.call("cuMemcpyDtoH", noted.ctypes.data, self._address(place), noted.nbytes)
+        for check in self.executable.program.checks:
+            if check.number == int(noted[0]) and check.index is None:
+                raise check.error(int(noted.view(np.int64)[1]), self.sizes)
+
+    def write_numbers(self, numbers: Mapping[str, Any]) -> None:
+        """Put the values of scalar inputs into the arguments."""
+        for number in self.numbers:
+            given = numbers[number.name]
+            if self._values.get(number.name, self) is not given:
+                packed = pack_scalar(given, number.dtype)
+                ctypes.memmove(ctypes.addressof(number.value), ctypes.addressof(packed),
+                               ctypes.sizeof(packed))  # fmt: skip
+        self._values.update(numbers)
+
+    def _steps(self) -> Iterable[Step]:
+        program, sizes, places = self.executable.program, self.sizes, self.memory.places
+        for each in program.instructions:
+            match each:
+                case Memset(name, once):
+                    size = self._bytes(name)
+                    if size and not once:
+                        yield MemsetStep(places[name], size)
+                case Copy(target, source):
+                    size = self._bytes(target)
+                    if size and places[target] != places[source]:
+                        yield CopyStep(places[target], places[source], size)
+                case EncodeTensorMap(name, described):
+                    if all(e.evaluate(sizes) for e in described.extents):
+                        block = aligned_block(TENSOR_MAP_BYTES, 64)
+                        self._blocks[name] = block
+                        yield MapStep(described, places[described.buffer], block, {})
+                case Launch():
+                    shape = geometry(each, sizes)
+                    if not shape.empty:
+                        function = self.executable.functions[each.kernel]
+                        yield LaunchStep(each.kernel, function, shape, self._packed(each))
+                case Allocate() | Free() | Alias():
+                    pass
+
+    def _bytes(self, name: str) -> int:
+        buffer = self.executable.program.buffer[name]
+        shape = [d.evaluate(self.sizes) for d in buffer.shape]
+        return reach(shape, [d.evaluate(self.sizes) for d in buffer.strides]) * buffer.dtype.size
+
+    def _packed(self, launch: Launch) -> PackedArguments:
+        values: list[Any] = []
+        for argument in launch.arguments:
+            if isinstance(argument, SizeArgument):
+                size = argument.value.evaluate(self.sizes)
+                values.append(pack_size(argument.name, size, wide=argument.wide))
+            elif isinstance(argument, ScalarArgument):
+                values.append(pack_scalar(0, argument.dtype))
+                self.numbers.append(Number(argument.name, argument.dtype, values[-1]))
+            elif isinstance(argument, TensorMapArgument):
+                values.append(self._blocks[argument.name])
+            else:
+                place = self.memory.places[argument.name]
+                values.append(ctypes.c_uint64(0))
+                self.patches.append((place.slot, values[-1], place.offset))
+        return PackedArguments(values)
+
+    def _address(self, place: Place) -> int:
+        return self.addresses[place.slot] + place.offset
+
+    def _issuer(self, step: Step) -> Callable[[], None]:
+        device, stream = self.executable.device, self.arena.stream
+        match step:
+            case LaunchStep(name, function, shape, packed):
+                config = launch_config(device.driver, shape, stream)
+                what = f"kernel `{name}`"
+                return lambda: device.call(
+                    "cuLaunchKernelEx", config, function, packed.address, 0, what=what
+                )
+            case MemsetStep(place, size):
+                return lambda: device.call("cuMemsetD8Async", self._address(place), 0, size, stream)
+            case CopyStep(target, source, size):
+                return lambda: device.call(
+                    "cuMemcpyDtoDAsync", self._address(target), self._address(source), size, stream
+                )
+            case MapStep():
+                return lambda: self._encode(step)
+
+    def _encode(self, step: MapStep) -> None:
+        address = self._address(step.place)
+        known = step.known.get(address)
+        if known is None:
+            made = encode_tensor_map(self.executable.device, step.described, address, self.sizes)
+            if len(step.known) == MAPS:
+                step.known.pop(next(iter(step.known)))
+            known = step.known[address] = bytes(made)
+        ctypes.memmove(ctypes.addressof(step.block), known, len(known))
+
+
+def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
+    """Return the value of a scalar of the program, a part of what is given for a complex one."""
+    value = given.get(scalar.of or scalar.name, scalar.default)
+    return getattr(complex(value), scalar.part) if scalar.of else value

@@ -1,0 +1,51 @@
+"""The builds of a program, each for the sizes that its guards let through, and where they run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from fusec.diagnostics import EnvironmentProblem
+from fusec.hostir.program import HostProgram
+from fusec.ir.evaluate import Sizes
+from fusec.run.device import Device
+from fusec.run.execute import Executable
+from fusec.target import TARGETS
+
+
+@dataclass
+class Variant:
+    """A host program with machine code by target and kernel; covers: which sizes, as text."""
+
+    host: HostProgram
+    cubins: Mapping[str, Mapping[str, bytes]]
+    covers: str
+    _loaded: dict[Device, Executable] = field(default_factory=dict[Device, Executable])
+
+    def holds(self, sizes: Sizes) -> bool:
+        """Return whether the kernels are built for `sizes`."""
+        return all(guard.holds(sizes) for guard in self.host.guards)
+
+    def on(self, device: Device) -> Executable:
+        """Return the kernels loaded on a device; EnvironmentProblem where it cannot run them."""
+        if device not in self._loaded:
+            cubins = self.cubins[self._target(device)]
+            self._loaded[device] = Executable(device, self.host, cubins)
+        return self._loaded[device]
+
+    def _target(self, device: Device) -> str:
+        """Return the device's own target, or the nearest earlier one whose code it runs."""
+        have = device.facts.capability
+        fitting = [
+            t
+            for t in (TARGETS[name] for name in self.cubins)
+            if t.capability == have
+            or (t.arch[-1].isdigit() and t.capability // 10 == have // 10 and t.capability < have)
+        ]
+        if not fitting:
+            raise EnvironmentProblem(
+                f"the kernels of `{self.host.name}` are built for {', '.join(self.cubins)}, "
+                f"{device.facts.name} is sm_{have}",
+                help=f"compile them with --target sm_{have}",
+            )
+        return max(fitting, key=lambda t: (t.capability, t.arch)).arch

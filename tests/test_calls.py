@@ -1,0 +1,97 @@
+"""Programs that are called: on arrays of a framework and a GPU that lie in host memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from called import CallDevice, Framework, GpuArray, framework, on_gpu
+
+import fusec
+from fusec import FusecError
+from fusec.call.program import Program
+
+NORM = """
+fusion: norm
+dims:
+  B: 4
+  H: 64
+inputs:
+  x: f32[B, H]
+  w: f32[H]
+  eps: f32 = 1e-5
+ops:
+  - m = mean(mul(x, x), dims=[1], keepdim=true)
+  - y = mul(mul(x, rsqrt(add(m, eps))), w)
+outputs: [y]
+"""
+
+Call = tuple[Callable[..., Program], CallDevice, Framework]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Call:
+    """Return a compile that builds for the device, the device, and the framework."""
+    device, known = framework(monkeypatch, tmp_path)
+    return lambda text, **o: fusec.compile(text, target="sm_90a", **o), device, known
+
+
+def rows(b: int, h: int, seed: int = 0) -> tuple[Any, Any]:
+    """Return random inputs of the norm."""
+    draw = np.random.default_rng(seed)
+    return (draw.standard_normal((b, h), np.float32), draw.standard_normal(h, np.float32))
+
+
+def norm(x: Any, w: Any, eps: float = 1e-5) -> Any:
+    """Return what the norm is, in fp64."""
+    x = x.astype(np.float64)
+    return x / np.sqrt((x * x).mean(1, keepdims=True) + eps) * w
+
+
+def test_a_call_gives_what_the_fusion_says(calls: Call) -> None:
+    """The output is of the caller's kind, and right."""
+    compile, device, known = calls
+    program = compile(NORM)
+    x, w = rows(4, 64)
+    y = program(on_gpu(x), on_gpu(w))
+    assert type(y) is GpuArray
+    np.testing.assert_allclose(y.array, norm(x, w), rtol=1e-5)
+    np.testing.assert_allclose(program(on_gpu(x), on_gpu(w), 0.5).array, norm(x, w, 0.5), rtol=1e-5)
+    np.testing.assert_allclose(
+        program(w=on_gpu(w), x=on_gpu(x), eps=2.0).array, norm(x, w, 2.0), rtol=1e-5
+    )
+    assert known.allocated == 3
+    assert device.asked.count("load") == 1
+
+
+def test_other_rows_take_the_same_build(calls: Call) -> None:
+    """B is any: nothing is built or loaded for another; H is another build, said once."""
+    compile, device, _ = calls
+    program = compile(NORM)
+    for b in (4, 1, 9, 4, 1):
+        x, w = rows(b, 64, b)
+        np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+    assert device.asked.count("load") == 1
+
+
+def test_uncovered_sizes_build_once_or_are_refused(
+    calls: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A call that no build covers builds and says so; with build=False it is an error."""
+    compile, device, _ = calls
+    program = compile(NORM)
+    x, w = rows(4, 128)
+    for _ in range(2):
+        np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+    assert capsys.readouterr().err.count("is built for B = 4, H = 128") == 1
+    assert len(program.variants) == 2
+    fixed = compile(NORM, build=False)
+    launches = device.asked.count("cuLaunchKernelEx")
+    with pytest.raises(FusecError, match=r"not built for B = 4, H = 128, only for any B; H = 64"):
+        fixed(on_gpu(x), on_gpu(w))
+    assert device.asked.count("cuLaunchKernelEx") == launches
+    assert "H = 64" in program.plan(B=77)
+    assert "no build covers" in fixed.plan(H=8)
