@@ -12,6 +12,7 @@ DEFAULT_TARGET = "sm_90a"
 ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_CACHE_LIMIT": "size of that folder, as 500M or 2G (default: 2G; 0 keeps nothing)",
+    "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",

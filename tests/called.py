@@ -21,6 +21,7 @@ from fusec.call.variants import Variant
 from fusec.driver import compile_fusion
 from fusec.ir import dtype as dtypes
 from fusec.options import CompileOptions
+from fusec.run.device import Device
 from fusec.target import TARGETS
 
 
@@ -96,6 +97,7 @@ class CallDevice(EmulatedDevice):
     """Counts what the driver is asked for; memory of streams is the host's."""
 
     index = 0
+    fail, _error = Device.fail, Device._error
 
     def __init__(self) -> None:
         """Start without kernels."""
@@ -141,9 +143,14 @@ class CallDevice(EmulatedDevice):
         return None
 
 
-def framework(monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[CallDevice, Framework]:
+def framework(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    device: CallDevice | None = None,
+    known: Framework | None = None,
+) -> tuple[CallDevice, Framework]:
     """Let calls find the device and the framework; kernels are built for the host in a folder."""
-    device, known = CallDevice(), Framework()
+    device, known = device or CallDevice(), known or Framework()
     monkeypatch.setitem(frameworks._ROOTS, "called", lambda: known)
     frameworks._kind_of_type.cache_clear()
     frameworks._instance.cache_clear()

@@ -13,7 +13,7 @@ from fusec.ir.dtype import DType
 class View:
     """Memory of an array: its address, shape, strides in elements, type, and the GPU's index.
 
-    device: None for memory of the host. stream: on which it was made, where the array says so.
+    device: None for memory of the host.
     """
 
     address: int
@@ -21,7 +21,11 @@ class View:
     strides: tuple[int, ...]
     dtype: DType
     device: int | None
-    stream: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Return how many bytes of memory it reaches over."""
+        return reach(self.shape, self.strides) * self.dtype.size
 
 
 class Kind(Protocol):

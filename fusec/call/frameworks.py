@@ -26,6 +26,9 @@ class Torch:
         self._torch: Any = sys.modules["torch"]
         raw = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
         self._raw: Callable[[int], int] = raw or self._current
+        self.types = self._torch.Tensor, self._torch.nn.Parameter
+        self.exchange = getattr(self._torch.Tensor, "__dlpack_c_exchange_api__", None)
+        self.is_capturing: Callable[[], bool] = self._torch.cuda.is_current_stream_capturing
 
     def _current(self, device: int) -> int:
         return self._torch.cuda.current_stream(device).cuda_stream
@@ -54,6 +57,18 @@ class Torch:
             return torch.empty_strided(shape, strides, **options)
         with torch.cuda.stream(torch.cuda.ExternalStream(stream, device)):
             return torch.empty_strided(shape, strides, **options)
+
+    def allocation(
+        self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int
+    ) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+        """Return a function and its arguments that make a tensor on the current stream."""
+        torch, kind = self._torch, getattr(self._torch, dtype.long)
+        known = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+        quick = getattr(known, "_empty_strided_cuda", None)
+        if quick is not None and torch.cuda.device_count() == 1:
+            return quick, (tuple(shape), tuple(strides), kind), {}
+        options = {"dtype": kind, "device": self.place(device)}
+        return torch.empty_strided, (tuple(shape), tuple(strides)), options
 
     def place(self, device: int) -> Any:
         """Return PyTorch's device of an index."""
@@ -169,5 +184,5 @@ def _instance(root: str) -> Kind:
 
 def kind_of(array: Any) -> Kind | None:
     """Return what is known of an array's framework; None for what is no array."""
-    kind: Any = type(array)
+    kind: Any = type(array)  # pyright: ignore[reportUnknownVariableType]
     return _kind_of_type(kind)

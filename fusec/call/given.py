@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
-from fusec.call.arrays import Kind, View, reach
+from fusec.call.arrays import Kind, View
 from fusec.call.frameworks import kind_of
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import shape_text
@@ -89,10 +89,14 @@ class Given:
         )
         return (*((v.shape, v.strides) for v in self.views.values()), *sized)
 
+    @property
+    def written(self) -> set[str]:
+        """Return the names of the arguments that are written in place."""
+        return {e.value.name for e in self.fusion.effects.into.values()}
+
     def check_writes(self) -> None:
         """Raise FusecError where memory that is written in place is also another argument's."""
-        for entry in self.fusion.effects.into.values():
-            name = entry.value.name
+        for name in self.written:
             for other, view in self.views.items():
                 if other != name and overlap(self.views[name], view):
                     raise FusecError(
@@ -149,8 +153,8 @@ def overlap(one: View, other: View) -> bool:
     """Return whether two arrays share memory, as far as their first and last bytes say."""
     if one.device != other.device:
         return False
-    ends = [v.address + reach(v.shape, v.strides) * v.dtype.size for v in (one, other)]
-    return one.address < ends[1] and other.address < ends[0]
+    first, second = one.address + one.bytes, other.address + other.bytes
+    return one.address < second and other.address < first
 
 
 def type_text(declared: Input) -> str:

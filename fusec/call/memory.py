@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
@@ -30,10 +31,11 @@ class Piece:
 
 @dataclass
 class Arena:
-    """What the calls of one program on one stream share; `lock` is held while one is issued.
+    """What the calls of one program on one stream share; the one that is issued holds `issuing`.
 
     Kernels of a stream run in order, so all sizes use the same memory: `scratch` for temporaries,
     `counters` for what is zeroed once and left so. generation: grows with every new address.
+    busy: 1 while a call is issued. Both lie at fixed addresses, for the helper to read.
     """
 
     device: Device
@@ -42,7 +44,18 @@ class Arena:
     scratch: Piece = field(default_factory=lambda: Piece(zeroed=False))
     counters: Piece = field(default_factory=lambda: Piece(zeroed=True))
     pair: Piece = field(default_factory=lambda: Piece(zeroed=False))
-    generation: int = 0
+    generation: Any = field(default_factory=ctypes.c_uint64)
+    busy: Any = field(default_factory=ctypes.c_uint64)
+
+    @contextmanager
+    def issuing(self) -> Generator[None]:
+        """Keep other calls away while one is issued: their launches must not mix."""
+        with self.lock:
+            self.busy.value = 1
+            try:
+                yield
+            finally:
+                self.busy.value = 0
 
     def reserve(self, scratch: int, counters: int) -> None:
         """Have at least so many bytes; in the order of the stream, which goes on meanwhile."""
@@ -57,7 +70,7 @@ class Arena:
         piece.size = size
         if piece.zeroed:
             self.device.call("cuMemsetD8Async", piece.address, 0, size, self.stream)
-        self.generation += 1
+        self.generation.value += 1
 
     def _release(self, piece: Piece) -> None:
         if piece.address:

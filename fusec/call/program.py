@@ -10,6 +10,7 @@ from threading import RLock
 from typing import Any
 
 from fusec.call.arrays import Kind, View
+from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Host, Torch
 from fusec.call.given import Given, ordered, type_text
 from fusec.call.memory import Arena
@@ -71,7 +72,7 @@ class Program:
         self._lanes: OrderedDict[tuple[int, int], Lane] = OrderedDict()
         self._lock = RLock()
         self._generator_parts = {i.value.name: i.generator for i in fusion.inputs if i.generator}
-        self._fast: Callable[[tuple[Any, ...]], Any] | None = None
+        self._fast: Fast | None = None
 
     @property
     def name(self) -> str:
@@ -103,7 +104,7 @@ class Program:
         handle of the CUDA driver. FusecError names the argument that does not fit.
         """
         if self._fast is not None and out is None and stream is None and not named:
-            results = self._fast(arguments)
+            results = self._fast(*arguments)
             if results is not NotImplemented:
                 return results
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
@@ -145,9 +146,13 @@ class Program:
             if _capturing(device, handle):
                 return self._capture(planned, given, kind, out, Arena(device, handle))
             lane = self._lane(device, index, handle)
-            with lane.arena.lock:
+            with lane.arena.issuing():
                 record = self._record(lane, given.signature(), planned)
-                return self._issue(record, given, kind, out)
+                results = self._issue(record, given, kind, out)
+            if stream is None:
+                record.fast = record.fast or fast_call(record, given)
+                self._fast = record.fast
+            return results
 
     def _plan_for(self, given: Given, device: Device) -> Planned:
         """Return the build for the arguments, made now where none covers them."""
@@ -192,7 +197,7 @@ class Program:
         for signature in stale:
             del self._planned[signature]
         for lane in self._lanes.values():
-            with lane.arena.lock:
+            with lane.arena.issuing():
                 for signature in stale:
                     lane.records.pop(signature, None)
         self._fast = None

@@ -235,6 +235,7 @@ class Record:
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
         self.addresses: list[int] = []
+        self.fast: Any = None
         self._generation = -1
         self.refresh()
 
@@ -247,9 +248,10 @@ class Record:
         """Have the arena's memory as it is now; return whether its addresses are new."""
         arena = self.arena
         arena.reserve(self.memory.scratch, self.memory.counters)
-        if arena.generation == self._generation:
+        if arena.generation.value == self._generation:
             return False
-        self._generation = arena.generation
+        self._generation = arena.generation.value
+        self.fast = None
         shared = [arena.scratch.address, arena.counters.address]
         self.addresses = [*self.addresses[:-2], *shared] if self.addresses else []
         first = self.memory.scratch_slot
@@ -275,6 +277,13 @@ class Record:
         self.write_numbers(numbers)
         for issue in self._issue:
             issue()
+
+    def failed(self, status: int, number: int) -> None:
+        """Raise FusecError for a step that the driver refused."""
+        step = self.steps[number]
+        what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"
+        device = self.executable.device
+        device.fail("a launch", device.driver.CUresult(status), what)
 
     def check_indices(self) -> None:
         """Raise FusecError for an index that kernels found out of bounds; waits for them."""

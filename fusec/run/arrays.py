@@ -69,7 +69,7 @@ def strides_of(array: Any) -> tuple[int, ...]:
     """Return the strides of an array in elements; all but NumPy's own arrays count in them."""
     if not isinstance(array, np.ndarray) and hasattr(array, "strides"):
         return tuple(array.strides)
-    plain = np.asarray(array)
+    plain: Any = np.asarray(array)
     return tuple(s // plain.dtype.itemsize for s in plain.strides)
 
 

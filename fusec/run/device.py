@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -113,6 +113,11 @@ class Device:
                 "the NVIDIA driver cannot be used", notes=(str(error),)
             ) from None
 
+    @property
+    def context(self) -> int:
+        """Return the handle of the primary context."""
+        return int(self._context)
+
     @contextmanager
     def current(self) -> Generator[None]:
         """Make the device's context the thread's current one for a while."""
@@ -147,8 +152,12 @@ class Device:
         """Call a driver function and return its result; FusecError where it fails."""
         status, *results = getattr(self.driver, function)(*arguments)
         if int(status):
-            raise self._error(function, status, what)
+            self.fail(function, status, what)
         return results[0] if len(results) == 1 else results or None
+
+    def fail(self, function: str, status: Any, what: str) -> NoReturn:
+        """Raise FusecError for a function that returned a status."""
+        raise self._error(function, status, what)
 
     def _error(self, function: str, status: Any, what: str) -> FusecError:
         name = str(getattr(status, "name", status))

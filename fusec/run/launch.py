@@ -178,6 +178,15 @@ def aligned_block(size: int, alignment: int) -> Any:
     return (ctypes.c_uint8 * size).from_buffer(raw, offset)
 
 
+def map_codes(driver: Any, given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return the driver's numbers of a map's element type and swizzle."""
+    kinds = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
+    return (
+        int(getattr(kinds[0], f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}")),
+        int(getattr(kinds[1], f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}")),
+    )
+
+
 def encode_tensor_map(
     device: Any, described: TensorMapArgument, address: int, sizes: Mapping[str, int]
 ) -> Any:
@@ -189,10 +198,10 @@ def encode_tensor_map(
     driver, given = device.driver, tensor_map_operands(described, address, sizes)
     rank = len(given["extents"])
     block = aligned_block(TENSOR_MAP_BYTES, 64)
-    kinds = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
+    kind, swizzle = map_codes(driver, given)
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(ctypes.addressof(block)),
-        int(getattr(kinds[0], f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}")),
+        kind,
         ctypes.c_uint32(rank),
         ctypes.c_void_p(address),
         (ctypes.c_uint64 * rank)(*given["extents"]),
@@ -200,7 +209,7 @@ def encode_tensor_map(
         (ctypes.c_uint32 * rank)(*given["box"]),
         (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
         int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
-        int(getattr(kinds[1], f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}")),
+        swizzle,
         int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
         int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
     )

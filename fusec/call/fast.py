@@ -1,0 +1,189 @@
+"""The way of a call whose arguments look as the last ones did: compare, allocate, launch."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fusec.call.frameworks import Torch
+from fusec.call.given import POINTER_ALIGNMENT, Given
+from fusec.call.helper import helper
+from fusec.call.memory import Place
+from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record, Step
+from fusec.ir.dtype import DType
+from fusec.ops.checks import INDEX_ERRORS
+from fusec.run.launch import map_codes, tensor_map_operands
+
+Fast = Callable[..., Any]
+"""Takes a call's arguments; returns its results, or NotImplemented for what is not as before."""
+
+MOST_ARGUMENTS, MOST_FRESH, MOST_RANK = 64, 16, 16
+"""What the helper has room for."""
+_CODES = {"int": 0, "uint": 1, "float": 2, "complex": 5, "bool": 6}
+_OTHER_CODES = {"bf16": 4, "f8e4m3": 10, "f8e5m2": 12, "f8e8m0": 14}
+_FORMATS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "bool": "?"}
+
+
+def fast_call(record: Record, given: Given) -> Fast | None:
+    """Return the fast way for calls like this one; None where there is none."""
+    memory = record.memory
+    if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places:
+        return None
+    if any(i.generator for i in given.fusion.inputs) or not all(r.whole for r in memory.results):
+        return None
+    if [b.name for b in memory.inputs] != [*given.views]:
+        return None
+    known = helper()
+    exchange = given.kind.exchange
+    if known is not None and exchange is not None and _fits(record, given):
+        return _in_c(known, exchange, record, given, given.kind)
+    return _InPython(record, given, given.kind)
+
+
+def _fits(record: Record, given: Given) -> bool:
+    scalars = (n.dtype.name in _FORMATS for n in record.numbers)
+    return (
+        len(given.fusion.given) <= MOST_ARGUMENTS
+        and len(record.memory.fresh) <= MOST_FRESH
+        and all(len(v.shape) <= MOST_RANK for v in given.views.values())
+        and all(scalars)
+        and not any(s.of for s in record.executable.program.scalars)
+    )
+
+
+def _in_c(known: Any, exchange: Any, record: Record, given: Given, kind: Torch) -> Fast:
+    memory, arena = record.memory, record.arena
+    names = [i.value.name for i in given.fusion.given]
+    tensors = [n for n in names if n in given.views]
+    places = [
+        names.index(tensors[r.slot]) if r.slot < len(tensors) else len(tensors) - 1 - r.slot
+        for r in memory.results
+    ]
+    return known.Call(
+        owner=record,
+        failed=record.failed,
+        types=kind.types,
+        exchange=exchange,
+        context=arena.device.context,
+        stream=arena.stream,
+        device=given.device,
+        checks_capture=bool(memory.scratch or memory.counters),
+        generation=ctypes.addressof(arena.generation),
+        busy=ctypes.addressof(arena.busy),
+        arguments=tuple(_argument(given, n) for n in names),
+        numbers=tuple(
+            (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name))
+            for n in record.numbers
+        ),
+        patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
+        steps=tuple(_step(record, s) for s in record.steps),
+        fresh=tuple(_allocation(record, kind, given)),
+        results=tuple(places),
+        addresses=tuple(record.addresses),
+    )
+
+
+def _argument(given: Given, name: str) -> tuple[Any, ...]:
+    """Return what an argument must be."""
+    declared = next(i for i in given.fusion.given if i.value.name == name)
+    if declared.value.is_scalar:
+        sized = given.numbers[name] if declared.value.dim is not None else None
+        return True, 0, 0, (), (), 0, False, sized, declared.default
+    view = given.views[name]
+    return (
+        False, _code(view.dtype), view.dtype.bits, view.shape, view.strides, view.bytes,
+        name in given.written, None, None,
+    )  # fmt: skip
+
+
+def _code(dtype: DType) -> int:
+    """Return DLPack's code of a type."""
+    return _OTHER_CODES.get(dtype.name, _CODES[dtype.kind])
+
+
+def _allocation(record: Record, kind: Torch, given: Given) -> Sequence[tuple[Any, ...]]:
+    device = given.device
+    assert device is not None
+    return [kind.allocation(f.shape, f.strides, f.dtype, device) for f in record.memory.fresh]
+
+
+def _step(record: Record, step: Step) -> tuple[Any, ...]:
+    """Return a step as the helper reads it; the first number is its kind."""
+    match step:
+        case LaunchStep(_, function, shape, packed):
+            geometry = (*shape.grid, *shape.block, *shape.cluster, shape.shared_bytes)
+            return 0, int(function), *geometry, packed.address
+        case MemsetStep(place, size):
+            return 1, *_place(place), size
+        case CopyStep(target, source, size):
+            return 2, *_place(target), *_place(source), size
+        case MapStep(described, place, block, _):
+            given = tensor_map_operands(described, 0, record.sizes)
+            kind, swizzle = map_codes(record.executable.device.driver, given)
+            form = tuple(given["extents"]), tuple(given["strides"]), tuple(given["box"])
+            return 3, ctypes.addressof(block), *_place(place), kind, *form, swizzle
+
+
+def _place(place: Place) -> tuple[int, int]:
+    return place.slot, place.offset
+
+
+class _InPython:
+    """The same without the helper."""
+
+    def __init__(self, record: Record, given: Given, kind: Torch) -> None:
+        self._record, self._arena, self._kind = record, record.arena, kind
+        self._made_for = record.arena.generation.value
+        self._shares = bool(record.memory.scratch or record.memory.counters)
+        assert given.device is not None
+        self._device = given.device
+        self._names = [i.value.name for i in given.fusion.given]
+        self._wanted = [
+            None if n not in given.arrays else _form(given.arrays[n]) for n in self._names
+        ]
+        sized = (i.value for i in given.fusion.given if i.value.is_scalar)
+        self._sizes = {v.name: given.numbers[v.name] for v in sized if v.dim is not None}
+        self._checks_writes = bool(given.written)
+        self._fresh = _allocation(record, kind, given)
+        self._slots = [r.slot for r in record.memory.results]
+
+    def __call__(self, *arguments: Any) -> Any:
+        if len(arguments) != len(self._wanted) or self._checks_writes:
+            return NotImplemented
+        tensors: list[Any] = []
+        addresses: list[int] = []
+        numbers: dict[str, Any] = {}
+        for name, wanted, given in zip(self._names, self._wanted, arguments, strict=True):
+            if wanted is None:
+                if type(given) not in (int, float, bool):
+                    return NotImplemented
+                numbers[name] = given
+                continue
+            if given.__class__ not in self._kind.types or _form(given) != wanted:
+                return NotImplemented
+            address = given.data_ptr()
+            if address % POINTER_ALIGNMENT or not address:
+                return NotImplemented
+            tensors.append(given)
+            addresses.append(address)
+        if any(numbers[n] != size for n, size in self._sizes.items()):
+            return NotImplemented
+        arena = self._arena
+        if self._kind.stream(self._device) != arena.stream:
+            return NotImplemented
+        if self._shares and self._kind.is_capturing():
+            return NotImplemented
+        for make, shape, options in self._fresh:
+            tensors.append(make(*shape, **options))
+            addresses.append(tensors[-1].data_ptr())
+        with arena.issuing():
+            if arena.generation.value != self._made_for:
+                return NotImplemented
+            self._record.issue(addresses, numbers)
+        results = [tensors[slot] for slot in self._slots]
+        return results[0] if len(results) == 1 else tuple(results)
+
+
+def _form(tensor: Any) -> tuple[Any, ...]:
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.get_device()

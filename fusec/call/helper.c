@@ -1,0 +1,650 @@
+/* Calls of launch records, in C: arguments are read through DLPack's exchange functions, compared
+ * with what the record was made for, and launched. What does not agree is left to Python.
+ *
+ * Everything between the last allocation and the last launch happens without letting go of the GIL,
+ * so that the launches of one call stand together in their stream.
+ */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+/* DLPack 1.x: the part of its C exchange interface that is used here. */
+
+enum { DEVICE_CUDA = 2 };
+
+typedef struct {
+    int32_t type, id;
+} Device;
+
+typedef struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+} ElementType;
+
+typedef struct {
+    void *data;
+    Device device;
+    int32_t rank;
+    ElementType type;
+    int64_t *shape, *strides;
+    uint64_t byte_offset;
+} TensorView;
+
+typedef struct {
+    uint32_t major, minor;
+    void *older;
+    void *allocate, *own, *give;
+    int (*view)(void *object, TensorView *view);
+    int (*current_stream)(int32_t device_type, int32_t device, void **stream);
+} Exchange;
+
+/* The CUDA driver: what is launched with. */
+
+typedef struct {
+    uint32_t id;
+    char padding[4];
+    union {
+        char bytes[64];
+        uint32_t cluster[3];
+    } value;
+} LaunchAttribute;
+
+typedef struct {
+    uint32_t grid[3], block[3], shared_bytes;
+    void *stream;
+    LaunchAttribute *attributes;
+    uint32_t attribute_count;
+} LaunchConfig;
+
+enum { CLUSTER_DIMENSION = 4 };
+
+static struct {
+    int (*launch)(const LaunchConfig *, void *function, void **parameters, void **extra);
+    int (*memset)(uint64_t address, unsigned char value, size_t size, void *stream);
+    int (*copy)(uint64_t target, uint64_t source, size_t size, void *stream);
+    int (*encode)(void *map, int type, uint32_t rank, void *address, const uint64_t *extents,
+                  const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                  int interleave, int swizzle, int promotion, int fill);
+    int (*capturing)(void *stream, int *status);
+    int (*current)(void **context);
+    int (*push)(void *context);
+    int (*pop)(void **context);
+    int (*replay)(void *graph, void *stream);
+    int (*update)(void *graph, void *node, const void *parameters);
+} driver;
+
+enum { MOST_RANK = 16, MAP_RANK = 5, ALIGNMENT = 16 };
+
+typedef struct {
+    uint64_t *word;
+    int64_t offset;
+    int slot;
+} Patch;
+
+typedef struct {
+    bool is_number;
+    /* Of a tensor. */
+    ElementType type;
+    int32_t rank;
+    int64_t shape[MOST_RANK], strides[MOST_RANK];
+    uint64_t bytes;
+    bool written;
+    /* Of a number: NULL or what it must be; NULL or what it is when it is not given. */
+    PyObject *expected, *preset;
+} Argument;
+
+typedef struct {
+    void *value;
+    char format;
+    int argument;
+} Number;
+
+enum { LAUNCH, MEMSET, COPY, ENCODE };
+
+typedef struct {
+    int kind;
+    LaunchConfig config;
+    LaunchAttribute cluster;
+    void *function, **parameters;
+    int slots[2];
+    int64_t offsets[2];
+    uint64_t size;
+    void *map;
+    uint64_t encoded_for;
+    int type, swizzle;
+    uint32_t rank, box[MAP_RANK];
+    uint64_t extents[MAP_RANK], strides[MAP_RANK];
+} Step;
+
+typedef struct {
+    PyObject_HEAD
+    vectorcallfunc call;
+    PyObject *owner, *failed, *types, *fresh;
+    const Exchange *exchange;
+    void *context, *stream;
+    int32_t device;
+    bool checks_capture;
+    const uint64_t *generation, *busy;
+    uint64_t made_for;
+    int arguments, numbers, patches, steps, results, slots;
+    Argument *argument;
+    Number *number;
+    Patch *patch;
+    Step *step;
+    int *result;
+    uint64_t *address;
+} Call;
+
+static bool agrees(const Argument *wanted, const TensorView *view, int32_t device)
+{
+    if (view->device.type != DEVICE_CUDA || view->device.id != device ||
+        memcmp(&view->type, &wanted->type, sizeof(ElementType)) || view->rank != wanted->rank)
+        return false;
+    if (wanted->rank == 0)
+        return true;
+    size_t bytes = (size_t)wanted->rank * sizeof(int64_t);
+    return !memcmp(view->shape, wanted->shape, bytes) && view->strides &&
+           !memcmp(view->strides, wanted->strides, bytes);
+}
+
+/* Returns whether a number could be stored as the kernel's parameter; others are Python's to do. */
+static bool store(const Number *number, PyObject *given)
+{
+    bool is_float = PyFloat_CheckExact(given), is_int = PyLong_CheckExact(given);
+    if (number->format == '?') {
+        if (given != Py_True && given != Py_False)
+            return false;
+        *(bool *)number->value = given == Py_True;
+        return true;
+    }
+    if (number->format == 'f' || number->format == 'd') {
+        if (!is_float && !is_int)
+            return false;
+        double value = is_float ? PyFloat_AS_DOUBLE(given) : PyLong_AsDouble(given);
+        if (PyErr_Occurred()) {
+            PyErr_Clear();
+            return false;
+        }
+        if (number->format == 'd')
+            *(double *)number->value = value;
+        else
+            *(float *)number->value = (float)value;
+        return true;
+    }
+    if (!is_int)
+        return false;
+    int overflow = 0;
+    long long value = PyLong_AsLongLongAndOverflow(given, &overflow);
+    if (overflow)
+        return false;
+    switch (number->format) {
+    case 'q': *(int64_t *)number->value = value; return true;
+    case 'i':
+        if (value != (int32_t)value)
+            return false;
+        *(int32_t *)number->value = (int32_t)value;
+        return true;
+    default: return false;
+    }
+}
+
+static int perform(Call *self, Step *step)
+{
+    uint64_t *address = self->address;
+    uint64_t first = address[step->slots[0]] + (uint64_t)step->offsets[0];
+    switch (step->kind) {
+    case LAUNCH: return driver.launch(&step->config, step->function, step->parameters, NULL);
+    case MEMSET: return driver.memset(first, 0, step->size, self->stream);
+    case COPY:
+        return driver.copy(first, address[step->slots[1]] + (uint64_t)step->offsets[1], step->size,
+                           self->stream);
+    default: break;
+    }
+    if (step->encoded_for == first)
+        return 0;
+    static const uint32_t ones[MAP_RANK] = {1, 1, 1, 1, 1};
+    int status = driver.encode(step->map, step->type, step->rank, (void *)(uintptr_t)first,
+                               step->extents, step->strides, step->box, ones, 0, step->swizzle,
+                               /* 128 bytes into L2 */ 2, 0);
+    step->encoded_for = status ? 0 : first;
+    return status;
+}
+
+static PyObject *raise_failure(Call *self, int status, int step)
+{
+    PyObject *nothing = PyObject_CallFunction(self->failed, "ii", status, step);
+    Py_XDECREF(nothing);
+    if (!PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "a launch failed");
+    return NULL;
+}
+
+static PyObject *launch_all(Call *self)
+{
+    void *before = NULL;
+    driver.current(&before);
+    bool foreign = before != self->context;
+    if (foreign)
+        driver.push(self->context);
+    int status = 0, step = 0;
+    for (; step < self->steps && !status; step++)
+        status = perform(self, &self->step[step]);
+    if (foreign)
+        driver.pop(&before);
+    return status ? raise_failure(self, status, step - 1) : Py_None;
+}
+
+/* Returns the tensors that the kernels fill; their addresses go into slots from `first` on. */
+static bool allocate(Call *self, int first, PyObject **made)
+{
+    Py_ssize_t count = PyTuple_GET_SIZE(self->fresh);
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *how = PyTuple_GET_ITEM(self->fresh, k);
+        made[k] = PyObject_Call(PyTuple_GET_ITEM(how, 0), PyTuple_GET_ITEM(how, 1),
+                                PyTuple_GET_ITEM(how, 2));
+        TensorView view;
+        if (!made[k] || self->exchange->view(made[k], &view))
+            return false;
+        self->address[first + k] = (uint64_t)(uintptr_t)view.data + view.byte_offset;
+    }
+    return true;
+}
+
+static bool overlaps(const Call *self, int written, const int *slot_argument, int tensors)
+{
+    uint64_t start = self->address[written];
+    uint64_t end = start + self->argument[slot_argument[written]].bytes;
+    for (int k = 0; k < tensors; k++) {
+        uint64_t other = self->address[k], size = self->argument[slot_argument[k]].bytes;
+        if (k != written && start < other + size && other < end)
+            return true;
+    }
+    return false;
+}
+
+/* Reads the arguments into addresses and numbers; returns whether they are as the record's. */
+static bool read_arguments(Call *self, PyObject *const *given, Py_ssize_t count, int *tensors)
+{
+    int slot_argument[64];
+    *tensors = 0;
+    for (int k = 0; k < self->arguments; k++) {
+        Argument *wanted = &self->argument[k];
+        PyObject *object = k < count ? given[k] : wanted->preset;
+        if (!object)
+            return false;
+        if (wanted->is_number) {
+            if (wanted->expected && (!PyLong_CheckExact(object) ||
+                                     PyObject_RichCompareBool(object, wanted->expected, Py_EQ) != 1))
+                return false;
+            continue;
+        }
+        PyObject *type = (PyObject *)Py_TYPE(object);
+        if (type != PyTuple_GET_ITEM(self->types, 0) && type != PyTuple_GET_ITEM(self->types, 1))
+            return false;
+        TensorView view;
+        if (self->exchange->view(object, &view)) {
+            PyErr_Clear();
+            return false;
+        }
+        uint64_t address = (uint64_t)(uintptr_t)view.data + view.byte_offset;
+        if (!agrees(wanted, &view, self->device) || (wanted->bytes && address % ALIGNMENT) ||
+            (wanted->bytes && !address))
+            return false;
+        slot_argument[*tensors] = k;
+        self->address[(*tensors)++] = address;
+    }
+    for (int k = 0; k < *tensors; k++)
+        if (self->argument[slot_argument[k]].written && overlaps(self, k, slot_argument, *tensors))
+            return false;
+    return true;
+}
+
+static bool write_numbers(Call *self, PyObject *const *given, Py_ssize_t count)
+{
+    for (int k = 0; k < self->numbers; k++) {
+        int argument = self->number[k].argument;
+        PyObject *object = argument < count ? given[argument] : self->argument[argument].preset;
+        if (!store(&self->number[k], object))
+            return false;
+    }
+    return true;
+}
+
+static PyObject *results_of(Call *self, PyObject *const *given, PyObject **fresh)
+{
+    PyObject *tuple = self->results == 1 ? NULL : PyTuple_New(self->results);
+    for (int k = 0; k < self->results; k++) {
+        int place = self->result[k];
+        PyObject *each = place >= 0 ? given[place] : fresh[-1 - place];
+        Py_INCREF(each);
+        if (!tuple)
+            return each;
+        PyTuple_SET_ITEM(tuple, k, each);
+    }
+    return tuple;
+}
+
+static bool is_capturing(const Call *self)
+{
+    int status = 0;
+    return self->checks_capture && (driver.capturing(self->stream, &status) || status);
+}
+
+static PyObject *not_here(void)
+{
+    Py_RETURN_NOTIMPLEMENTED;
+}
+
+static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, PyObject *names)
+{
+    Call *self = (Call *)object;
+    Py_ssize_t count = PyVectorcall_NARGS(flags), fresh = PyTuple_GET_SIZE(self->fresh);
+    void *stream = NULL;
+    int tensors;
+    if (names || count > self->arguments || !read_arguments(self, given, count, &tensors))
+        return not_here();
+    self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
+    if (stream != self->stream || is_capturing(self))
+        return not_here();
+    PyObject *made[16] = {NULL};
+    PyObject *results = NULL;
+    uint64_t inputs[64];
+    memcpy(inputs, self->address, (size_t)tensors * sizeof(uint64_t));
+    if (!allocate(self, tensors, made))
+        goto done;
+    /* Allocating may let others run, which use the same record. */
+    memcpy(self->address, inputs, (size_t)tensors * sizeof(uint64_t));
+    for (Py_ssize_t k = 0; k < fresh; k++) {
+        TensorView view;
+        self->exchange->view(made[k], &view);
+        self->address[tensors + k] = (uint64_t)(uintptr_t)view.data + view.byte_offset;
+    }
+    if (*self->generation != self->made_for || *self->busy ||
+        !write_numbers(self, given, count)) {
+        results = not_here();
+        goto done;
+    }
+    for (int k = 0; k < self->patches; k++)
+        *self->patch[k].word = self->address[self->patch[k].slot] + (uint64_t)self->patch[k].offset;
+    if (launch_all(self))
+        results = results_of(self, given, made);
+done:
+    for (Py_ssize_t k = 0; k < fresh; k++)
+        Py_XDECREF(made[k]);
+    return results;
+}
+
+/* Making a record's call from what Python knows. */
+
+static bool numbers_into(PyObject *sequence, int64_t *into, int most)
+{
+    Py_ssize_t count = PySequence_Size(sequence);
+    if (count < 0 || count > most)
+        return false;
+    for (Py_ssize_t k = 0; k < count; k++)
+        into[k] = PyLong_AsLongLong(PyTuple_GET_ITEM(sequence, k));
+    return !PyErr_Occurred();
+}
+
+static bool read_argument(PyObject *given, Argument *into)
+{
+    int is_number, code, bits, written;
+    PyObject *shape, *strides, *expected, *preset;
+    unsigned long long bytes;
+    if (!PyArg_ParseTuple(given, "piiO!O!KpOO", &is_number, &code, &bits, &PyTuple_Type, &shape,
+                          &PyTuple_Type, &strides, &bytes, &written, &expected, &preset))
+        return false;
+    into->is_number = is_number;
+    into->type = (ElementType){(uint8_t)code, (uint8_t)bits, 1};
+    into->rank = (int32_t)PyTuple_GET_SIZE(shape);
+    into->bytes = bytes;
+    into->written = written;
+    into->expected = expected == Py_None ? NULL : expected;
+    into->preset = preset == Py_None ? NULL : preset;
+    Py_XINCREF(into->expected);
+    Py_XINCREF(into->preset);
+    return numbers_into(shape, into->shape, MOST_RANK) &&
+           numbers_into(strides, into->strides, MOST_RANK);
+}
+
+static bool read_map(PyObject *given, Step *into)
+{
+    PyObject *extents, *strides, *box;
+    unsigned long long map;
+    int64_t values[MAP_RANK];
+    if (!PyArg_ParseTuple(given, "iKiLiO!O!O!i", &into->kind, &map, &into->slots[0],
+                          &into->offsets[0], &into->type, &PyTuple_Type, &extents, &PyTuple_Type,
+                          &strides, &PyTuple_Type, &box, &into->swizzle))
+        return false;
+    into->map = (void *)(uintptr_t)map;
+    into->rank = (uint32_t)PyTuple_GET_SIZE(extents);
+    if (!numbers_into(extents, (int64_t *)into->extents, MAP_RANK) ||
+        !numbers_into(strides, (int64_t *)into->strides, MAP_RANK) ||
+        !numbers_into(box, values, MAP_RANK))
+        return false;
+    for (uint32_t k = 0; k < into->rank; k++)
+        into->box[k] = (uint32_t)values[k];
+    return true;
+}
+
+static bool read_launch(PyObject *given, void *stream, Step *into)
+{
+    LaunchConfig *config = &into->config;
+    uint32_t *cluster = into->cluster.value.cluster;
+    unsigned long long function, parameters;
+    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIK", &into->kind, &function, &config->grid[0],
+                          &config->grid[1], &config->grid[2], &config->block[0], &config->block[1],
+                          &config->block[2], &cluster[0], &cluster[1], &cluster[2],
+                          &config->shared_bytes, &parameters))
+        return false;
+    into->function = (void *)(uintptr_t)function;
+    into->parameters = (void **)(uintptr_t)parameters;
+    into->cluster.id = CLUSTER_DIMENSION;
+    config->stream = stream;
+    config->attributes = &into->cluster;
+    config->attribute_count = cluster[0] * cluster[1] * cluster[2] > 1;
+    return true;
+}
+
+static bool read_step(PyObject *given, void *stream, Step *into)
+{
+    into->kind = (int)PyLong_AsLong(PyTuple_GET_ITEM(given, 0));
+    switch (into->kind) {
+    case LAUNCH: return read_launch(given, stream, into);
+    case ENCODE: return read_map(given, into);
+    case MEMSET:
+        return PyArg_ParseTuple(given, "iiLK", &into->kind, &into->slots[0], &into->offsets[0],
+                                &into->size);
+    default:
+        return PyArg_ParseTuple(given, "iiLiLK", &into->kind, &into->slots[0], &into->offsets[0],
+                                &into->slots[1], &into->offsets[1], &into->size);
+    }
+}
+
+#define ARRAY(into, count, from)                                                                   \
+    (self->count = (int)PyTuple_GET_SIZE(from),                                                    \
+     self->into = PyMem_Calloc((size_t)self->count + 1, sizeof *self->into))
+
+static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *patches,
+                 PyObject *steps, PyObject *results, PyObject *addresses)
+{
+    if (!ARRAY(argument, arguments, arguments) || !ARRAY(number, numbers, numbers) ||
+        !ARRAY(patch, patches, patches) || !ARRAY(step, steps, steps) ||
+        !ARRAY(result, results, results) || !ARRAY(address, slots, addresses)) {
+        PyErr_NoMemory();
+        return false;
+    }
+    if (self->arguments > 64 || self->slots > 80 || PyTuple_GET_SIZE(self->fresh) > 16) {
+        PyErr_SetString(PyExc_ValueError, "too many arguments");
+        return false;
+    }
+    for (int k = 0; k < self->arguments; k++)
+        if (!read_argument(PyTuple_GET_ITEM(arguments, k), &self->argument[k]))
+            return false;
+    for (int k = 0; k < self->numbers; k++) {
+        unsigned long long value;
+        int format;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(numbers, k), "KCi", &value, &format,
+                              &self->number[k].argument))
+            return false;
+        self->number[k].value = (void *)(uintptr_t)value;
+        self->number[k].format = (char)format;
+    }
+    for (int k = 0; k < self->patches; k++) {
+        unsigned long long word;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(patches, k), "iKL", &self->patch[k].slot, &word,
+                              &self->patch[k].offset))
+            return false;
+        self->patch[k].word = (uint64_t *)(uintptr_t)word;
+    }
+    for (int k = 0; k < self->steps; k++)
+        if (!read_step(PyTuple_GET_ITEM(steps, k), self->stream, &self->step[k]))
+            return false;
+    for (int k = 0; k < self->results; k++)
+        self->result[k] = (int)PyLong_AsLong(PyTuple_GET_ITEM(results, k));
+    for (int k = 0; k < self->slots; k++)
+        self->address[k] = PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(addresses, k));
+    return !PyErr_Occurred();
+}
+
+static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
+{
+    static char *names[] = {"owner", "failed", "types", "exchange", "context", "stream", "device",
+                            "checks_capture", "generation", "busy", "arguments", "numbers",
+                            "patches", "steps", "fresh", "results", "addresses", NULL};
+    PyObject *owner, *failed, *types, *capsule, *arguments, *numbers, *patches, *steps, *fresh,
+        *results, *addresses;
+    unsigned long long context, stream, generation, busy;
+    int device, checks_capture;
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKO!O!O!O!O!O!O!", names, &owner,
+                                     &failed, &PyTuple_Type, &types, &capsule, &context, &stream,
+                                     &device, &checks_capture, &generation, &busy, &PyTuple_Type,
+                                     &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
+                                     &PyTuple_Type, &steps, &PyTuple_Type, &fresh, &PyTuple_Type,
+                                     &results, &PyTuple_Type, &addresses))
+        return NULL;
+    const Exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
+    if (!exchange)
+        return NULL;
+    if (exchange->major != 1 || !exchange->view) {
+        PyErr_SetString(PyExc_ValueError, "another version of DLPack");
+        return NULL;
+    }
+    Call *self = (Call *)type->tp_alloc(type, 0);
+    if (!self)
+        return NULL;
+    self->call = call;
+    self->owner = Py_NewRef(owner);
+    self->failed = Py_NewRef(failed);
+    self->types = Py_NewRef(types);
+    self->fresh = Py_NewRef(fresh);
+    self->exchange = exchange;
+    self->context = (void *)(uintptr_t)context;
+    self->stream = (void *)(uintptr_t)stream;
+    self->device = device;
+    self->checks_capture = checks_capture;
+    self->generation = (const uint64_t *)(uintptr_t)generation;
+    self->busy = (const uint64_t *)(uintptr_t)busy;
+    self->made_for = *self->generation;
+    if (!fill(self, arguments, numbers, patches, steps, results, addresses)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject *)self;
+}
+
+static void end(PyObject *object)
+{
+    Call *self = (Call *)object;
+    for (int k = 0; self->argument && k < self->arguments; k++) {
+        Py_XDECREF(self->argument[k].expected);
+        Py_XDECREF(self->argument[k].preset);
+    }
+    Py_XDECREF(self->owner);
+    Py_XDECREF(self->failed);
+    Py_XDECREF(self->types);
+    Py_XDECREF(self->fresh);
+    PyMem_Free(self->argument);
+    PyMem_Free(self->number);
+    PyMem_Free(self->patch);
+    PyMem_Free(self->step);
+    PyMem_Free(self->result);
+    PyMem_Free(self->address);
+    Py_TYPE(self)->tp_free(object);
+}
+
+static PyTypeObject CallType = {
+    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "fusec_helper.Call",
+    .tp_basicsize = sizeof(Call),
+    .tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL,
+    .tp_vectorcall_offset = offsetof(Call, call),
+    .tp_call = PyVectorcall_Call,
+    .tp_new = make,
+    .tp_dealloc = end,
+    .tp_doc = "A launch record that is called with the arguments of a program.",
+};
+
+static PyObject *open_driver(PyObject *module, PyObject *path)
+{
+    const char *name = PyUnicode_AsUTF8(path);
+    void *library = name ? dlopen(name, RTLD_NOW) : NULL;
+    if (!library)
+        return name ? PyErr_Format(PyExc_OSError, "%s cannot be loaded", name) : NULL;
+    struct {
+        const char *name;
+        void **into;
+    } functions[] = {
+        {"cuLaunchKernelEx", (void **)&driver.launch},
+        {"cuMemsetD8Async", (void **)&driver.memset},
+        {"cuMemcpyDtoDAsync_v2", (void **)&driver.copy},
+        {"cuTensorMapEncodeTiled", (void **)&driver.encode},
+        {"cuStreamIsCapturing", (void **)&driver.capturing},
+        {"cuCtxGetCurrent", (void **)&driver.current},
+        {"cuCtxPushCurrent_v2", (void **)&driver.push},
+        {"cuCtxPopCurrent_v2", (void **)&driver.pop},
+        {"cuGraphLaunch", (void **)&driver.replay},
+    };
+    for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
+        *functions[k].into = dlsym(library, functions[k].name);
+        if (!*functions[k].into)
+            return PyErr_Format(PyExc_OSError, "%s has no %s", name, functions[k].name);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *replay(PyObject *module, PyObject *const *given, Py_ssize_t count)
+{
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "a graph and a stream are expected");
+    void *graph = PyLong_AsVoidPtr(given[0]), *stream = PyLong_AsVoidPtr(given[1]);
+    return PyErr_Occurred() ? NULL : PyLong_FromLong(driver.replay(graph, stream));
+}
+
+static PyMethodDef methods[] = {
+    {"open_driver", open_driver, METH_O, "Take the driver's functions from a library."},
+    {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL, "Launch a graph on a stream."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = "fusec_helper",
+    .m_doc = "Calls of launch records, in C.",
+    .m_size = -1,
+    .m_methods = methods,
+};
+
+PyMODINIT_FUNC PyInit_fusec_helper(void)
+{
+    if (PyType_Ready(&CallType) < 0)
+        return NULL;
+    PyObject *module = PyModule_Create(&definition);
+    if (!module || PyModule_AddObjectRef(module, "Call", (PyObject *)&CallType) < 0)
+        return NULL;
+    return module;
+}

@@ -1,0 +1,75 @@
+"""The compiled helper of calls: built once where a C compiler and Python's headers are."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sysconfig
+import tempfile
+from functools import cache
+from importlib.machinery import ExtensionFileLoader
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from shutil import which
+from typing import Any
+
+from fusec.options import environment
+from fusec.run.cache import cache_directory
+
+NAME = "fusec_helper"
+SOURCE = Path(__file__).with_name("helper.c")
+FLAGS = ("-std=c11", "-O2", "-fPIC", "-shared")
+SECONDS = 60
+DRIVER = "libcuda.so.1"
+
+
+@cache
+def helper() -> Any:
+    """Return the helper's module; None where it cannot be built, or FUSEC_HELPER is 0."""
+    if environment("FUSEC_HELPER") == "0":
+        return None
+    try:
+        module = load(built(cache_directory() / "helper"))
+        module.open_driver(DRIVER)
+    except (OSError, ImportError, subprocess.SubprocessError):
+        return None  # calls work without it, more slowly
+    return module
+
+
+def built(folder: Path) -> Path:
+    """Return the helper's library in a folder, built for this Python unless it is there.
+
+    OSError and SubprocessError say why it cannot be.
+    """
+    text, suffix = SOURCE.read_bytes(), sysconfig.get_config_var("EXT_SUFFIX")
+    digest = hashlib.sha256(text + " ".join(FLAGS).encode()).hexdigest()[:16]
+    library = folder / f"{digest}{suffix}"
+    if library.exists():
+        return library
+    compiler = which("cc") or which("gcc") or which("clang")
+    if compiler is None:
+        raise OSError("there is no C compiler")
+    folder.mkdir(parents=True, exist_ok=True)
+    handle, aside = tempfile.mkstemp(dir=folder, suffix=str(suffix))
+    os.close(handle)
+    try:
+        include = f"-I{sysconfig.get_paths()['include']}"
+        command = [compiler, *FLAGS, include, str(SOURCE), "-o", aside]
+        subprocess.run(command, check=True, capture_output=True, timeout=SECONDS)
+        os.replace(aside, library)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(aside)
+    return library
+
+
+def load(library: Path) -> Any:
+    """Return the module of a library; ImportError where it is for another Python."""
+    loader = ExtensionFileLoader(NAME, str(library))
+    spec = spec_from_file_location(NAME, library, loader=loader)
+    assert spec is not None
+    module = module_from_spec(spec)
+    loader.exec_module(module)
+    return module

@@ -1,0 +1,281 @@
+"""The helper of calls in C: built here, with a driver and a framework in host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from called import CallDevice, Framework, GpuArray, aligned, framework, on_gpu
+from test_calls import NORM, norm, rows
+
+import fusec
+from fusec import FusecError
+from fusec.call import fast, helper
+from fusec.call.fast import _code
+from fusec.call.frameworks import Torch
+from fusec.call.program import Program
+
+TWO = """
+fusion: two
+dims:
+  B: 300
+  H: 96
+inputs:
+  x: f32[B, H]
+ops:
+  - y = sum(x, dims=[0])
+  - z = mul(x, y)
+outputs: [z, y]
+"""
+IN_PLACE = """
+fusion: update
+dims:
+  B: 32
+inputs:
+  x: f32[B]
+  d: f32[B]
+  a: f32 = 2.0
+ops:
+  - y = add(x, mul(d, a))
+outputs:
+  - y: {alias: x}
+"""
+
+
+class TensorView(ctypes.Structure):
+    """DLPack's DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device", ctypes.c_int32),
+        ("rank", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    )  # fmt: skip
+
+
+class Exchange(ctypes.Structure):
+    """DLPack's DLPackExchangeAPI."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("older", ctypes.c_void_p),
+        ("allocate", ctypes.c_void_p), ("own", ctypes.c_void_p), ("give", ctypes.c_void_p),
+        ("view", ctypes.c_void_p), ("stream", ctypes.c_void_p),
+    )  # fmt: skip
+
+
+class Config(ctypes.Structure):
+    """The driver's CUlaunchConfig."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3), ("block", ctypes.c_uint32 * 3), ("shared", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p), ("attributes", ctypes.c_void_p), ("count", ctypes.c_uint32),
+    )  # fmt: skip
+
+
+class Quick(Framework, Torch):
+    """The framework with DLPack's exchange functions."""
+
+    def __init__(self) -> None:
+        """Make the functions."""
+        Framework.__init__(self)
+        self.types = GpuArray, GpuArray
+        self.viewed = 0
+        self._view = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(TensorView))(
+            self.write_view
+        )
+        self._stream = ctypes.PYFUNCTYPE(
+            ctypes.c_int, ctypes.c_int32, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
+        )(self.write_stream)
+        pointers = [ctypes.cast(f, ctypes.c_void_p) for f in (self._view, self._stream)]
+        self._table = Exchange(1, 1, None, None, None, None, *pointers)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype = ctypes.py_object
+        new.argtypes = (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        self.exchange = new(ctypes.addressof(self._table), b"dlpack_exchange_api", None)
+
+    def write_view(self, array: Any, into: Any) -> int:
+        """Describe an array."""
+        self.viewed += 1
+        seen = self.view(array)
+        array.kept = [(ctypes.c_int64 * 8)(*v) for v in (seen.shape, seen.strides)]
+        shape, strides = (ctypes.addressof(k) for k in array.kept)
+        into[0] = TensorView(
+            seen.address, 2, seen.device, len(seen.shape), _code(seen.dtype), seen.dtype.bits, 1,
+            shape, strides, 0,
+        )  # fmt: skip
+        return 0
+
+    def write_stream(self, device_type: int, device: int, into: Any) -> int:
+        """Return the current stream."""
+        into[0] = self.current
+        return 0
+
+    def allocation(self, shape: Any, strides: Any, dtype: Any, device: int) -> Any:
+        """Return what makes an output."""
+        return self.empty, (shape, strides, dtype, device, 0), {}
+
+
+class HelpedDevice(CallDevice):
+    """Kernels are numbers, and the context has a handle."""
+
+    context = 1
+
+    def load(self, cubin: bytes, entry: str) -> int:
+        """Return the number of a kernel."""
+        return [*self.kernels].index(super().load(cubin, entry)) + 1
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Launch by number."""
+        if function == "cuLaunchKernelEx":
+            config, number, *rest = arguments
+            arguments = config, [*self.kernels][number - 1], *rest
+        return super().call(function, *arguments, what=what)
+
+
+Helped = tuple[Callable[..., Program], CallDevice, Quick, Any]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the stand-in for the driver."""
+    made = tmp_path_factory.mktemp("driver") / "libfake.so"
+    source = Path(__file__).parent / "device" / "fake_driver.c"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wall", "-Werror", str(source), "-o", str(made)], check=True
+    )
+    return made
+
+
+@pytest.fixture
+def helped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path) -> Helped:
+    """Return compile, the device, the framework and the driver, with the helper in use."""
+    known = Quick()
+    device, _ = framework(monkeypatch, tmp_path, HelpedDevice(), known)
+    module = helper.load(helper.built(tmp_path / "helper"))
+    module.open_driver(str(library))
+    driver = ctypes.CDLL(str(library))
+
+    @ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.POINTER(Config), ctypes.c_void_p, ctypes.c_void_p)
+    def launch(config: Any, function: int, parameters: int) -> int:
+        shape = (*config[0].grid, *config[0].block)
+        held = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
+        entry = [*device.kernels][function - 1]
+        device.asked.append("helper")
+        device.kernels[entry](held, shape, config[0].shared)
+        return 0
+
+    driver.set_launch(launch)
+    driver.set_capturing(0)
+    driver.set_refused(0)
+    device.kept = launch
+    monkeypatch.setattr(fast, "helper", lambda: module)
+    return lambda text, **o: fusec.compile(text, target="sm_90a", **o), device, known, driver
+
+
+def test_calls_go_through_the_helper(helped: Helped) -> None:
+    """From the second call on; other sizes, and then these again, give what they should."""
+    compile, device, _, _ = helped
+    program = compile(NORM)
+    for number, (b, eps) in enumerate([(4, 1e-5), (4, 1e-5), (4, 3), (4, 0.5), (9, 1.0), (9, 2.0)]):
+        x, w = rows(b, 64, number)
+        y = program(on_gpu(x), on_gpu(w), eps)
+        np.testing.assert_allclose(y.array, norm(x, w, eps), rtol=1e-5)
+    assert device.asked.count("helper") == 4
+    x, w = rows(9, 64, 7)
+    np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+    assert device.asked.count("helper") == 5
+
+
+def test_kernels_share_memory_of_the_stream(helped: Helped) -> None:
+    """Two kernels, counters and a temporary; on another stream with memory of its own."""
+    compile, device, known, driver = helped
+    program = compile(TWO)
+    for number in range(6):
+        known.current = 7 + number // 3
+        x = np.random.default_rng(number).standard_normal((300, 96), np.float32)
+        z, y = program(on_gpu(x))
+        total = x.astype(np.float64).sum(0)
+        np.testing.assert_allclose(y.array, total, rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(z.array, x * total, rtol=1e-4, atol=1e-3)
+    asked = device.asked.count("cuMemAllocAsync")
+    assert device.asked.count("helper") == 4 * len(program.variants[0].host.launches)
+    driver.set_capturing(1)
+    device.capturing = True
+    np.testing.assert_allclose(program(on_gpu(x))[1].array, total, rtol=1e-4, atol=1e-4)
+    assert device.asked.count("cuMemAllocAsync") > asked or not device.live
+
+
+def test_in_place_outputs_are_the_inputs(helped: Helped) -> None:
+    """The result is the argument itself; arguments that share its memory are refused."""
+    compile, device, _, _ = helped
+    program = compile(IN_PLACE)
+    for _ in range(3):
+        x, d = (np.random.default_rng(k).standard_normal(32, np.float32) for k in (1, 2))
+        given = on_gpu(x)
+        assert program(given, on_gpu(d)) is given
+        np.testing.assert_allclose(given.array, x + 2 * d, rtol=1e-6)
+    launches = device.asked.count("helper"), device.asked.count("cuLaunchKernelEx")
+    with pytest.raises(FusecError, match="argument `x` is written in place, and shares memory"):
+        program(given, given)
+    assert launches == (device.asked.count("helper"), device.asked.count("cuLaunchKernelEx"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda x, w: (x, GpuArray(w.array.astype(np.float64))), "`w` is f64"),
+        (lambda x, w: (x, GpuArray(w.array, 1)), "`w` is on GPU 1"),
+        (lambda x, w: (x, GpuArray(w.array.reshape(1, -1))), r"`w` is f32\[1, 64\]"),
+        (lambda x, w: (GpuArray(x.array.T.copy().T), w), "stride"),
+        (lambda x, w: (GpuArray(aligned(257, np.float32)[1:].reshape(4, 64)), w), "multiple of 16"),
+        (lambda x, w: (x, w, "a"), "`eps` is a scalar"),
+        (lambda x, w: (x, w, 1.0, 2.0), "4 arguments are given"),
+        (lambda x, w: (x,), "`w` is missing"),
+        (lambda x, w: (x, None), "`w` is a NoneType"),
+    ],
+)
+def test_wrong_arguments_are_named(helped: Helped, change: Any, message: str) -> None:
+    """Also where the helper looks first: nothing is launched, and right ones work again."""
+    compile, device, _, _ = helped
+    program = compile(NORM)
+    x, w = rows(4, 64)
+    for _ in range(2):
+        program(on_gpu(x), on_gpu(w))
+    before = list(device.asked)
+    with pytest.raises(FusecError, match=message):
+        program(*change(on_gpu(x), on_gpu(w)))
+    assert [a for a in device.asked[len(before) :] if "aunch" in a or a == "helper"] == []
+    np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+
+
+def test_a_refused_launch_is_an_error(helped: Helped) -> None:
+    """The driver's status becomes an error that names the kernel."""
+    compile, device, _, driver = helped
+    program = compile(NORM)
+    x, w = rows(4, 64)
+    program(on_gpu(x), on_gpu(w))
+    driver.set_refused(700)
+    device.driver.CUresult = lambda status: status
+    with pytest.raises(FusecError, match=r"the GPU reports 700 .*norm"):
+        program(on_gpu(x), on_gpu(w))
+
+
+def test_nothing_is_kept_of_calls(helped: Helped) -> None:
+    """References to arguments and results are given back."""
+    compile, _, _, _ = helped
+    program = compile(NORM)
+    x, w = (on_gpu(a) for a in rows(4, 64))
+    program(x, w)
+    counted = sys.getrefcount(x), sys.getrefcount(w)
+    results = [program(x, w) for _ in range(50)]
+    assert (sys.getrefcount(x), sys.getrefcount(w)) == counted
+    known = [weakref.ref(r) for r in results]
+    del results
+    assert [k() for k in known] == [None] * 50
