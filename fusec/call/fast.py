@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fusec.call.frameworks import Torch
 from fusec.call.given import POINTER_ALIGNMENT, Given
 from fusec.call.helper import helper
 from fusec.call.memory import Place
-from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record, Step
+from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """An executable graph's handle, and those of the nodes that are kernels, by step."""
+
+    handle: int
+    nodes: Mapping[int, int]
+
 
 Fast = Callable[..., Any]
 """Takes a call's arguments; returns its results, or NotImplemented for what is not as before."""
@@ -34,11 +44,18 @@ def fast_call(record: Record, given: Given) -> Fast | None:
         return None
     if [b.name for b in memory.inputs] != [*given.views]:
         return None
-    known = helper()
-    exchange = given.kind.exchange
-    if known is not None and exchange is not None and _fits(record, given):
-        return _in_c(known, exchange, record, given, given.kind)
-    return _InPython(record, given, given.kind)
+    return helped_call(record, given) or _InPython(record, given, given.kind)
+
+
+def helped_call(record: Record, given: Given, graph: Nodes | None = None) -> Fast | None:
+    """Return the way through the helper, or None where there is none.
+
+    graph: is updated and launched in place of kernels; its results are the graph's.
+    """
+    known, kind = helper(), given.kind
+    if known is None or not isinstance(kind, Torch) or kind.exchange is None:
+        return None
+    return _in_c(known, record, given, kind, graph) if _fits(record, given) else None
 
 
 def _fits(record: Record, given: Given) -> bool:
@@ -52,7 +69,7 @@ def _fits(record: Record, given: Given) -> bool:
     )
 
 
-def _in_c(known: Any, exchange: Any, record: Record, given: Given, kind: Torch) -> Fast:
+def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | None) -> Fast:
     memory, arena = record.memory, record.arena
     names = [i.value.name for i in given.fusion.given]
     tensors = [n for n in names if n in given.views]
@@ -64,23 +81,24 @@ def _in_c(known: Any, exchange: Any, record: Record, given: Given, kind: Torch) 
         owner=record,
         failed=record.failed,
         types=kind.types,
-        exchange=exchange,
+        exchange=kind.exchange,
         context=arena.device.context,
         stream=arena.stream,
         device=given.device,
-        checks_capture=bool(memory.scratch or memory.counters),
+        checks_capture=graph is None and bool(memory.scratch or memory.counters),
         generation=ctypes.addressof(arena.generation),
         busy=ctypes.addressof(arena.busy),
         arguments=tuple(_argument(given, n) for n in names),
         numbers=tuple(
-            (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name))
+            (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name), n.step)
             for n in record.numbers
         ),
         patches=tuple((s, ctypes.addressof(v), offset) for s, v, offset in record.patches),
-        steps=tuple(_step(record, s) for s in record.steps),
-        fresh=tuple(_allocation(record, kind, given)),
-        results=tuple(places),
+        steps=tuple(_step(record, k, graph) for k in range(len(record.steps))),
+        fresh=() if graph else tuple(_allocation(record, kind, given)),
+        results=() if graph else tuple(places),
         addresses=tuple(record.addresses),
+        graph=graph.handle if graph else 0,
     )
 
 
@@ -108,12 +126,13 @@ def _allocation(record: Record, kind: Torch, given: Given) -> Sequence[tuple[Any
     return [kind.allocation(f.shape, f.strides, f.dtype, device) for f in record.memory.fresh]
 
 
-def _step(record: Record, step: Step) -> tuple[Any, ...]:
+def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
     """Return a step as the helper reads it; the first number is its kind."""
-    match step:
-        case LaunchStep(_, function, shape, packed):
+    match record.steps[number]:
+        case LaunchStep(_, function, shape, packed, slots):
             geometry = (*shape.grid, *shape.block, *shape.cluster, shape.shared_bytes)
-            return 0, int(function), *geometry, packed.address
+            node = graph.nodes[number] if graph else 0
+            return 0, int(function), *geometry, packed.address, node, sum(1 << s for s in slots)
         case MemsetStep(place, size):
             return 1, *_place(place), size
         case CopyStep(target, source, size):

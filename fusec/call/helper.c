@@ -78,6 +78,14 @@ static struct {
     int (*update)(void *graph, void *node, const void *parameters);
 } driver;
 
+/* CUDA_KERNEL_NODE_PARAMS. */
+typedef struct {
+    void *function;
+    uint32_t grid[3], block[3], shared_bytes;
+    void **parameters, **extra;
+    void *kernel, *context;
+} NodeParameters;
+
 enum { MOST_RANK = 16, MAP_RANK = 5, ALIGNMENT = 16 };
 
 typedef struct {
@@ -101,7 +109,7 @@ typedef struct {
 typedef struct {
     void *value;
     char format;
-    int argument;
+    int argument, step;
 } Number;
 
 enum { LAUNCH, MEMSET, COPY, ENCODE };
@@ -119,6 +127,10 @@ typedef struct {
     int type, swizzle;
     uint32_t rank, box[MAP_RANK];
     uint64_t extents[MAP_RANK], strides[MAP_RANK];
+    /* In a graph: its node, and a bit for each slot that its arguments follow from. */
+    void *node;
+    uint64_t follows;
+    bool touched;
 } Step;
 
 typedef struct {
@@ -126,7 +138,7 @@ typedef struct {
     vectorcallfunc call;
     PyObject *owner, *failed, *types, *fresh;
     const Exchange *exchange;
-    void *context, *stream;
+    void *context, *stream, *graph;
     int32_t device;
     bool checks_capture;
     const uint64_t *generation, *busy;
@@ -137,7 +149,7 @@ typedef struct {
     Patch *patch;
     Step *step;
     int *result;
-    uint64_t *address;
+    uint64_t *address, *was;
 } Call;
 
 static bool agrees(const Argument *wanted, const TensorView *view, int32_t device)
@@ -224,7 +236,36 @@ static PyObject *raise_failure(Call *self, int status, int step)
     return NULL;
 }
 
-static PyObject *launch_all(Call *self)
+static int update(Call *self, Step *step)
+{
+    NodeParameters parameters = {.function = step->function,
+                                 .shared_bytes = step->config.shared_bytes,
+                                 .parameters = step->parameters};
+    memcpy(parameters.grid, step->config.grid, sizeof parameters.grid);
+    memcpy(parameters.block, step->config.block, sizeof parameters.block);
+    return driver.update(self->graph, step->node, &parameters);
+}
+
+/* Gives the nodes of a graph the arguments that are new. */
+static int update_all(Call *self, int *step)
+{
+    uint64_t changed = 0;
+    for (int k = 0; k < self->slots; k++) {
+        changed |= (uint64_t)(self->address[k] != self->was[k]) << k;
+        self->was[k] = self->address[k];
+    }
+    int status = 0;
+    for (*step = 0; *step < self->steps && !status; ++*step) {
+        Step *each = &self->step[*step];
+        bool touched = each->touched || (each->follows & changed);
+        each->touched = false;
+        if (touched)
+            status = each->kind == LAUNCH ? update(self, each) : perform(self, each);
+    }
+    return status;
+}
+
+static PyObject *launch_all(Call *self, void *stream)
 {
     void *before = NULL;
     driver.current(&before);
@@ -232,7 +273,11 @@ static PyObject *launch_all(Call *self)
     if (foreign)
         driver.push(self->context);
     int status = 0, step = 0;
-    for (; step < self->steps && !status; step++)
+    if (self->graph) {
+        status = update_all(self, &step);
+        status = status ? status : driver.replay(self->graph, stream);
+    }
+    for (; !self->graph && step < self->steps && !status; step++)
         status = perform(self, &self->step[step]);
     if (foreign)
         driver.pop(&before);
@@ -309,8 +354,13 @@ static bool write_numbers(Call *self, PyObject *const *given, Py_ssize_t count)
     for (int k = 0; k < self->numbers; k++) {
         int argument = self->number[k].argument;
         PyObject *object = argument < count ? given[argument] : self->argument[argument].preset;
+        uint64_t before;
+        size_t size = strchr("dq", self->number[k].format) ? 8 : self->number[k].format == '?' ? 1 : 4;
+        memcpy(&before, self->number[k].value, size);
         if (!store(&self->number[k], object))
             return false;
+        if (memcmp(&before, self->number[k].value, size))
+            self->step[self->number[k].step].touched = true;
     }
     return true;
 }
@@ -346,10 +396,14 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     Py_ssize_t count = PyVectorcall_NARGS(flags), fresh = PyTuple_GET_SIZE(self->fresh);
     void *stream = NULL;
     int tensors;
-    if (names || count > self->arguments || !read_arguments(self, given, count, &tensors))
+    if (names || count > self->arguments)
         return not_here();
     self->exchange->current_stream(DEVICE_CUDA, self->device, &stream);
-    if (stream != self->stream || is_capturing(self))
+    if (self->graph && !count)
+        return launch_all(self, stream) ? PyTuple_New(0) : NULL;
+    if (!read_arguments(self, given, count, &tensors))
+        return not_here();
+    if ((!self->graph && stream != self->stream) || is_capturing(self))
         return not_here();
     PyObject *made[16] = {NULL};
     PyObject *results = NULL;
@@ -371,7 +425,7 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     }
     for (int k = 0; k < self->patches; k++)
         *self->patch[k].word = self->address[self->patch[k].slot] + (uint64_t)self->patch[k].offset;
-    if (launch_all(self))
+    if (launch_all(self, stream))
         results = results_of(self, given, made);
 done:
     for (Py_ssize_t k = 0; k < fresh; k++)
@@ -422,6 +476,7 @@ static bool read_map(PyObject *given, Step *into)
                           &strides, &PyTuple_Type, &box, &into->swizzle))
         return false;
     into->map = (void *)(uintptr_t)map;
+    into->follows = UINT64_C(1) << into->slots[0];
     into->rank = (uint32_t)PyTuple_GET_SIZE(extents);
     if (!numbers_into(extents, (int64_t *)into->extents, MAP_RANK) ||
         !numbers_into(strides, (int64_t *)into->strides, MAP_RANK) ||
@@ -436,12 +491,13 @@ static bool read_launch(PyObject *given, void *stream, Step *into)
 {
     LaunchConfig *config = &into->config;
     uint32_t *cluster = into->cluster.value.cluster;
-    unsigned long long function, parameters;
-    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIK", &into->kind, &function, &config->grid[0],
+    unsigned long long function, parameters, node;
+    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIKKK", &into->kind, &function, &config->grid[0],
                           &config->grid[1], &config->grid[2], &config->block[0], &config->block[1],
                           &config->block[2], &cluster[0], &cluster[1], &cluster[2],
-                          &config->shared_bytes, &parameters))
+                          &config->shared_bytes, &parameters, &node, &into->follows))
         return false;
+    into->node = (void *)(uintptr_t)node;
     into->function = (void *)(uintptr_t)function;
     into->parameters = (void **)(uintptr_t)parameters;
     into->cluster.id = CLUSTER_DIMENSION;
@@ -475,11 +531,12 @@ static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *p
 {
     if (!ARRAY(argument, arguments, arguments) || !ARRAY(number, numbers, numbers) ||
         !ARRAY(patch, patches, patches) || !ARRAY(step, steps, steps) ||
-        !ARRAY(result, results, results) || !ARRAY(address, slots, addresses)) {
+        !ARRAY(result, results, results) || !ARRAY(address, slots, addresses) ||
+        !ARRAY(was, slots, addresses)) {
         PyErr_NoMemory();
         return false;
     }
-    if (self->arguments > 64 || self->slots > 80 || PyTuple_GET_SIZE(self->fresh) > 16) {
+    if (self->arguments > 64 || self->slots > 64 || PyTuple_GET_SIZE(self->fresh) > 16) {
         PyErr_SetString(PyExc_ValueError, "too many arguments");
         return false;
     }
@@ -489,8 +546,8 @@ static bool fill(Call *self, PyObject *arguments, PyObject *numbers, PyObject *p
     for (int k = 0; k < self->numbers; k++) {
         unsigned long long value;
         int format;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(numbers, k), "KCi", &value, &format,
-                              &self->number[k].argument))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(numbers, k), "KCii", &value, &format,
+                              &self->number[k].argument, &self->number[k].step))
             return false;
         self->number[k].value = (void *)(uintptr_t)value;
         self->number[k].format = (char)format;
@@ -516,17 +573,17 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
 {
     static char *names[] = {"owner", "failed", "types", "exchange", "context", "stream", "device",
                             "checks_capture", "generation", "busy", "arguments", "numbers",
-                            "patches", "steps", "fresh", "results", "addresses", NULL};
+                            "patches", "steps", "fresh", "results", "addresses", "graph", NULL};
     PyObject *owner, *failed, *types, *capsule, *arguments, *numbers, *patches, *steps, *fresh,
         *results, *addresses;
-    unsigned long long context, stream, generation, busy;
+    unsigned long long context, stream, generation, busy, graph;
     int device, checks_capture;
-    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKO!O!O!O!O!O!O!", names, &owner,
+    if (!PyArg_ParseTupleAndKeywords(given, named, "OOO!OKKipKKO!O!O!O!O!O!O!K", names, &owner,
                                      &failed, &PyTuple_Type, &types, &capsule, &context, &stream,
                                      &device, &checks_capture, &generation, &busy, &PyTuple_Type,
                                      &arguments, &PyTuple_Type, &numbers, &PyTuple_Type, &patches,
                                      &PyTuple_Type, &steps, &PyTuple_Type, &fresh, &PyTuple_Type,
-                                     &results, &PyTuple_Type, &addresses))
+                                     &results, &PyTuple_Type, &addresses, &graph))
         return NULL;
     const Exchange *exchange = PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
     if (!exchange)
@@ -546,6 +603,7 @@ static PyObject *make(PyTypeObject *type, PyObject *given, PyObject *named)
     self->exchange = exchange;
     self->context = (void *)(uintptr_t)context;
     self->stream = (void *)(uintptr_t)stream;
+    self->graph = (void *)(uintptr_t)graph;
     self->device = device;
     self->checks_capture = checks_capture;
     self->generation = (const uint64_t *)(uintptr_t)generation;
@@ -575,6 +633,7 @@ static void end(PyObject *object)
     PyMem_Free(self->step);
     PyMem_Free(self->result);
     PyMem_Free(self->address);
+    PyMem_Free(self->was);
     Py_TYPE(self)->tp_free(object);
 }
 
@@ -608,6 +667,7 @@ static PyObject *open_driver(PyObject *module, PyObject *path)
         {"cuCtxPushCurrent_v2", (void **)&driver.push},
         {"cuCtxPopCurrent_v2", (void **)&driver.pop},
         {"cuGraphLaunch", (void **)&driver.replay},
+        {"cuGraphExecKernelNodeSetParams_v2", (void **)&driver.update},
     };
     for (size_t k = 0; k < sizeof functions / sizeof *functions; k++) {
         *functions[k].into = dlsym(library, functions[k].name);
@@ -617,17 +677,8 @@ static PyObject *open_driver(PyObject *module, PyObject *path)
     Py_RETURN_NONE;
 }
 
-static PyObject *replay(PyObject *module, PyObject *const *given, Py_ssize_t count)
-{
-    if (count != 2)
-        return PyErr_Format(PyExc_TypeError, "a graph and a stream are expected");
-    void *graph = PyLong_AsVoidPtr(given[0]), *stream = PyLong_AsVoidPtr(given[1]);
-    return PyErr_Occurred() ? NULL : PyLong_FromLong(driver.replay(graph, stream));
-}
-
 static PyMethodDef methods[] = {
     {"open_driver", open_driver, METH_O, "Take the driver's functions from a library."},
-    {"replay", (PyCFunction)(void (*)(void))replay, METH_FASTCALL, "Launch a graph on a stream."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fusec.call.given import Given
-from fusec.call.interfaces import DeviceArray, Exchange
+from fusec.call.interfaces import DeviceArray
 from fusec.diagnostics import FusecError
 from fusec.generator import default_generator
 from fusec.ir.graph import Input
@@ -54,7 +54,7 @@ def _on_copies(program: Program, given: Given) -> list[Any]:
         there = Given(program.fusion, copies)
         if not there.arrays:
             raise FusecError("a fusion without tensor inputs is not called", help="use `fusec run`")
-        results = program.launch(there, Exchange(DeviceArray))
+        results = program.launch(there)
         device.call("cuCtxSynchronize")
         return [_downloaded(r) for r in results]
 

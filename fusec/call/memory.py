@@ -77,12 +77,12 @@ class Arena:
             self.device.call("cuMemFreeAsync", piece.address, self.stream)
         piece.address = piece.size = 0
 
-    def state(self, pair: tuple[int, int]) -> int:
-        """Return the address of the generator's seed and offset, written in stream order."""
+    def state(self, pair: tuple[int, int], stream: int) -> int:
+        """Return the address of the generator's seed and offset, written in a stream's order."""
         if not self.pair.size:
             self._grow(self.pair, ALIGNMENT)
         words = (ctypes.c_uint64 * 2)(*pair)
-        copied = self.pair.address, ctypes.addressof(words), ctypes.sizeof(words), self.stream
+        copied = self.pair.address, ctypes.addressof(words), ctypes.sizeof(words), stream
         self.device.call("cuMemcpyHtoDAsync", *copied)
         return self.pair.address
 

@@ -13,6 +13,7 @@ from fusec.call.arrays import Kind, View
 from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Host, Torch
 from fusec.call.given import Given, ordered, type_text
+from fusec.call.graph import Graph
 from fusec.call.memory import Arena
 from fusec.call.record import Record
 from fusec.call.variants import Variant
@@ -113,8 +114,24 @@ class Program:
 
             results = call_on_host(self, given, self._evaluate)
         else:
-            results = self.launch(given, given.kind, out, stream)
+            results = self.launch(given, out, stream)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def graph(self, *arguments: Any, out: Any = None, **named: Any) -> Graph:
+        """Return the launches of a call with these arguments as a CUDA graph, to be replayed.
+
+        Results lie in `out`, or in memory that the graph keeps.
+        """
+        given = Given(self.fusion, ordered(self.fusion, arguments, named))
+        device, kind = self._on_gpu(given)
+        given.check_writes()
+        with device.current():
+            arena = Arena(device, int(device.call("cuStreamCreate", 1)))
+            planned = self._plan_for(given, device)
+            record = Record(planned.variant.on(device), planned.sizes, arena)
+            record.forbid_checks()
+            fresh = self.fresh(record, given, out, kind.stream(device.index))
+            return Graph(self, record, given, fresh)
 
     def plan(self, **sizes: int) -> str:
         """Return what a call of these sizes would launch, as text; nothing is built or run."""
@@ -129,26 +146,30 @@ class Program:
             return "no build covers these sizes" + (": a call builds\n" if self._make else "\n")
         return f"built for {variant.covers or 'any sizes'}\n{variant.host.text()}"
 
-    def launch(self, given: Given, kind: Kind, out: Any = None, stream: Any = None) -> list[Any]:
-        """Launch the kernels for arrays on a GPU, and return the outputs in order."""
-        index = given.device
-        if index is None:
-            name = next(iter(given.arrays))
+    def _on_gpu(self, given: Given) -> tuple[Device, Kind]:
+        """Return the device of a call's arrays, and their kind; FusecError where they have none."""
+        index, kind = given.device, given.kind
+        if index is None or kind is None:
+            name = next(iter(given.arrays), "nothing")
             raise FusecError(
-                f"argument `{name}` is in memory of the host, expected {kind.name} on a GPU",
-                help="arrays of NumPy are copied there and back",
+                f"argument `{name}` is in memory of the host, expected an array on a GPU",
+                help="only arrays of NumPy are copied there and back",
             )
-        device = open_device(index)
-        handle = kind.stream(index) if stream is None else handle_of(stream)
+        return open_device(index), kind
+
+    def launch(self, given: Given, out: Any = None, stream: Any = None) -> list[Any]:
+        """Launch the kernels for arrays on a GPU, and return the outputs in order."""
+        device, kind = self._on_gpu(given)
+        handle = kind.stream(device.index) if stream is None else handle_of(stream)
         given.check_writes()
         with device.current():
             planned = self._plan_for(given, device)
             if _capturing(device, handle):
-                return self._capture(planned, given, kind, out, Arena(device, handle))
-            lane = self._lane(device, index, handle)
+                return self._capture(planned, given, out, Arena(device, handle))
+            lane = self._lane(device, device.index, handle)
             with lane.arena.issuing():
                 record = self._record(lane, given.signature(), planned)
-                results = self._issue(record, given, kind, out)
+                results = self._issue(record, given, out)
             if stream is None:
                 record.fast = record.fast or fast_call(record, given)
                 self._fast = record.fast
@@ -222,25 +243,33 @@ class Program:
         lane.records.move_to_end(signature)
         return record
 
-    def _capture(
-        self, planned: Planned, given: Given, kind: Kind, out: Any, arena: Arena
-    ) -> list[Any]:
+    def _capture(self, planned: Planned, given: Given, out: Any, arena: Arena) -> list[Any]:
         """Issue into a graph under capture: what its kernels share is allocated and freed in it."""
         try:
             record = Record(planned.variant.on(arena.device), planned.sizes, arena)
-            return self._issue(record, given, kind, out)
+            return self._issue(record, given, out)
         finally:
             arena.close()
 
-    def _issue(self, record: Record, given: Given, kind: Kind, out: Any) -> list[Any]:
-        memory = record.memory
-        fresh = self._fresh(record, given, kind, out)
-        address = {n: v.address for n, v in given.views.items()}
-        address |= self._generator_state(record, given, kind)
-        addresses = [address[b.name] for b in memory.inputs]
-        addresses += [kind.view(array).address for array in fresh]
-        record.issue(addresses, given.numbers)
+    def _issue(self, record: Record, given: Given, out: Any) -> list[Any]:
+        fresh = self.fresh(record, given, out, record.arena.stream)
+        record.issue(self.addresses(record, given, fresh), given.numbers)
         record.check_indices()
+        return self.results(record, given, fresh)
+
+    def addresses(self, record: Record, given: Given, fresh: Sequence[Any]) -> list[int]:
+        """Return the addresses of a record's inputs and fresh tensors, by slot."""
+        kind = given.kind
+        assert kind is not None
+        known = {n: v.address for n, v in given.views.items()}
+        known |= self.generator_state(record.arena, given, record.arena.stream)
+        slots = [known[b.name] for b in record.memory.inputs]
+        return slots + [kind.view(array).address for array in fresh]
+
+    def results(self, record: Record, given: Given, fresh: Sequence[Any]) -> list[Any]:
+        """Return the outputs: fresh tensors, arguments that are written, and views of these."""
+        memory, kind = record.memory, given.kind
+        assert kind is not None
         slots = [*(given.arrays.get(b.name) for b in memory.inputs), *fresh]
         like = next(iter(given.arrays.values()))
         results: list[Any] = []
@@ -252,21 +281,22 @@ class Program:
             results.append(array if own else kind.give(array, like))
         return results
 
-    def _generator_state(self, record: Record, given: Given, kind: Kind) -> dict[str, int]:
+    def generator_state(self, arena: Arena, given: Given, stream: int) -> dict[str, int]:
         """Return where the generator's seed and offset lie: a pair that only this call has."""
         if not self._generator_parts:
             return {}
-        own = isinstance(kind, Torch)
+        own = isinstance(given.kind, Torch)
         tensor = next(iter(given.arrays.values()))
-        state = record.arena.state(torch_pair(tensor) if own else default_generator.next_pair())
+        pair = torch_pair(tensor) if own else default_generator.next_pair()
+        state = arena.state(pair, stream)
         return {n: state + 8 * PARTS.index(part) for n, part in self._generator_parts.items()}
 
-    def _fresh(self, record: Record, given: Given, kind: Kind, out: Any) -> list[Any]:
-        """Return the tensors that the kernels fill: new ones, or the caller's."""
-        device, memory = given.device, record.memory
+    def fresh(self, record: Record, given: Given, out: Any, stream: int) -> list[Any]:
+        """Return the tensors that kernels fill: new ones for use on a stream, or the caller's."""
+        device, memory, kind = given.device, record.memory, given.kind
         assert device is not None
+        assert kind is not None
         if out is None:
-            stream = record.arena.stream
             return [kind.empty(f.shape, f.strides, f.dtype, device, stream) for f in memory.fresh]
         arrays: list[Any] = [*out] if isinstance(out, (tuple, list)) else [out]
         names = {r.slot: r.name for r in memory.results if r.whole}

@@ -11,6 +11,7 @@ import numpy as np
 
 from fusec.call.arrays import reach
 from fusec.call.memory import Arena, Layout, Place
+from fusec.diagnostics import Unsupported
 from fusec.hostir.program import (
     Alias,
     Allocate,
@@ -168,12 +169,13 @@ def memory_of(program: HostProgram, sizes: Sizes) -> Memory:
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """A kernel to launch: its arguments lie at fixed addresses."""
+    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots."""
 
     name: str
     function: Any
     shape: Geometry
     packed: PackedArguments
+    slots: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -208,11 +210,12 @@ Step = LaunchStep | MemsetStep | CopyStep | MapStep
 
 @dataclass(frozen=True)
 class Number:
-    """A scalar argument of a kernel: its name, its type, and where its value lies."""
+    """A scalar argument of a kernel: its name, its type, where its value lies, and its step."""
 
     name: str
     dtype: Any
     value: Any
+    step: int
 
 
 class Record:
@@ -227,8 +230,10 @@ class Record:
         self.memory = memory_of(executable.program, sizes)
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
-        self._blocks: dict[str, Any] = {}
-        self.steps = tuple(self._steps())
+        self._maps: dict[str, MapStep] = {}
+        self.steps: tuple[Step, ...] = ()
+        for step in self._steps():
+            self.steps = (*self.steps, step)
         self._issue = [self._issuer(step) for step in self.steps]
         self._values: dict[str, Any] = {}
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
@@ -285,6 +290,11 @@ class Record:
         device = self.executable.device
         device.fail("a launch", device.driver.CUresult(status), what)
 
+    def forbid_checks(self) -> None:
+        """Raise Unsupported where kernels check indices, for what cannot wait for them."""
+        if INDEX_ERRORS in self.memory.places:
+            raise Unsupported("a graph of kernels that check indices", help="without check_bounds")
+
     def check_indices(self) -> None:
         """Raise FusecError for an index that kernels found out of bounds; waits for them."""
         place = self.memory.places.get(INDEX_ERRORS)
@@ -322,13 +332,15 @@ class Record:
                 case EncodeTensorMap(name, described):
                     if all(e.evaluate(sizes) for e in described.extents):
                         block = aligned_block(TENSOR_MAP_BYTES, 64)
-                        self._blocks[name] = block
-                        yield MapStep(described, places[described.buffer], block, {})
+                        made = MapStep(described, places[described.buffer], block, {})
+                        self._maps[name] = made
+                        yield made
                 case Launch():
                     shape = geometry(each, sizes)
                     if not shape.empty:
                         function = self.executable.functions[each.kernel]
-                        yield LaunchStep(each.kernel, function, shape, self._packed(each))
+                        packed, slots = self._packed(each)
+                        yield LaunchStep(each.kernel, function, shape, packed, slots)
                 case Allocate() | Free() | Alias():
                     pass
 
@@ -337,22 +349,26 @@ class Record:
         shape = [d.evaluate(self.sizes) for d in buffer.shape]
         return reach(shape, [d.evaluate(self.sizes) for d in buffer.strides]) * buffer.dtype.size
 
-    def _packed(self, launch: Launch) -> PackedArguments:
+    def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []
+        slots: set[int] = set()
         for argument in launch.arguments:
             if isinstance(argument, SizeArgument):
                 size = argument.value.evaluate(self.sizes)
                 values.append(pack_size(argument.name, size, wide=argument.wide))
             elif isinstance(argument, ScalarArgument):
                 values.append(pack_scalar(0, argument.dtype))
-                self.numbers.append(Number(argument.name, argument.dtype, values[-1]))
+                number = Number(argument.name, argument.dtype, values[-1], len(self.steps))
+                self.numbers.append(number)
             elif isinstance(argument, TensorMapArgument):
-                values.append(self._blocks[argument.name])
+                values.append(self._maps[argument.name].block)
+                slots.add(self._maps[argument.name].place.slot)
             else:
                 place = self.memory.places[argument.name]
                 values.append(ctypes.c_uint64(0))
                 self.patches.append((place.slot, values[-1], place.offset))
-        return PackedArguments(values)
+                slots.add(place.slot)
+        return PackedArguments(values), frozenset(slots)
 
     def _address(self, place: Place) -> int:
         return self.addresses[place.slot] + place.offset
@@ -360,7 +376,7 @@ class Record:
     def _issuer(self, step: Step) -> Callable[[], None]:
         device, stream = self.executable.device, self.arena.stream
         match step:
-            case LaunchStep(name, function, shape, packed):
+            case LaunchStep(name, function, shape, packed, _):
                 config = launch_config(device.driver, shape, stream)
                 what = f"kernel `{name}`"
                 return lambda: device.call(

@@ -100,7 +100,7 @@ class Device:
         reason = device_available()
         if reason is not None:
             raise EnvironmentProblem(reason, help="run with --device reference to do without a GPU")
-        self.driver = load_driver()
+        self.driver, self.index = load_driver(), index
         self._modules: list[Any] = []
         try:
             self.call("cuInit", 0)

@@ -1,0 +1,306 @@
+"""Programs called on memory of a GPU, with PyTorch's tensors, CuPy's arrays and NumPy's."""
+
+from __future__ import annotations
+
+import gc
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_call_helper import IN_PLACE, TWO
+from test_calls import NORM
+
+import fusec
+from fusec import FusecError
+from fusec.call import fast
+
+torch: Any = pytest.importorskip("torch")
+
+pytestmark = pytest.mark.gpu
+
+DRAWN = """
+fusion: drawn
+dims: {B: 1024}
+inputs:
+  x: f32[B]
+ops:
+  - y = mul(x, uniform(0.0, 1.0, shape=[B], dtype=f32))
+outputs: [y]
+"""
+PRODUCT = """
+fusion: product
+dims: {M: 256, N: 512, K: 128}
+inputs:
+  a: bf16[M, K]
+  b: bf16[K, N]
+ops:
+  - y = relu(matmul(a, b))
+outputs: [y]
+"""
+
+
+def drawn(*shape: int, seed: int = 0, dtype: Any = None) -> Any:
+    """Return a random tensor on the GPU."""
+    generator = torch.Generator("cuda").manual_seed(seed)
+    made = torch.randn(shape, device="cuda", generator=generator)
+    return made if dtype is None else made.to(dtype)
+
+
+def norm(x: Any, w: Any, eps: float = 1e-5) -> Any:
+    """Return what NORM is, in fp64."""
+    x = x.double()
+    return x / torch.sqrt((x * x).mean(1, keepdim=True) + eps) * w
+
+
+def close(found: Any, wanted: Any, tolerance: float = 1e-5) -> None:
+    """Fail unless they agree."""
+    torch.testing.assert_close(found.double(), wanted.double(), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("helped", [True, False])
+def test_tensors_in_and_out(helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many calls, of changing sizes and numbers; outputs are tensors of their own."""
+    if not helped:
+        monkeypatch.setattr(fast, "helper", lambda: None)
+    program = fusec.compile(NORM)
+    kept: list[tuple[Any, Any]] = []
+    for number in range(40):
+        b, eps = (4, 4, 17, 1, 300)[number % 5], (1e-5, 0.5)[number % 2]
+        x, w = drawn(b, 64, seed=number), drawn(64, seed=number + 1)
+        y = program(x, w, eps)
+        assert type(y) is torch.Tensor
+        assert y.shape == x.shape
+        kept.append((y, norm(x, w, eps)))
+    for y, wanted in kept:
+        close(y, wanted)
+    assert len(program.variants) == 1
+
+
+def test_two_kernels_on_two_streams_from_four_threads() -> None:
+    """Nothing mixes: each stream has its own memory, and calls of one come one at a time."""
+    program = fusec.compile(TWO)
+    failures: list[BaseException] = []
+    streams = [torch.cuda.Stream() for _ in range(2)]
+
+    def work(number: int) -> None:
+        try:
+            with torch.cuda.stream(streams[number % 2]):
+                for turn in range(60):
+                    x = drawn(200 + turn, 96, seed=100 * number + turn)
+                    z, y = program(x)
+                    close(y, x.double().sum(0), 1e-4)
+                    close(z, x.double() * x.double().sum(0), 1e-3)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+def test_memory_stays_flat_over_many_sizes() -> None:
+    """Two thousand calls of changing sizes leave the device's memory as it was."""
+    program = fusec.compile(TWO)
+    x = drawn(4096, 96)
+    for number in range(2300):
+        program(x[: 2 * (1 + number % 1500)])
+        if number == 300:
+            torch.cuda.synchronize()
+            program(x)
+            gc.collect()
+            before = torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
+    torch.cuda.synchronize()
+    gc.collect()
+    after = torch.cuda.mem_get_info()[0], torch.cuda.memory_allocated()
+    assert after[1] == before[1]
+    assert before[0] - after[0] <= 2 << 20
+
+
+def test_capture_by_the_caller() -> None:
+    """Calls inside torch.cuda.graph are replayed with what the inputs then hold."""
+    program = fusec.compile(TWO)
+    x = drawn(300, 96)
+    program(x)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        z, y = program(x)
+    for seed in (3, 4):
+        x.copy_(drawn(300, 96, seed=seed))
+        graph.replay()
+        close(y, x.double().sum(0), 1e-4)
+        close(z, x.double() * x.double().sum(0), 1e-3)
+        program(drawn(300, 96, seed=9))
+
+
+@pytest.mark.parametrize("helped", [True, False])
+def test_replays(helped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A graph of a program, as it was and with other arguments and numbers."""
+    if not helped:
+        monkeypatch.setattr(fast, "helper", lambda: None)
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64, seed=1)
+    graph = program.graph(x, w)
+    close(graph(), norm(x, w))
+    x.copy_(drawn(4, 64, seed=5))
+    close(graph(), norm(x, w))
+    for seed in range(3):
+        other, v = drawn(4, 64, seed=seed + 10), drawn(64, seed=seed + 20)
+        close(graph(other, v, 0.25), norm(other, v, 0.25))
+        close(graph(), norm(other, v, 0.25))
+    with pytest.raises(FusecError, match="captured for other shapes"):
+        graph(drawn(5, 64), w)
+    both = fusec.compile(TWO).graph(drawn(300, 96))
+    for seed in range(3):
+        rows = drawn(300, 96, seed=seed)
+        close(both(rows)[1], rows.double().sum(0), 1e-4)
+
+
+def test_tensor_maps_follow_the_pointers() -> None:
+    """Products read their factors by tensor maps: these are encoded for each address."""
+    program = fusec.compile(PRODUCT)
+    for seed in range(12):
+        a, b = (
+            drawn(256, 128, seed=seed, dtype=torch.bfloat16),
+            drawn(128, 512, seed=seed + 50, dtype=torch.bfloat16),
+        )
+        close(program(a, b), torch.relu(a.double() @ b.double()), 0.05)
+    graph = program.graph(a, b)
+    for seed in range(3):
+        a, b = (
+            drawn(256, 128, seed=seed, dtype=torch.bfloat16),
+            drawn(128, 512, seed=seed + 50, dtype=torch.bfloat16),
+        )
+        close(graph(a, b), torch.relu(a.double() @ b.double()), 0.05)
+
+
+def test_in_place_and_out() -> None:
+    """An aliased output is the input; `out` is filled; memory that is shared is refused."""
+    program = fusec.compile(IN_PLACE)
+    for seed in range(3):
+        x, d = drawn(32, seed=seed), drawn(32, seed=seed + 10)
+        wanted = x + 2 * d
+        assert program(x, d) is x
+        close(x, wanted)
+    with pytest.raises(FusecError, match="shares memory with `d`"):
+        program(x, x)
+    plain = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    out = torch.empty_like(x)
+    assert plain(x, w, out=out) is out
+    close(out, norm(x, w))
+    with pytest.raises(FusecError, match="shares memory with argument `x`"):
+        plain(x, w, out=x)
+    with pytest.raises(FusecError, match="out: `y` is f32"):
+        plain(x, w, out=torch.empty(64, 4, device="cuda").T)
+
+
+def test_draws_are_the_generators() -> None:
+    """Two calls draw different numbers; the same seed draws the same ones again."""
+    program = fusec.compile(DRAWN)
+    x = torch.ones(1024, device="cuda")
+    torch.manual_seed(3)
+    first, second = program(x), program(x)
+    torch.manual_seed(3)
+    again = program(x)
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+    graph = program.graph(x)
+    assert not torch.equal(graph().clone(), graph().clone())
+
+
+def test_arrays_of_numpy_are_copied() -> None:
+    """There and back; what is written in place is written into the caller's array."""
+    x, w = drawn(4, 64), drawn(64)
+    found = fusec.compile(NORM)(x.cpu().numpy(), w.cpu().numpy())
+    assert type(found) is np.ndarray
+    close(torch.from_numpy(found.copy()).cuda(), norm(x, w))
+    a, d = (drawn(32, seed=k).cpu().numpy() for k in (1, 2))
+    wanted = a + 2 * d
+    assert fusec.compile(IN_PLACE)(a, d) is a
+    np.testing.assert_allclose(a, wanted, rtol=1e-6)
+
+
+def test_arrays_of_cupy() -> None:
+    """In and out, on CuPy's current stream."""
+    cupy: Any = pytest.importorskip("cupy")
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    torch.cuda.synchronize()
+    for _ in range(3):
+        y = program(cupy.from_dlpack(x), cupy.from_dlpack(w))
+        assert type(y) is cupy.ndarray
+        cupy.cuda.get_current_stream().synchronize()
+        close(torch.from_dlpack(y), norm(x, w))
+
+
+def test_arrays_by_their_interfaces() -> None:
+    """Anything with DLPack or `__cuda_array_interface__`; outputs have both."""
+
+    class Interface:
+        def __init__(self, tensor: Any) -> None:
+            self.__cuda_array_interface__ = tensor.__cuda_array_interface__
+            self.kept = tensor
+
+    class Packed:
+        def __init__(self, tensor: Any) -> None:
+            self.kept = tensor
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.kept.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.kept.__dlpack_device__()
+
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    torch.cuda.synchronize()
+    for kind in (Interface, Packed):
+        y = program(kind(x), kind(w))
+        close(torch.from_dlpack(y), norm(x, w))
+        close(torch.as_tensor(y, device="cuda"), norm(x, w))
+
+
+def test_wrong_arguments_launch_nothing() -> None:
+    """Each is named; the context is usable afterwards."""
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    freed = drawn(4, 64)
+    freed.untyped_storage().resize_(0)
+    for given, message in (
+        ((x, w.cpu()), "`w` is in memory of the host, `x` is on GPU 0"),
+        ((x.cpu(), w.cpu()), "`x` is in memory of the host"),
+        ((x, w.double()), "`w` is f64"),
+        ((x.T.contiguous().T, w), "stride"),
+        ((freed, w), "freed"),
+        ((drawn(257)[1:].view(4, 64), w), "multiple of 16"),
+        ((x, w[:32]), "expected 64"),
+        ((x, w, torch.tensor(1.0, device="cuda")), "lies on a GPU"),
+    ):
+        with pytest.raises(FusecError, match=message):
+            program(*given)
+    close(program(x, w), norm(x, w))
+
+
+def test_a_folder_is_loaded(tmp_path: Path) -> None:
+    """fusec.load runs what `fusec compile` has written; another size builds, or is refused."""
+    from click.testing import CliRunner
+
+    from fusec.cli import main
+
+    file = tmp_path / "norm.yaml"
+    file.write_text(NORM)
+    assert (
+        CliRunner().invoke(main, ["compile", str(file), "-o", str(tmp_path / "d")]).exit_code == 0
+    )
+    program = fusec.load(tmp_path / "d")
+    x, w = drawn(9, 64), drawn(64)
+    close(program(x, w), norm(x, w))
+    x, w = drawn(9, 128), drawn(128)
+    with pytest.raises(FusecError, match="only for any B; H = 64"):
+        fusec.load(tmp_path / "d", build=False)(x, w)
+    close(program(x, w), norm(x, w))
