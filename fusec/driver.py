@@ -88,22 +88,6 @@ def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
     return tuple(plan_segment(s, gpu) for s in segmented.segments)
 
 
-def take_what_is_read(scheduled: Plans, options: CompileOptions) -> Plans:
-    """Return plans whose kernels take what their texts read."""
-    from fusec.codegen.dispatch import without_unread
-
-    return tuple(without_unread(plan) for plan in scheduled)
-
-
-def lower(
-    segmented: SegmentedFusion, plans: Plans, original: Fusion, options: CompileOptions
-) -> HostProgram:
-    """Return what the host does, verified."""
-    from fusec.hostir.lower import lower
-
-    return lower(segmented, plans, original)
-
-
 def render(plans: Plans, options: CompileOptions) -> Sources:
     """Return the CUDA text of each plan's kernels."""
     from fusec.codegen.dispatch import plan_sources
@@ -111,21 +95,35 @@ def render(plans: Plans, options: CompileOptions) -> Sources:
     return tuple(plan_sources(plan) for plan in plans)
 
 
+def lower(
+    segmented: SegmentedFusion,
+    plans: Plans,
+    sources: Sources,
+    original: Fusion,
+    options: CompileOptions,
+) -> HostProgram:
+    """Return what the host does, verified; launches pass what the texts read."""
+    from fusec.hostir.lower import lower
+
+    printed = zip(plans, sources, strict=True)
+    read = [replace(plan, kernels=tuple(s.kernel for s in each)) for plan, each in printed]
+    return lower(segmented, read, original)
+
+
 class Compilation:
     """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
 
-    original: the fusion as it was given. outline: what the host does for plans as scheduled, which
-    needs no CUDA text; its launches may pass more than kernels read. made: by attribute what the
-    stages have given so far; a program may begin with the values of any of them.
+    original: the fusion as it was given. made: by attribute what the stages have given so far; a
+    program may begin with the values of any of them.
     """
 
     fusion = Stage("passes", optimise, "original", verify=verify, dumps=("preseg",))
     segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion", "schedule-space"))
-    scheduled = Stage("schedule", schedule, "segmented")
-    outline = Stage("schedule", lower, "segmented", "scheduled", "original")
-    plans = Stage("codegen", take_what_is_read, "scheduled", dumps=("scheduler-params",))
-    host = Stage("schedule", lower, "segmented", "plans", "original", dumps=("host-program",))
+    plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
+    host = Stage(
+        "schedule", lower, "segmented", "plans", "sources", "original", dumps=("host-program",)
+    )
 
     def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
         """Run no stage yet."""
@@ -187,8 +185,8 @@ class Compilation:
 
 
 STAGES: tuple[Stage[Any], ...] = (
-    Compilation.fusion, Compilation.segmented, Compilation.scheduled, Compilation.plans,
-    Compilation.host, Compilation.sources,
+    Compilation.fusion, Compilation.segmented, Compilation.plans, Compilation.sources,
+    Compilation.host,
 )  # fmt: skip
 """The stages that every program goes through, in order; then its kernels are built."""
 

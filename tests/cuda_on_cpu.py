@@ -90,11 +90,10 @@ def run_plan(
             memory[space.name][...] = 0
     order = Order(int(backwards) if seed is None else seed, backwards, at_once)
     functions = built or [
-        build(kernel, source.text, folder, edit)
-        for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True)
+        build(source.kernel, source.text, folder, edit) for source in plan_sources(plan)
     ]
-    for kernel, function in zip(plan.kernels, functions, strict=True):
-        launch(kernel, function, memory, inputs, sizes, order)
+    for function in functions:
+        launch(function, memory, inputs, sizes, order)
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)
@@ -149,7 +148,6 @@ def tensor_map(described: TensorMapArgument, address: int, sizes: Mapping[str, i
 
 
 def launch(
-    kernel: Kernel,
     function: Function,
     memory: Guarded,
     inputs: Mapping[str, Any],
@@ -157,6 +155,7 @@ def launch(
     order: Order,
 ) -> None:
     """Run one kernel on `memory`."""
+    kernel = function.kernel
     values: list[Any] = []
     for argument in kernel.arguments:
         if isinstance(argument, SizeArgument):
@@ -180,19 +179,18 @@ def launch(
 class Function:
     """A kernel for the host."""
 
-    name: str
+    kernel: Kernel
     entry: Any
-    cluster: tuple[int, int, int]
     proxies: bool
 
     def __call__(
         self, pointers: Any, shape: Sequence[int], shared_bytes: int, order: Order = FIRST
     ) -> None:
         """Run the kernel; shape: its grid and its block. Fail where it hangs or breaks a rule."""
-        words = (ctypes.c_uint * 9)(*shape, *self.cluster)
+        words = (ctypes.c_uint * 9)(*shape, *self.kernel.cluster)
         options = order.options | self.proxies << 2
         failure = self.entry(pointers, words, shared_bytes, order.seed, options)
-        assert failure is None, f"{self.name}, {order}: {failure.decode()}"
+        assert failure is None, f"{self.kernel.name}, {order}: {failure.decode()}"
 
 
 @cache
@@ -264,7 +262,7 @@ def build_all(
 
 
 def _launcher(kernel: Kernel, number: int) -> str:
-    kinds = [p.rsplit(" ", 1)[0].replace(" __restrict__", "") for p in parameters(kernel)]
+    kinds = [str(p).rsplit(" ", 1)[0].replace(" __restrict__", "") for p in parameters(kernel)]
     arguments = ", ".join(f"*static_cast<{kind}*>(a[{k}])" for k, kind in enumerate(kinds))
     arguments = re.sub(
         r"static_cast<(const )?([\w:]+)\*\*>", r"static_cast<\1\2* const*>", arguments
@@ -281,4 +279,4 @@ def _function(loaded: ctypes.CDLL, kernel: Kernel, text: str, number: int) -> Fu
     entry = getattr(loaded, f"launch{number}")
     entry.restype = ctypes.c_char_p
     proxies = any(f'"{name}.cuh"' in text for name in ASYNCHRONOUS)
-    return Function(kernel.name, entry, kernel.cluster, proxies)
+    return Function(kernel, entry, proxies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +38,19 @@ class EmulatedDevice(FakeDevice):
 
 def can_run(program: Compilation, sizes: Mapping[str, int]) -> bool:
     """Return whether the host can run all kernels, soon."""
-    for plan, sources in zip(program.plans, program.sources, strict=True):
-        for kernel, source in zip(plan.kernels, sources, strict=True):
-            if not is_on_host(source.text):
-                return False
-            threads = 1
-            for extent in kernel.grid:
-                threads *= extent.evaluate(sizes)
-            for count in kernel.block:
-                threads *= count
-            if threads > MOST_THREADS:
-                return False
+    for source in program.kernel_sources:
+        if not is_on_host(source.text):
+            return False
+        threads = prod(source.kernel.block)
+        for extent in source.kernel.grid:
+            threads *= extent.evaluate(sizes)
+        if threads > MOST_THREADS:
+            return False
     return True
 
 
 def emulated(program: Compilation, folder: Path) -> EmulatedDevice:
     """Return a device with the kernels of a program."""
-    functions: dict[str, Any] = {}
-    for plan, sources in zip(program.plans, program.sources, strict=True):
-        for kernel, source in zip(plan.kernels, sources, strict=True):
-            functions[kernel.name] = cuda_on_cpu.build(kernel, source.text, folder)
-    return EmulatedDevice(functions)
+    return EmulatedDevice(
+        {s.name: cuda_on_cpu.build(s.kernel, s.text, folder) for s in program.kernel_sources}
+    )

@@ -178,7 +178,7 @@ def failures(
     problem, sizes = family.known(space.fusion), space.fusion.hints
     inputs = random_inputs(space.fusion, sizes, 0)
     plans = [family.plan(problem, record, GPU) for record in records]
-    kernels = [(k, s.text) for p in plans for k, s in zip(p.kernels, plan_sources(p), strict=True)]
+    kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
     built: list[Any] = []
     for start in range(0, len(kernels), AT_ONCE):
         part = folder / str(start)

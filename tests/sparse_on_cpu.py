@@ -104,8 +104,8 @@ def run_blocks(
     blocks: Mapping[int, Sequence[tuple[int, int, int]]],
 ) -> None:
     """Run the chosen blocks of each kernel of a plan, by the kernel's number."""
-    for number, (kernel, source) in enumerate(zip(plan.kernels, plan_sources(plan), strict=True)):
-        _run(kernel, source.text, memory, dict(plan.fusion.hints), folder, blocks[number])
+    for number, source in enumerate(plan_sources(plan)):
+        _run(source.kernel, source.text, memory, dict(plan.fusion.hints), folder, blocks[number])
 
 
 def _run(

@@ -16,9 +16,9 @@ from cli_tools import EXAMPLES, fusec, small
 from fusec import driver
 from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.ctext import TEMPLATE_NAMES
-from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.matmul_names import renamed as with_names
 from fusec.codegen.render import KernelSource
+from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -28,6 +28,7 @@ from fusec.run.cache import Cache
 from fusec.run.cubin import kernel_stats, renamed
 from fusec.run.headers import headers_for
 from fusec.run.nvrtc import Compiled, compile_cuda
+from fusec.schedule.plan import Kernel
 
 pytest.importorskip("cuda.bindings.nvrtc")
 Capture = pytest.CaptureFixture[str]
@@ -131,7 +132,7 @@ def other_names(fusion: Fusion) -> Fusion:
 
 def sources_of(fusion: Fusion) -> list[KernelSource]:
     planned = driver.plan(fusion, OPTIONS)
-    return [s for plan in planned.plans for s in plan_sources(plan)]
+    return list(planned.kernel_sources)
 
 
 def code_of(source: KernelSource) -> dict[str, bytes]:
@@ -301,7 +302,8 @@ def test_an_edit_of_one_of_many_is_built_by_itself(
 
 def named(name: str, factor: str = "2.0f") -> Source:
     text = f'extern "C" __global__ void {name}(float* x) {{ x[threadIdx.x] *= {factor}; }}\n'
-    return Source.of(KernelSource(name, text))
+    kernel = Kernel(name, "", (dim(1), dim(1), dim(1)), (32, 1, 1), ())
+    return Source.of(KernelSource(kernel, text))
 
 
 def test_what_a_builder_has_built_before(calls: list[str]) -> None:

@@ -239,3 +239,10 @@ def test_pointwise_kernels_move_both_parts_at_once() -> None:
     assert source.text.count("fusec::store(y_re + ") == 1
     assert "x_im[" not in source.text
     assert "w_im[" in source.text  # nobody reads the other part
+
+
+def test_parts_that_are_stored_apart() -> None:
+    fusion = fusion_of(
+        "x: f32[N, N]", "r = exp(x); y = complex(r, permute(r, dims=[1, 0]))", "y", "{N: 20}"
+    )
+    check_on_cpu(fusion)

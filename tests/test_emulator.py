@@ -54,7 +54,7 @@ class Raw:
             cluster=(self.cluster, 1, 1),
         )
         function = build(kernel, self.text, folder, edit)
-        launch(kernel, function, self.memory, {}, {}, order)
+        launch(function, self.memory, {}, {}, order)
         return self.memory
 
 

@@ -269,21 +269,20 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
     from emulated import EmulatedDevice, is_on_host
 
     from fusec import driver
-    from fusec.codegen.dispatch import plan_sources
     from fusec.diagnostics import Unsupported
 
-    plans: list = []
+    sources: list = []
 
-    def noting(scheduled, options):
-        plans[:] = driver.take_what_is_read(scheduled, options)
-        return tuple(plans)
+    def noting(plans, options):
+        made = driver.render(plans, options)
+        sources[:] = [source for each in made for source in each]
+        return made
 
     class Host(Trials):
         def device(self):
             functions = {
-                kernel.name: cuda_on_cpu.build(kernel, source.text, folder)
-                for plan in plans
-                for kernel, source in zip(plan.kernels, plan_sources(plan), strict=True)
+                source.name: cuda_on_cpu.build(source.kernel, source.text, folder)
+                for source in sources
             }
             device = EmulatedDevice(functions)
             download = device.download
@@ -302,7 +301,7 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
                 raise Unsupported("not on the host")
             return SimpleNamespace(cubin=b"", spill_bytes=0)
 
-    monkeypatch.setattr(driver.Compilation.plans, "run", noting)
+    monkeypatch.setattr(driver.Compilation.sources, "run", noting)
     return Host(Depth(on_gpu=True, seeds=(0, 1, 2)))
 
 

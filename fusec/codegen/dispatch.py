@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from importlib import import_module
 
 from fusec.codegen.render import KernelSource, render
-from fusec.ir.recent import Recent
-from fusec.schedule.plan import Argument, Kernel, KernelPlan, TensorArgument
+from fusec.schedule.plan import Kernel, KernelPlan
 
 # Each module has `view(plan, kernel)`; loaded when a kernel of its family is rendered.
 VIEWS = {
@@ -47,25 +44,4 @@ def kernel_source(plan: KernelPlan, kernel: Kernel) -> KernelSource:
 
 def plan_sources(plan: KernelPlan) -> tuple[KernelSource, ...]:
     """Return the CUDA text of every kernel of a plan, in launch order."""
-    return _RECENT.of(plan, None, lambda: tuple(kernel_source(plan, k) for k in plan.kernels))
-
-
-def without_unread(plan: KernelPlan) -> KernelPlan:
-    """Return a plan whose kernels take what their texts read, and nothing else."""
-    sources = plan_sources(plan)
-    kernels = tuple(
-        replace(k, arguments=tuple(_read(k.arguments, source.unread)))
-        for k, source in zip(plan.kernels, sources, strict=True)
-    )
-    return plan if kernels == plan.kernels else replace(plan, kernels=kernels)
-
-
-def _read(arguments: Iterable[Argument], unread: frozenset[int]) -> Iterator[Argument]:
-    """Yield what is read, and what is written in place: by that the host knows that it is."""
-    for number, each in enumerate(arguments):
-        in_place = isinstance(each, TensorArgument) and each.written and not each.restrict
-        if number not in unread or in_place:
-            yield each
-
-
-_RECENT: Recent[tuple[KernelSource, ...]] = Recent()
+    return tuple(kernel_source(plan, k) for k in plan.kernels)

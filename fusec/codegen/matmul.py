@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from fusec.codegen.ctext import dim_text
+from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
@@ -18,7 +18,7 @@ from fusec.codegen.matmul_view import (
 )
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
-from fusec.codegen.render import parameter
+from fusec.codegen.render import Parameter
 from fusec.codegen.views import emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, instances_under
@@ -55,7 +55,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
     fields = {
         **head(plan, kernel),
-        "parameters": tuple(parameter(replace(a, name=names[a.name])) for a in kernel.arguments),
+        "parameters": tuple(Parameter(a, identifier(names[a.name])) for a in kernel.arguments),
         "schedule": _sentence(problem, parameters),
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fusec.codegen.ctext import storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.views import StorePlan, emit_store, guarded
 from fusec.ir.graph import Fusion, Input
+from fusec.schedule.plan import Kernel
 
 
 def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
@@ -22,6 +24,19 @@ def parts_of(fusion: Fusion) -> Mapping[str, tuple[str, int]]:
         if len(pair) == 2 and pair[0].strides == pair[1].strides
         for index, entry in pair.items()
     }
+
+
+def without_second(fusion: Fusion, kernel: Kernel) -> Kernel:
+    """Return a kernel that takes complex tensors of which it has both parts by the first alone."""
+    firsts = {o.part.of for o in fusion.outputs if o.part is not None and o.part.index == 0}
+    seconds = {name for name, (_, index) in parts_of(fusion).items() if index == 1}
+    seconds |= {
+        o.value.name
+        for o in fusion.effects.fresh
+        if o.part is not None and o.part.index == 1 and o.part.of in firsts
+    }
+    seconds -= fusion.effects.overwritten
+    return replace(kernel, arguments=tuple(a for a in kernel.arguments if a.name not in seconds))
 
 
 def emit_stores(emitter: Emitter, plans: Iterable[StorePlan], phase: int) -> None:
@@ -41,13 +56,14 @@ def emit_stores(emitter: Emitter, plans: Iterable[StorePlan], phase: int) -> Non
 
 
 def _emit_pair(emitter: Emitter, first: StorePlan, second: StorePlan, phase: int) -> None:
-    if (first.address, first.conditions) != (second.address, second.conditions):
-        emit_store(emitter, first, phase)
-        emit_store(emitter, second, phase)
-        return
     pair = sorted(
         (first, second), key=lambda plan: plan.output.part.index if plan.output.part else 0
     )
+    if (first.address, first.conditions) != (second.address, second.conditions):
+        for place, plan in enumerate(pair):
+            at = replace(plan, buffer=pair[0].buffer, address=plan.address + place)
+            emit_store(emitter, at, phase)
+        return
     dtype = first.output.value.dtype
     values = [emitter.to_storage(plan.instance, dtype, phase) for plan in pair]
     target = emitter.pointer(pair[0].buffer, first.address, phase)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fusec.codegen.ctext import dim_text
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.parts import emit_stores, parts_of
+from fusec.codegen.parts import emit_stores, parts_of, without_second
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
@@ -40,6 +40,7 @@ class PointwiseView(KernelView):
 
 def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     """Return the view of a pointwise kernel."""
+    kernel = without_second(plan.fusion, kernel)
     parameters, domain = plan.parameters, plan.problem.domain
     outer = domain.axes[: parameters.break_point]
     columns = _columns(plan)

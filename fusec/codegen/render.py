@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fusec.codegen.canonical import digest_without_names
 from fusec.codegen.ctext import compute_type, identifier, storage_type
@@ -25,6 +23,8 @@ from fusec.schedule.plan import (
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from fusec.codegen.views import KernelView
+
 
 ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler spills."
 """What the schedule of a kernel says that was built again for want of registers."""
@@ -32,11 +32,15 @@ ALL_REGISTERS = "All registers of an SM for one block: with fewer the compiler s
 
 @dataclass(frozen=True)
 class KernelSource:
-    """The CUDA text of one kernel; unread: the numbers of the parameters that it never reads."""
+    """The CUDA text of one kernel; kernel: as planned, with the arguments that the text reads."""
 
-    name: str
+    kernel: Kernel
     text: str
-    unread: frozenset[int] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Return the kernel's name."""
+        return self.kernel.name
 
     @cached_property
     def digest(self) -> str:
@@ -59,24 +63,31 @@ def environment() -> Environment:
     )
 
 
-def parameter(argument: Argument) -> str:
-    """Return a kernel parameter's declaration."""
-    if isinstance(argument, TensorArgument):
-        const = "" if argument.written else "const "
-        restrict = " __restrict__" if argument.restrict else ""
-        return f"{const}{storage_type(argument.dtype)}*{restrict} {identifier(argument.name)}"
-    if isinstance(argument, WorkspaceArgument):
-        return f"{storage_type(argument.dtype)}* {identifier(argument.name)}"
-    if isinstance(argument, SizeArgument):
-        return f"{'fusec::i64' if argument.wide else 'int'} {identifier(argument.name)}"
-    if isinstance(argument, ScalarArgument):
-        return f"{storage_type(argument.dtype)} {identifier(argument.name)}"
-    return f"const __grid_constant__ fusec::TensorMap {identifier(argument.name)}"
+@dataclass(frozen=True)
+class Parameter:
+    """A kernel's parameter: what is passed, and its name in the text."""
+
+    argument: Argument
+    name: str
+
+    def __str__(self) -> str:
+        argument = self.argument
+        if isinstance(argument, TensorArgument):
+            const = "" if argument.written else "const "
+            restrict = " __restrict__" if argument.restrict else ""
+            return f"{const}{storage_type(argument.dtype)}*{restrict} {self.name}"
+        if isinstance(argument, WorkspaceArgument):
+            return f"{storage_type(argument.dtype)}* {self.name}"
+        if isinstance(argument, SizeArgument):
+            return f"{'fusec::i64' if argument.wide else 'int'} {self.name}"
+        if isinstance(argument, ScalarArgument):
+            return f"{storage_type(argument.dtype)} {self.name}"
+        return f"const __grid_constant__ fusec::TensorMap {self.name}"
 
 
-def parameters(kernel: Kernel) -> tuple[str, ...]:
-    """Return the declarations of all parameters."""
-    return tuple(parameter(a) for a in kernel.arguments)
+def parameters(kernel: Kernel) -> tuple[Parameter, ...]:
+    """Return what a kernel's arguments are to its text."""
+    return tuple(Parameter(a, identifier(a.name)) for a in kernel.arguments)
 
 
 _WORD = re.compile(r"\w+")
@@ -113,21 +124,27 @@ def headers_used(text: str) -> tuple[str, ...]:
     return tuple(sorted({by_name[n] for n in names if by_name[n] != "storage.cuh"} | {"types.cuh"}))
 
 
-def render(kernel: Kernel, view: Any) -> KernelSource:
-    """Return a kernel's template filled with its view, the headers in use sorted in."""
+def render(kernel: Kernel, view: KernelView) -> KernelSource:
+    """Return a kernel's template filled with its view, the headers in use sorted in.
+
+    It is filled without parameters first: what it names then is read, and becomes one.
+    """
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
-    text = template.render(k=view)
-    final = laid_out(template.render(k=replace(view, headers=headers_used(text))))
-    return KernelSource(kernel.name, final, _unread(text, view.parameters))
+    body = template.render(k=replace(view, parameters=()))
+    named = set(_WORD.findall(_COMMENT.sub("", body)))
+    taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
+    headers = headers_used("\n".join((body, *map(str, taken))))
+    text = laid_out(template.render(k=replace(view, parameters=taken, headers=headers)))
+    return KernelSource(replace(kernel, arguments=tuple(p.argument for p in taken)), text)
 
 
-def _unread(text: str, declarations: Sequence[str]) -> frozenset[int]:
-    """Return which parameters a kernel's text only declares."""
-    words = Counter(_WORD.findall(_COMMENT.sub("", text)))
-    names = [_WORD.findall(each)[-1] for each in declarations]
-    return frozenset(k for k, name in enumerate(names) if words[name] == 1)
+def _is_in_place(argument: Argument) -> bool:
+    """Return whether an argument is an input that is written: by it the host knows that it is."""
+    return isinstance(argument, TensorArgument) and argument.written and not argument.restrict
 
 
-__all__ = ["KernelSource", "compute_type", "environment", "parameter", "parameters", "render"]
+__all__ = [
+    "KernelSource", "Parameter", "compute_type", "environment", "parameters", "render"
+]  # fmt: skip

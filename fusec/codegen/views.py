@@ -9,7 +9,7 @@ from typing import cast
 from fusec.codegen.ctext import TEMPLATE_NAMES, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
-from fusec.codegen.render import parameters
+from fusec.codegen.render import Parameter, parameters
 from fusec.escape import c_comment
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.access import Conditions
@@ -26,8 +26,8 @@ class KernelView:
     """The head of a kernel.
 
     purpose: what it computes; source: the fusion's file; equations: its operations; schedule: one
-    sentence; headers: device headers in use (found by rendering once without); parameters:
-    declarations; least_blocks: blocks that an SM is to hold at least, 0 to leave that to the
+    sentence; headers: device headers in use, parameters: what it may read (both found by rendering
+    once without); least_blocks: blocks that an SM is to hold at least, 0 to leave that to the
     assembler, which spills registers rather than fill an SM less than it likes.
     """
 
@@ -36,7 +36,7 @@ class KernelView:
     source: str
     equations: tuple[str, ...]
     schedule: str
-    parameters: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
     headers: tuple[str, ...] = ()
     least_blocks: int = 0
 

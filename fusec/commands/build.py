@@ -124,8 +124,9 @@ def _check(program: Compilation, report: Report, *, times: bool) -> None:
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
     from fusec.commands.lint import lint_strides
     from fusec.hostir.coverage import coverage
+    from fusec.hostir.lower import lower
 
-    fusion, kinds = program.original, [plan.scheduler for plan in program.scheduled]
+    fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
     report.warn(lint_strides(program))
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
@@ -133,7 +134,8 @@ def _check(program: Compilation, report: Report, *, times: bool) -> None:
     for value, name in ((o.value, fusion.effects.buffer(o.value)) for o in fusion.outputs):
         place = "" if name == value.name else f" into {name}"
         print(f"  {value.name}: {value.type}{place}")
-    covers = coverage(program.outline.guards, fusion.dims)
+    host = lower(program.segmented, program.plans, fusion)
+    covers = coverage(host.guards, fusion.dims)
     _print_coverage(covers)
     report.facts.setdefault("fusions", []).append(_facts(program, covers))
     if times:
