@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from fusec.options import CompileOptions
 
 if TYPE_CHECKING:
     from fusec.driver import Compilation, Package
+    from fusec.ir.graph import Fusion, Value
 
 
 def compile_file(
@@ -92,18 +93,23 @@ def _print_coverage(covers: str) -> None:
         print(f"  covers {covers}")
 
 
+def _outputs(fusion: Fusion) -> Iterator[tuple[Value, str | None]]:
+    """Yield each output, and the input that it is written into."""
+    for value in (o.value for o in fusion.outputs):
+        name = fusion.effects.buffer(value)
+        yield value, None if name == value.name else name
+
+
 def _facts(program: Compilation, covers: str) -> dict[str, Any]:
     """Return for tools what a check prints."""
-    from fusec.commands.manifest import outputs_of
-
     fusion = program.original
     return {
         "name": fusion.name,
         "operations": len(fusion.nodes),
         "segments": [s.scheduler for s in program.segmented.segments],
         "outputs": [
-            {"name": r.name, "type": str(o.value.type), "alias": r.alias}
-            for o, r in zip(fusion.outputs, outputs_of(fusion), strict=True)
+            {"name": value.name, "type": str(value.type), "alias": into}
+            for value, into in _outputs(fusion)
         ],
         "covers": covers,
     }
@@ -131,9 +137,8 @@ def _check(program: Compilation, report: Report, *, times: bool) -> None:
     operations = count(len(fusion.nodes), "operation")
     segments = count(len(kinds), "segment")
     print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")
-    for value, name in ((o.value, fusion.effects.buffer(o.value)) for o in fusion.outputs):
-        place = "" if name == value.name else f" into {name}"
-        print(f"  {value.name}: {value.type}{place}")
+    for value, into in _outputs(fusion):
+        print(f"  {value.name}: {value.type}{f' into {into}' if into else ''}")
     host = lower(program.segmented, program.plans, fusion)
     covers = coverage(host.guards, fusion.dims)
     _print_coverage(covers)

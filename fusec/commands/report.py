@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
 from fusec.explain.units import bytes_text, share_text, time_text
-from fusec.segment import roofline
-from fusec.segment.roofline import Rates, Roofline
 
 if TYPE_CHECKING:
     from fusec.driver import Package
     from fusec.ir.graph import Fusion
     from fusec.reference.verdict import Verdict
     from fusec.run.measure import KernelTime, Timing
+    from fusec.segment.roofline import Rates, Roofline
 
 HEADINGS = ("kernel", "scheduler", "time", "fewest bytes", "GB/s", "share")
 
@@ -39,6 +38,8 @@ def print_table(
 
     That is told at the sizes that kernels were planned for alone.
     """
+    from fusec.segment import roofline
+
     program = package.program
     known = all(sizes.get(name, size) == size for name, size in program.original.hints.items())
     segments = {s.name: s for s in program.segmented.segments}
