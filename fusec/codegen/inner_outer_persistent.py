@@ -15,9 +15,8 @@ from fusec.codegen.ctext import Text, compute_type, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (
     ColumnPart,
-    Constant,
+    HeldRow,
     Ring,
-    Stay,
     Sweep,
     combine_rows,
     copy_lines,
@@ -28,6 +27,7 @@ from fusec.codegen.nest import Alias, Scope, block, named
 from fusec.codegen.phases import emit_outputs, phase_of
 from fusec.codegen.views import (
     KernelView,
+    RegisterArray,
     SharedArray,
     head,
     parameter_names,
@@ -78,10 +78,10 @@ class InnerOuterView(KernelView):
     row_bound: bool
     turns: bool
     kernel: tuple[str, ...]
-    constants: tuple[Constant, ...]
+    constants: tuple[RegisterArray, ...]
     constant_statements: tuple[str, ...]
     shared: tuple[SharedArray, ...]
-    held: tuple[Stay, ...]
+    held: tuple[HeldRow, ...]
     copy_row: tuple[str, ...]
     copy_vector: tuple[str, ...]
     column_parts: tuple[ColumnPart, ...]
@@ -135,7 +135,7 @@ class _Making:
     def view(self) -> InnerOuterView:
         p, bands, emitter = self.parameters, self.split.bands, self.emitter
         constants = self._constants()
-        ring, stays = self._rows()
+        ring, held = self._rows()
         plans = store_plans(self.lowering, self.split.main.outputs)
         nodes = [n for group in self.phases.reductions for n in group]
         inputs = [self.lowering.at_home(n.inputs[0]) for n in nodes]
@@ -145,7 +145,7 @@ class _Making:
         accumulators: dict[int, tuple[Accumulator, ...]] = {}
         reductions: list[tuple[str, ...]] = []
         for number in range(self.phases.count):
-            self._take_rows(ring, stays, number)
+            self._take_rows(ring, held, number)
             along = [n for n in self.phases.reductions[number] if n in self.split.row_sums]
             accumulators[number] = tuple(
                 accumulate(emitter, self.lowering, n, number) for n in along
@@ -192,7 +192,7 @@ class _Making:
             constants=constants,
             constant_statements=emitter.statements(-1, guarded=False),
             shared=tuple(r.array for r in ring),
-            held=tuple(s for s in stays if not s.again),
+            held=tuple(s for s in held if not s.again),
             copy_row=copying.take(0, "row"),
             copy_vector=copy_vector,
             column_parts=tuple(self.parts.values()),
@@ -218,16 +218,16 @@ class _Making:
         together = bool(self.split.row_sums) and p.threads_y > 1 and p.threads_x < 32
         return together and self.split.bands.height.value % p.threads_y != 0
 
-    def _constants(self) -> tuple[Constant, ...]:
+    def _constants(self) -> tuple[RegisterArray, ...]:
         """Emit what only columns determine, and tell the emitter where it stays."""
-        found: list[Constant] = []
+        found: list[RegisterArray] = []
         if self.parameters.constants == "values":
             texts: dict[Instance, Text] = {}
             self.emitter.count(self.work.constants)
             for instance in self.work.constants:
                 text = self.emitter.ref(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
-                found.append(Constant(name, compute_type(instance.dtype)))
+                found.append(RegisterArray(name, compute_type(instance.dtype)))
                 # What all elements of a vector share is also read outside the loop over them.
                 shared = self.emitter.lane not in instance.variables
                 place = f"{name}[c][{'0' if shared else self.element}]"
@@ -238,15 +238,15 @@ class _Making:
             for instance in self.work.vectors:
                 line = self.emitter.load_vector(instance, -1)
                 name = self.names.fresh(f"{instance.name}_columns", "columns")
-                found.append(Constant(name, storage_type(instance.dtype)))
+                found.append(RegisterArray(name, storage_type(instance.dtype)))
                 self.emitter.add(-1, "vector", f"{name}[c] = {line};")
                 self.emitter.cached[instance] = f"{name}[c][{self.element}]"
         return tuple(found)
 
-    def _rows(self) -> tuple[tuple[Ring, ...], tuple[Stay, ...]]:
+    def _rows(self) -> tuple[tuple[Ring, ...], tuple[HeldRow, ...]]:
         """Name the rows in the ring and in registers, and tell the emitter where they are."""
         ring: list[Ring] = []
-        stays: list[Stay] = []
+        held: list[HeldRow] = []
         p = self.parameters
         for each in self.plan.staged:
             name = self.names.fresh(f"{each.instance.name}_ring", "ring")
@@ -256,22 +256,22 @@ class _Making:
             name = self.names.fresh(f"{instance.name}_row", "row")
             again = p.row == "ring" and instance in staged
             self.emitter.cached[instance] = in_vector(name, self.element, again=again)
-            stays.append(Stay(name, storage_type(instance.dtype), instance, again))
-        return tuple(ring), tuple(stays)
+            held.append(HeldRow(name, storage_type(instance.dtype), instance, again))
+        return tuple(ring), tuple(held)
 
-    def _take_rows(self, ring: tuple[Ring, ...], stays: tuple[Stay, ...], number: int) -> None:
+    def _take_rows(self, ring: tuple[Ring, ...], held: tuple[HeldRow, ...], number: int) -> None:
         """Emit the lines that take rows out of the ring, or load them, where they are read."""
         source = {r.instance: r.name for r in ring}
-        for stay in stays:
-            readers = [n for n, loads in enumerate(self.phases.loads) if stay.instance in loads]
-            if number not in (readers if stay.again else readers[:1]):
+        for each in held:
+            readers = [n for n, loads in enumerate(self.phases.loads) if each.instance in loads]
+            if number not in (readers if each.again else readers[:1]):
                 continue
             place = "(slot * kChunks + c) * kThreads + thread"
-            if stay.instance in source:
-                text = f"{source[stay.instance]}[{place}]"
+            if each.instance in source:
+                text = f"{source[each.instance]}[{place}]"
             else:
-                text = self.emitter.load_vector(stay.instance, number)
-            target = f"const auto {stay.name}" if stay.again else f"{stay.name}[c]"
+                text = self.emitter.load_vector(each.instance, number)
+            target = f"const auto {each.name}" if each.again else f"{each.name}[c]"
             self.emitter.add(number, "vector", f"{target} = {text};")
 
     def _column_part(self, node: Node, partials: str) -> ColumnPart:

@@ -8,16 +8,8 @@ from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.phases import Phase
-from fusec.codegen.views import SharedArray
+from fusec.codegen.views import RegisterArray, SharedArray
 from fusec.index.instances import Instance
-
-
-@dataclass(frozen=True)
-class Constant:
-    """An array of what only columns determine: name and element type."""
-
-    name: str
-    type: str
 
 
 @dataclass(frozen=True)
@@ -30,11 +22,9 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Stay:
+class HeldRow(RegisterArray):
     """A row at hand: in an array of registers, or taken from its ring again in each phase."""
 
-    name: str
-    type: str
     instance: Instance
     again: bool
 

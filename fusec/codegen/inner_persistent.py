@@ -11,6 +11,7 @@ from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import (
     KernelView,
+    RegisterArray,
     SharedArray,
     head,
     parameter_names,
@@ -22,14 +23,6 @@ from fusec.index.instances import Instance
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
 from fusec.schedule.rows import Phases
-
-
-@dataclass(frozen=True)
-class Stay:
-    """A row that stays in registers: its array's name and element type."""
-
-    name: str
-    type: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +46,7 @@ class InnerPersistentView(KernelView):
     row_bound: bool
     registers: bool
     column: str
-    held: tuple[Stay, ...]
+    held: tuple[RegisterArray, ...]
     shared: tuple[SharedArray, ...]
     phases: tuple[Phase, ...]
 
@@ -61,7 +54,7 @@ class InnerPersistentView(KernelView):
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
     parameters, rows = plan.parameters, plan.problem.rows
-    stays, kept, phases = _phases(plan, kernel)
+    held, kept, phases = _phases(plan, kernel)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -77,8 +70,8 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
         row_bound=parameters.threads_y > 1,
         registers=parameters.storage == "registers",
         column="(c * kThreadsX + threadIdx.x) * kVec",
-        held=(*(s for s in stays if isinstance(s, Stay)), *kept),
-        shared=tuple(s for s in stays if isinstance(s, SharedArray)),
+        held=(*(s for s in held if isinstance(s, RegisterArray)), *kept),
+        shared=tuple(s for s in held if isinstance(s, SharedArray)),
         phases=phases,
     )
 
@@ -97,7 +90,7 @@ def _sentence(p: InnerPersistentParameters) -> str:
 
 def _phases(
     plan: InnerPersistentPlan, kernel: Kernel
-) -> tuple[tuple[Stay | SharedArray, ...], tuple[Stay, ...], tuple[Phase, ...]]:
+) -> tuple[tuple[RegisterArray | SharedArray, ...], tuple[RegisterArray, ...], tuple[Phase, ...]]:
     fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
     lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
@@ -122,12 +115,12 @@ def _phases(
     plans = store_plans(lowering, fusion.outputs)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
-    stays = _stays(emitter, plan)
+    held = _held(emitter, plan)
     loads: list[tuple[str, ...]] = []
-    kept: list[Stay] = []
+    kept: list[RegisterArray] = []
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
-        loads.append(_fill(emitter, phases.loads, stays, number, parameters.storage))
+        loads.append(_fill(emitter, phases.loads, held, number, parameters.storage))
         accumulators.append(
             tuple(accumulate(emitter, lowering, node, number) for node in phases.reductions[number])
         )
@@ -140,32 +133,34 @@ def _phases(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
-    return tuple(stay for stay, _ in stays), tuple(kept), made
+    return tuple(array for array, _ in held), tuple(kept), made
 
 
-Kept = tuple[Stay | SharedArray, Instance]
+Kept = tuple[RegisterArray | SharedArray, Instance]
 
 
-def _stays(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
+def _held(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
     """Return the rows that stay on chip and tell the emitter where their elements are."""
-    stays: list[Kept] = []
+    held: list[Kept] = []
     for staged in plan.staged:
         instance = staged.instance
         name = emitter.names.fresh(f"{instance.name}_row", "row")
         in_registers = plan.parameters.storage == "registers"
-        stay = Stay(name, storage_type(instance.dtype))
-        stays.append(
-            (stay if in_registers else shared_array(emitter.names, name, staged), instance)
+        array = (
+            RegisterArray(name, storage_type(instance.dtype))
+            if in_registers
+            else shared_array(emitter.names, name, staged)
         )
+        held.append((array, instance))
         element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
         at = "c" if in_registers else "column / kVec"
         emitter.cached[instance] = f"{name}[{at}]{element}"
-    return stays
+    return held
 
 
-def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
+def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
     """Emit the copies of the values that stay in registers for the phases after this one."""
-    kept: list[Stay] = []
+    kept: list[RegisterArray] = []
     for instance, first in phases.kept:
         if first == number:
             # What all elements of a vector share is also read outside the loop over them.
@@ -173,23 +168,23 @@ def _keep(emitter: Emitter, phases: Phases, number: int) -> list[Stay]:
             name = emitter.names.fresh(f"{instance.name}_kept", "kept")
             emitter.add(number, "lane", f"{name}[c][{lane}] = {emitter.ref(instance, number)};")
             emitter.given_after[instance] = (number, Text(f"{name}[c][{lane}]"))
-            kept.append(Stay(name, compute_type(instance.dtype)))
+            kept.append(RegisterArray(name, compute_type(instance.dtype)))
     return kept
 
 
 def _fill(
     emitter: Emitter,
     loads: tuple[frozenset[Instance], ...],
-    stays: list[Kept],
+    held: list[Kept],
     number: int,
     storage: str,
 ) -> tuple[str, ...]:
     """Return the lines that load what stays on chip, in the first phase that reads it."""
     at = "c" if storage == "registers" else "column / kVec"
     sweep = FILL + number
-    for stay, instance in stays:
+    for array, instance in held:
         first = next(n for n, phase in enumerate(loads) if instance in phase)
         if first == number:
             text = emitter.load_vector(instance, sweep)
-            emitter.add(sweep, emitter.scopes[-2].name, f"{stay.name}[{at}] = {text};")
+            emitter.add(sweep, emitter.scopes[-2].name, f"{array.name}[{at}] = {text};")
     return emitter.take(sweep, emitter.scopes[-2].name)

@@ -11,21 +11,20 @@ from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import FILL, RESULTS, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
-from fusec.codegen.views import KernelView, StorePlan, head, parameter_names, store_plans
+from fusec.codegen.views import (
+    KernelView,
+    RegisterArray,
+    StorePlan,
+    head,
+    parameter_names,
+    store_plans,
+)
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
 from fusec.schedule.outer_persistent import OuterPersistentPlan
 from fusec.schedule.plan import Kernel, Staged
 from fusec.schedule.rows import Phases
-
-
-@dataclass(frozen=True)
-class Stay:
-    """Columns that stay in registers: the array's name and element type."""
-
-    name: str
-    type: str
 
 
 @dataclass(frozen=True)
@@ -52,14 +51,14 @@ class OuterPersistentView(KernelView):
     rows: int
     columns: str
     registers: bool
-    stays: tuple[Stay, ...]
+    held: tuple[RegisterArray, ...]
     phases: tuple[ColumnPhase, ...]
 
 
 def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
     """Return the view of a column-persistent kernel."""
     p, problem = plan.parameters, plan.problem
-    stays, phases = _phases(plan, kernel)
+    held, phases = _phases(plan, kernel)
     registers = p.storage == "registers"
     where = "stay in registers" if registers else "are read again in each phase"
     return OuterPersistentView(
@@ -76,14 +75,14 @@ def view(plan: OuterPersistentPlan, kernel: Kernel) -> OuterPersistentView:
         rows=problem.rows.columns.value,
         columns=dim_text(problem.rows.rows).text,
         registers=registers,
-        stays=stays,
+        held=held,
         phases=phases,
     )
 
 
 def _phases(
     plan: OuterPersistentPlan, kernel: Kernel
-) -> tuple[tuple[Stay, ...], tuple[ColumnPhase, ...]]:
+) -> tuple[tuple[RegisterArray, ...], tuple[ColumnPhase, ...]]:
     """Return what stays in registers, and the phases."""
     fusion, p = plan.fusion, plan.parameters
     width = p.vector_width
@@ -111,9 +110,9 @@ def _phases(
     roots = [*(s.instance for s in plans), *reduction_roots(lowering, nodes)]
     emitter.count(roots)
     values = column_values(roots, row)
-    stays = _stays(emitter, plan.staged)
+    held = _held(emitter, plan.staged)
     emitted = [
-        _emit_phase(emitter, lowering, phases, plans, values, stays, number, (row, lane))
+        _emit_phase(emitter, lowering, phases, plans, values, held, number, (row, lane))
         for number in range(phases.count)
     ]
     made = tuple(
@@ -124,20 +123,20 @@ def _phases(
         )
         for number, (column, fill, accumulators) in enumerate(emitted)
     )
-    return tuple(stay for stay, _ in stays), made
+    return tuple(array for array, _ in held), made
 
 
-Kept = tuple[Stay, Instance]
+Kept = tuple[RegisterArray, Instance]
 
 
-def _stays(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
-    stays: list[Kept] = []
+def _held(emitter: Emitter, staged: Iterable[Staged]) -> list[Kept]:
+    held: list[Kept] = []
     lane = "v" if emitter.lane is not None else "0"
     for instance in (each.instance for each in staged):
         name = emitter.names.fresh(f"{instance.name}_rows", "rows")
-        stays.append((Stay(name, storage_type(instance.dtype)), instance))
+        held.append((RegisterArray(name, storage_type(instance.dtype)), instance))
         emitter.cached[instance] = f"{name}[r][{lane}]"
-    return stays
+    return held
 
 
 def _emit_phase(
@@ -146,16 +145,16 @@ def _emit_phase(
     phases: Phases,
     plans: tuple[StorePlan, ...],
     values: list[Instance],
-    stays: list[Kept],
+    held: list[Kept],
     number: int,
     variables: tuple[Var, Var],
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[Accumulator, ...]]:
     row, lane = variables
     column = emit_column_values(emitter, values, number, lane)
-    for stay, instance in stays:
+    for array, instance in held:
         if number == next(n for n, phase in enumerate(phases.loads) if instance in phase):
             text = emitter.load_vector(instance, FILL + number)
-            emitter.add(FILL + number, "row", f"{stay.name}[r] = {text};")
+            emitter.add(FILL + number, "row", f"{array.name}[r] = {text};")
     accumulators = tuple(
         accumulate(emitter, lowering, node, number, array=True)
         for node in phases.reductions[number]

@@ -166,6 +166,14 @@ def guarded(
 
 
 @dataclass(frozen=True)
+class RegisterArray:
+    """An array in a thread's registers: name and element type."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
 class SharedArray:
     """A staged array in shared memory: name, element type, the constant of its first byte."""
 
