@@ -166,11 +166,10 @@ def framework(
             compiled = compile_fusion(hinted, options).program
             place = folder / str(len(device.kernels))
             place.mkdir()
-            for plan, sources in zip(compiled.plans, compiled.sources, strict=True):
-                for kernel, source in zip(plan.kernels, sources, strict=True):
-                    entry = f"{kernel.name} {len(device.kernels)}"
-                    device.entries[variant.cubins["sm_90a"][kernel.name]] = entry
-                    device.kernels[entry] = cuda_on_cpu.build(kernel, source.text, place)
+            for source in compiled.kernel_sources:
+                entry = f"{source.name} {len(device.kernels)}"
+                device.entries[variant.cubins["sm_90a"][source.name]] = entry
+                device.kernels[entry] = cuda_on_cpu.build(source.kernel, source.text, place)
             return variant
 
         return made
