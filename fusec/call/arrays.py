@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DType
 
 
@@ -60,3 +61,14 @@ def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
+
+
+def handle_of(stream: Any) -> int:
+    """Return the CUDA driver's handle of a stream: an int, PyTorch's, CuPy's, cuda.core's."""
+    if isinstance(stream, int):
+        return stream
+    for name in ("cuda_stream", "ptr", "handle"):
+        handle = getattr(stream, name, None)
+        if handle is not None:
+            return int(getattr(handle, "value", handle) or 0)
+    raise FusecError(f"stream is a {type(stream).__name__}, expected a stream or its handle")

@@ -185,4 +185,7 @@ def _instance(root: str) -> Kind:
 def kind_of(array: Any) -> Kind | None:
     """Return what is known of an array's framework; None for what is no array."""
     kind: Any = type(array)  # pyright: ignore[reportUnknownVariableType]
-    return _kind_of_type(kind)
+    known = _kind_of_type(kind)
+    if known is None and hasattr(array, "__cuda_array_interface__"):
+        return Exchange(kind)
+    return known

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from fusec.call.arrays import handle_of
 from fusec.call.fast import Fast, Nodes, helped_call
 from fusec.call.given import Given, ordered
 from fusec.call.record import CopyStep, LaunchStep, MemsetStep, Record
@@ -77,8 +78,6 @@ class Graph:
         self._capture()
 
     def _launch(self, stream: Any) -> None:
-        from fusec.call.program import handle_of
-
         device, kind = self._record.executable.device, self._given.kind
         assert kind is not None
         handle = kind.stream(device.index) if stream is None else handle_of(stream)

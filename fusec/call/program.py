@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
 
-from fusec.call.arrays import Kind, View
+from fusec.call.arrays import Kind, View, handle_of
 from fusec.call.fast import Fast, fast_call
 from fusec.call.frameworks import Host, Torch
 from fusec.call.given import Given, ordered, type_text
@@ -309,17 +309,6 @@ class Program:
             form = View(0, wanted.shape, wanted.strides, wanted.dtype, device)
             given.check_out(names[wanted.slot], form, array)
         return arrays
-
-
-def handle_of(stream: Any) -> int:
-    """Return the CUDA driver's handle of a stream: an int, PyTorch's, CuPy's, cuda.core's."""
-    if isinstance(stream, int):
-        return stream
-    for name in ("cuda_stream", "ptr", "handle"):
-        handle = getattr(stream, name, None)
-        if handle is not None:
-            return int(getattr(handle, "value", handle) or 0)
-    raise FusecError(f"stream is a {type(stream).__name__}, expected a stream or its handle")
 
 
 def _capturing(device: Device, stream: int) -> bool:
