@@ -216,6 +216,14 @@ def test_draws_are_the_generators() -> None:
     assert not torch.equal(first, second)
     graph = program.graph(x)
     assert not torch.equal(graph().clone(), graph().clone())
+    with (
+        pytest.raises(FusecError, match="draws random numbers"),
+        torch.cuda.graph(torch.cuda.CUDAGraph()),
+    ):
+        program(x)
+    assert torch.equal(
+        fusec.compile(NORM)(drawn(4, 64), drawn(64)).isnan().any(), torch.tensor(False).cuda()
+    )
 
 
 def test_arrays_of_numpy_are_copied() -> None:

@@ -17,7 +17,7 @@ from fusec.call.graph import Graph
 from fusec.call.memory import Arena
 from fusec.call.record import Record
 from fusec.call.variants import Variant
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.generator import default_generator
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion
@@ -245,6 +245,11 @@ class Program:
 
     def _capture(self, planned: Planned, given: Given, out: Any, arena: Arena) -> list[Any]:
         """Issue into a graph under capture: what its kernels share is allocated and freed in it."""
+        if self._generator_parts:
+            raise Unsupported(
+                f"`{self.name}` draws random numbers, and a graph would replay the same ones",
+                help="program.graph(...) draws anew at each replay",
+            )
         try:
             record = Record(planned.variant.on(arena.device), planned.sizes, arena)
             return self._issue(record, given, out)
