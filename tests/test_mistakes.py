@@ -16,8 +16,14 @@ MISTAKES = {
     "a dtype begun like one": ("x: bfloat[H]", "y = exp(x)", 6, "did you mean `bf16`?"),
     "no colon": ("x bf16[B, H]", "y = exp(x)", 3, "write `x: bf16[B, H]`"),
     "a size for a dim": (MATRIX, "y = sum(x, dims=[H])", 9, "H is dim 1"),
-    "NumPy's name": (MATRIX, "y = sum(x, axis=1)", 16, "did you mean `dims`?"),
-    "NumPy's name of one": (MATRIX, "y = softmax(x, axis=1)", 20, "did you mean `dim`?"),
+    "a name mistyped": (MATRIX, "y = sum(x, dimz=1)", 16, "did you mean `dims`?"),
+    "a value for a size": (MATRIX, "y = x", 9, "a plain copy is `y = set(x)`"),
+    "an operator": (MATRIX, "y = x + other", 9, "operations are calls: `add(a, b)`"),
+    "a size of nothing": (MATRIX, "y = E // 2", 9, "undefined name `E`"),
+    "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
+    "counted from the end": (
+        MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
+    ),
     "a bool in YAML's way": (MATRIX, "y = sum(x, [1], keepdim=yes)", 29, "`true` or `false`"),
     "another library": (MATRIX, "y = torch.exp(x)", 9, "did you mean `exp`?"),
     "digits in groups": ("x: f32[1_000]", "y = exp(x)", 10, "write `1000`"),

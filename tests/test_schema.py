@@ -54,6 +54,8 @@ def test_examples_are_valid(path: Path) -> None:
 def test_a_good_document() -> None:
     """The schema takes every field in every form."""
     assert errors(GOOD) == []
+    for size in ("n = 4", "n = B * 2 - 1", "n = -(B // 2)", "n = min(B, 4) % (B + 1)"):
+        assert errors({**GOOD, "ops": [size]}) == []
     assert errors({**GOOD, "outputs": {"y": {"stride_order": [0, 1]}, "m": None}}) == []
 
 
@@ -73,6 +75,7 @@ def test_a_good_document() -> None:
         {"inputs": ["x"]},
         {"ops": ["y = reluu(x)"]},
         {"ops": ["relu(x)"]},
+        {"ops": ["y = reluu(x, -1)"]},
         {"ops": [{"y = pad(x, value": "1)"}]},
         {"outputs": []},
         {"outputs": "y"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, I64
 from fusec.ir.graph import Const, Fusion, Value
 from fusec.parse import read_text
+from fusec.reference.evaluate import evaluate
 
 LAYERNORM = """\
 fusion: layernorm
@@ -152,6 +154,32 @@ def test_a_dim_is_a_number_too() -> None:
     fusion = body("y = mul(x, B * H - 1)")
     (scalar,) = (o for o in fusion.nodes[-1].operands if isinstance(o, Value) and o.is_scalar)
     assert (scalar.dtype, scalar.dim) == (I64, B * H - 1)
+
+
+def test_a_line_names_a_size() -> None:
+    """It stands for what it was computed from, as a size and as a number."""
+    lines = "half = H // 2; two = 2; y = mul(slice(x, [0, half], [B, two * half]), half)"
+    written = "y = mul(slice(x, [0, H // 2], [B, 2 * (H // 2)]), H // 2)"
+    assert body(lines) == body(written)
+    array = np.arange(32, dtype=np.float32).reshape(4, 8)
+    y = evaluate(body(lines), {"x": array}, {"B": 4, "H": 8})["y"]
+    np.testing.assert_array_equal(y, array[:, 4:] * 4)
+
+
+@pytest.mark.parametrize("size", ["B * 2 - H", "ceildiv(H, 3) + H % 3", "0 - max(B, H) * 2"])
+def test_any_size_is_a_number(size: str) -> None:
+    fusion = body(f"y = mul(x, {size}); z = size(y, 0)")
+    y = evaluate(fusion, {"x": np.ones((4, 8), np.float32)}, {"B": 4, "H": 8})["y"]
+    values = {"B": 4, "H": 8, "ceildiv": lambda a, b: -(-a // b), "max": max, "min": min}
+    assert y[0, 0] == eval(size, values)
+
+
+def test_arguments_have_the_names_of_other_libraries() -> None:
+    others = "r = reshape(x, shape=[B * H]); s = slice(r, start=[1], end=[5]); y = sum(s, dim=0)"
+    own = (
+        "r = reshape(x, new_shape=[B * H]); s = slice(r, [1], end_indices=[5]); y = sum(s, dims=0)"
+    )
+    assert body(others) == body(own)
 
 
 def test_layouts_of_inputs() -> None:

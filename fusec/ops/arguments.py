@@ -54,15 +54,44 @@ def _unknown(op: OpDef, name: str, span: Span | None) -> FusecError:
     return FusecError(f"`{op.name}` has no argument `{name}`", span=span, help=help)
 
 
-_ELSEWHERE = {"axis": ("dims", "dim"), "axes": ("dims",), "dim": ("dims",), "dims": ("dim",)}
-"""What other libraries call an argument, by what it is called here."""
+SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    "dims": ("axes", "axis", "dim", "reduction_axes"),
+    "dim": ("axis", "dims"),
+    "shape": ("size", "output_shape", "new_shape"),
+    "new_shape": ("shape", "size"),
+    "is_broadcast_dim": ("is_broadcast_dims",),
+    "fill_value": ("arg", "value"),
+    "keepdim": ("keep_dim", "keepdims"),
+    "alpha": ("value",),
+    "start_indices": ("start",),
+    "end_indices": ("end",),
+}
+"""Names that nvFuser's older versions, or PyTorch, give to a parameter."""
+
+_OPERAND_NAMES = (
+    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor"),
+    ("arg2", "other", "rhs", "y", "b"),
+    ("arg3", "z", "c"),
+)
+
+
+def parameter_called(op: OpDef, name: str) -> str:
+    """Return the parameter that a keyword names, by its own name or another's; else the keyword."""
+    names = [p.name for p in op.params]
+    if name in names:
+        return name
+    for target, synonyms in SYNONYMS.items():
+        if target in names and name in synonyms:
+            return target
+    for operand, synonyms in zip(op.operands, _OPERAND_NAMES, strict=False):
+        if name in synonyms:
+            return operand.name
+    return name
 
 
 def near_argument(op: OpDef, name: str) -> str | None:
     """Return the argument that `name` was probably meant to be."""
-    names = [p.name for p in op.params]
-    same = [n for n in _ELSEWHERE.get(name, ()) if n in names]
-    close = same or difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, [p.name for p in op.params], n=1)
     return close[0] if close else None
 
 
@@ -144,7 +173,12 @@ def _operand(op: OpDef, param: Param, value: Any) -> Operand:
         return value
     if isinstance(value, (bool, int, float, complex)):
         return literal(value)
-    raise FusecError(f"`{param.name}` of `{op.name}` must be a tensor or a number, got {value!r}")
+    shape = getattr(value, "shape", None)
+    raise FusecError(
+        f"`{param.name}` of `{op.name}` must be a tensor or a number, "
+        f"got {f'an array of shape {tuple(shape)}' if shape else repr(value)}",
+        help="declare the array as an input, and give it to the run" if shape else None,
+    )
 
 
 def attributes_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import cast
 
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
@@ -36,6 +36,8 @@ class InputBuilder:
         self._dims: dict[str, DimFact] = {}
         self._inputs: list[Input] = []
         self._counters: dict[str, int] = {}
+        self.size_operands: dict[Dim, Operand] = {}
+        """What `operand_of_size` has made."""
 
     def declare_dim(
         self,
@@ -208,6 +210,11 @@ class InputBuilder:
     def resolve(self, value: Operand) -> Operand:
         """Return a value as it is now, after unifications and renamings."""
         return value if isinstance(value, Const) else self._value(value)
+
+    @property
+    def input_values(self) -> Iterator[Value]:
+        """Yield the inputs as they are now."""
+        return (self._value(entry.value) for entry in self._inputs)
 
     def find_value(self, name: str) -> Value | None:
         """Return the value now called `name`."""

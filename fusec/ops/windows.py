@@ -38,6 +38,11 @@ def _inside(index: Dim, extent: Dim) -> Dim:
     """Return an index counted from the front and cut to the range from 0 to the extent."""
     if index.is_const and index.value < 0:
         index = maximum(extent + index, 0)
+    elif dim(0).at_least(index) and index != 0:
+        raise FusecError(
+            f"`slice` up to or from {index}, which is 0 or negative",
+            help=f"counted from the front that is {extent + index}",
+        )
     return index if _at_most(index, extent) else minimum(index, extent)
 
 

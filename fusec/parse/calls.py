@@ -9,14 +9,15 @@ from fusec import ops
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
-from fusec.ir.dtype import DTYPES, I64, DType
+from fusec.ir.dtype import DTYPES, DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import REQUIRED, OpDef, Param
-from fusec.ops.arguments import literal, near_argument, signature
+from fusec.ops.arguments import literal, near_argument, parameter_called, signature
 from fusec.ops.build import GraphBuilder
+from fusec.ops.size_operands import operand_of_size
 from fusec.parse.numbers import complex_number, typed_number
 from fusec.parse.scope import Scope
-from fusec.parse.sizes import Sizes, check_terms
+from fusec.parse.sizes import NotASize, Sizes, check_terms
 from fusec.parse.source import Source
 from fusec.parse.trees import Argument, CallTree, Infix, Items, Literal, Name, OpLine, Tree
 
@@ -31,12 +32,20 @@ class Calls:
         """Bind trees of `source` to names of `scope`."""
         self._source, self._builder, self._scope = source, builder, scope
         self.sizes = Sizes(source, builder, scope, self._nested)
-        self._operand_of: dict[str, Operand] = {}
         self.inputs: list[Value] = []
 
     def line(self, line: OpLine, names: Sequence[str]) -> tuple[Operand, ...]:
         """Build the call of an op line and return its results, under `names`."""
-        return self._call(line.call, names)
+        assert isinstance(line.tree, CallTree)
+        return self._call(line.tree, names)
+
+    def size(self, line: OpLine) -> Dim:
+        """Return the size that an op line names: an integer, a dim or arithmetic on them."""
+        if len(line.names) > 1:
+            span = self._span(line.tree)
+            raise FusecError(f"one size, and {len(line.names)} names", span=span)
+        tree = line.tree
+        return self._computed(tree) if isinstance(tree, Infix) else self.sizes.of(tree)
 
     def _span(self, tree: Tree | Name) -> Span:
         return self._source.span(tree.start, tree.end)
@@ -103,7 +112,7 @@ class Calls:
     def _parameter(self, op: OpDef, position: int, argument: Argument, keyword_seen: bool) -> str:
         names = [p.name for p in op.params]
         if argument.keyword is not None:
-            name = argument.keyword.text
+            name = parameter_called(op, argument.keyword.text)
             if name not in names:
                 nearest = near_argument(op, name)
                 raise FusecError(
@@ -197,51 +206,24 @@ class Calls:
 
     def _named(self, tree: Name) -> Operand:
         meaning = self._scope.find(tree.text, self._span(tree))
-        return self._size(meaning, tree) if isinstance(meaning, Dim) else meaning
-
-    def _size(self, size: Dim, tree: Tree) -> Operand:
-        """Return a dim as a scalar operand: the size of an input that has it."""
-        if size.is_const:
-            return Const(size.value, I64)
-        key = str(size)
-        if key not in self._operand_of:
-            for value in map(self._builder.resolve, self.inputs):
-                if value.type.shape is not None and size in value.shape:
-                    axis = value.shape.index(size)
-                    (self._operand_of[key],) = self._builder.call(
-                        "size", [value], {"dim": axis}, span=self._span(tree)
-                    )
-                    break
-            else:
-                raise FusecError(
-                    f"`{size}` is not the size of an input, so it is no number here",
-                    span=self._span(tree),
-                )
-        return self._operand_of[key]
+        return self._as_operand(meaning, tree) if isinstance(meaning, Dim) else meaning
 
     def _arithmetic(self, tree: Infix) -> Operand:
-        sides: list[Operand] = []
-        for side in (tree.left, tree.right):
-            if isinstance(side, Literal) and side.value is not None:
-                operand: Operand = self._constant(side)
-            elif isinstance(side, Name):
-                operand = self._named(side)
-            elif isinstance(side, Infix):
-                operand = self._arithmetic(side)
-            elif isinstance(side, CallTree):
-                operand = self._nested(side)
-            else:
-                raise FusecError("expected a size", span=self._span(side))
-            if operand.type.dim is None:
-                name = _SCALAR_OPS[tree.operator]
-                raise FusecError(
-                    f"`{tree.operator}` computes sizes only",
-                    span=self._span(tree),
-                    help=f"operations are calls: `{name}(a, b)`",
-                )
-            sides.append(operand)
-        (result,) = self._builder.call(_SCALAR_OPS[tree.operator], sides, span=self._span(tree))
-        return result
+        return self._as_operand(self._computed(tree), tree)
+
+    def _as_operand(self, size: Dim, tree: Tree) -> Operand:
+        return operand_of_size(self._builder, size, self._span(tree))
+
+    def _computed(self, tree: Infix) -> Dim:
+        """Return the size that arithmetic gives; of tensors, the error that says what to write."""
+        try:
+            return self.sizes.of(tree)
+        except NotASize:
+            raise FusecError(
+                f"`{tree.operator}` computes sizes only",
+                span=self._span(tree),
+                help=f"operations are calls: `{_SCALAR_OPS[tree.operator]}(a, b)`",
+            ) from None
 
     # -- attributes
 

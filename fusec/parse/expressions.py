@@ -71,7 +71,7 @@ class Parser:
             raise self.unexpected(f"nothing after the {after}", _second_line(self))
 
     def op_line(self) -> OpLine:
-        """Read `names = call`."""
+        """Read `names = call`, or `name = size`."""
         first = self.token
         if first.kind == "name" and self._tokens[self._next + 1].text == "(":
             raise FusecError(
@@ -84,15 +84,13 @@ class Parser:
             names.append(self.name("the name of a result"))
         self.expect("=", " after the result's name")
         tree = self.expression()
-        if not isinstance(tree, CallTree):
+        if isinstance(tree, (Name, Items)) or (isinstance(tree, Literal) and not _is_int(tree)):
             raise FusecError(
-                "the right side of an op line is a call",
+                "the right side of an op line is a call, or a size such as `D // 2`",
                 span=self.span(tree),
-                help="operators are calls: `y = add(a, b)`"
-                if isinstance(tree, Infix)
-                else "write `y = op(x)`; a plain copy is `y = set(x)`",
+                help="write `y = op(x)`; a plain copy is `y = set(x)`",
             )
-        self.finish("call")
+        self.finish("call" if isinstance(tree, CallTree) else "size")
         return OpLine(tuple(names), tree)
 
     def expression(self) -> Tree:
@@ -200,6 +198,10 @@ class Parser:
             self.expect("=")
             return Argument(keyword, self.expression())
         return Argument(None, self.expression())
+
+
+def _is_int(tree: Literal) -> bool:
+    return type(tree.value) is int
 
 
 def _second_line(parser: Parser) -> str | None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.limits import check_layouts
@@ -23,7 +24,7 @@ from fusec.parse.schedules import overrides_of
 from fusec.parse.scope import Scope
 from fusec.parse.segments import boundaries_of, pins_of
 from fusec.parse.source import Source, source_of_file, source_of_text
-from fusec.parse.trees import OpLine
+from fusec.parse.trees import CallTree, OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
@@ -175,7 +176,11 @@ class _Reader:
                 taken = builder.find_value(name.text)
                 if taken is not None:
                     builder.rename(taken, builder.fresh_name(name.text))
-            results = calls.line(line, self._labels(line, builder))
+            results: Sequence[Operand | Dim]
+            if isinstance(line.tree, CallTree):
+                results = calls.line(line, self._labels(line, builder))
+            else:
+                results = [calls.size(line)]
             for name, span, result in zip(line.names, spans, results, strict=True):
                 if name.text != UNUSED:
                     self.scope.define(name.text, result, span)

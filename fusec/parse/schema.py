@@ -167,10 +167,13 @@ def _input() -> dict[str, Any]:
 
 def _op() -> dict[str, Any]:
     names = "|".join(ops.TABLE)
+    call = rf"{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)"
+    # An integer, or arithmetic; what is one call alone is no size, so that names are checked.
+    size = rf"{_NAME}\s*=(\s*\d+|(?!\s*\w+\s*\([^()]*\)\s*$)[^=\[\]]*(//|[-+*%])[^=\[\]]*)"
     return {
         "type": "string",
-        "pattern": rf"^\s*{_NAME}(\s*,\s*{_NAME})*\s*=\s*({names})\s*\([\s\S]*\)\s*$",
-        "patternErrorMessage": "an op line is `results = op(arguments)`",
+        "pattern": rf"^\s*({call}|{size})\s*$",
+        "patternErrorMessage": "an op line is `results = op(arguments)`, or `name = size`",
         "defaultSnippets": [_snippet(op) for op in ops.TABLE.values()],
     }
 

@@ -30,6 +30,10 @@ def check_terms(sizes: Iterable[Dim], span: Span) -> None:
         raise FusecError("the size has too many terms", span=span)
 
 
+class NotASize(FusecError):
+    """An operand of arithmetic, or an argument, that is no size."""
+
+
 class Sizes:
     """Turns trees into Dims."""
 
@@ -59,7 +63,7 @@ class Sizes:
             return self._apply(tree.operator, _OPERATORS[tree.operator], left, right, tree)
         if isinstance(tree, CallTree):
             return self._call(tree)
-        raise FusecError("expected a size: an integer or a dim", span=self._span(tree))
+        raise NotASize("expected a size: an integer or a dim", span=self._span(tree))
 
     def _named(self, tree: Name) -> Dim:
         meaning = self._scope.find(tree.text, self._span(tree))
@@ -68,7 +72,7 @@ class Sizes:
         if isinstance(meaning, Value):
             meaning = self._builder.resolve(meaning)
         if meaning.type.dim is None:
-            raise FusecError(
+            raise NotASize(
                 f"`{tree.text}` is {meaning.type}, not a size",
                 span=self._span(tree),
                 help="sizes are dims, integers and integer scalars computed from them",
@@ -98,7 +102,7 @@ class Sizes:
             )
         known = self._nested(tree).type.dim
         if known is None:
-            raise FusecError(
+            raise NotASize(
                 f"`{name}` does not give a size here",
                 span=self._span(tree),
                 help="sizes are dims, integers and integer scalars computed from them",

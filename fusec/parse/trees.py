@@ -66,7 +66,7 @@ Tree = Literal | Name | Items | CallTree | Infix
 
 @dataclass(frozen=True)
 class OpLine:
-    """`names = call`."""
+    """`names = call`, or `name = size`."""
 
     names: tuple[Name, ...]
-    call: CallTree
+    tree: Tree

@@ -11,9 +11,10 @@ from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Const, Operand, Value
 from fusec.ir.op import OpDef
-from fusec.ops.arguments import bind, literal
+from fusec.ops.arguments import bind, literal, parameter_called
 from fusec.parse.dsl.datatype import DataType, as_dtype
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
+from fusec.parse.dsl.indexing import Extent
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.steps import guess_rank
 
@@ -27,24 +28,6 @@ OLD_NAMES: Mapping[str, str] = {
     "embedding": "embedding_fwd",
 }  # fmt: skip
 """Operations by names of older versions."""
-
-SYNONYMS: Mapping[str, tuple[str, ...]] = {
-    "dims": ("axes", "axis", "dim", "reduction_axes"),
-    "dim": ("axis", "dims"),
-    "shape": ("size", "output_shape", "new_shape"),
-    "new_shape": ("shape", "size"),
-    "is_broadcast_dim": ("is_broadcast_dims",),
-    "fill_value": ("arg", "value"),
-    "keepdim": ("keep_dim", "keepdims"),
-    "alpha": ("value",),
-}
-"""Names that older versions, or PyTorch, gave to a parameter."""
-
-_OPERAND_NAMES = (
-    ("arg", "x", "input", "self", "arg1", "lhs", "a", "in_tensor"),
-    ("arg2", "other", "rhs", "y", "b"),
-    ("arg3", "z", "c"),
-)
 
 
 def _without_original_shape(args: Sequence[Any], options: Mapping[str, Any]) -> Arguments:
@@ -111,7 +94,7 @@ def named_arguments(op: OpDef, args: Sequence[Any], options: Mapping[str, Any]) 
     """Return a call's arguments in the form of the table: positional ones and the table's names."""
     adapter = ADAPTERS.get(op.name)
     positional, named = (list(args), dict(options)) if adapter is None else adapter(args, options)
-    return positional, {_parameter_called(op, name): value for name, value in named.items()}
+    return positional, {parameter_called(op, name): value for name, value in named.items()}
 
 
 def read_call(
@@ -127,19 +110,6 @@ def read_call(
     )
     # None means "not given" wherever nvFuser has an optional attribute.
     return operands, {name: value for name, value in attributes.items() if value is not None}
-
-
-def _parameter_called(op: OpDef, name: str) -> str:
-    names = [p.name for p in op.params]
-    if name in names:
-        return name
-    for target, synonyms in SYNONYMS.items():
-        if target in names and name in synonyms:
-            return target
-    for operand, synonyms in zip(op.operands, _OPERAND_NAMES, strict=False):
-        if name in synonyms:
-            return operand.name
-    return name
 
 
 def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
@@ -159,15 +129,18 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
         return definition.known(size) if is_size and size is not None else operand
     if is_list(value) or isinstance(value, Vector):
         return [_plain(definition, v, kind) for v in value]
+    if isinstance(value, Extent):
+        value = value.size()
     if isinstance(value, Dim):
         if value.is_const:
             return value.value
         if kind in _OPERAND_KINDS:
-            raise FusecError(
-                f"the size `{value}` is no operand", help="take it from a tensor: fd.ops.size(x, 0)"
-            )
+            return definition.operand_of_size(value)
         return value
-    return value.item() if hasattr(value, "item") else value
+    try:
+        return value.item() if hasattr(value, "item") else value
+    except (ValueError, RuntimeError):
+        return value  # an array: refused where the argument has a name
 
 
 _NUMBERS = ("bool", "float")

@@ -13,6 +13,7 @@ from fusec.ir.graph import Fusion, Operand, Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
 from fusec.ops.names import check_name
+from fusec.ops.size_operands import operand_of_size
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
@@ -94,6 +95,10 @@ class FusionDefinition(Boundaries):
             failure = self._steps.failure
             raise failure or FusecError("a value is used before its definition")
         return self._builder.resolve(operand)
+
+    def operand_of_size(self, size: Dim) -> Operand:
+        """Return a size as a number, from the inputs that have it."""
+        return operand_of_size(self._builder, size)
 
     def known(self, size: Dim) -> Dim:
         """Return a size with the values of scalar inputs, where an execution has shown them."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Const, Operand
 from fusec.ops import TABLE
 from fusec.parse.dsl.datatype import DataType, of_dtype
+from fusec.parse.dsl.indexing import index
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
 
@@ -85,6 +86,40 @@ class Tensor(Handle):
         size: Scalar = self.definition.ops.size(self, dim)
         return size
 
+    @property
+    def T(self) -> Tensor:
+        """Return the matrix with its dims exchanged; of fewer than 2 dims, the tensor itself."""
+        if self.ndim < 2:
+            return self
+        return self.mT if self.ndim == 2 else self._cannot_turn("T", "`.mT` exchanges the last two")
+
+    @property
+    def mT(self) -> Tensor:
+        """Return the matrices of the last two dims with these exchanged."""
+        if self.ndim < 2:
+            return self._cannot_turn("mT", "it exchanges the last two")
+        *batch, rows, columns = range(self.ndim)
+        turned: Tensor = self.definition.ops.permute(self, [*batch, columns, rows])
+        return turned
+
+    def _cannot_turn(self, name: str, what: str) -> NoReturn:
+        with placed():
+            help = f"{what}; fd.ops.permute(t, dims) orders any dims"
+            raise FusecError(f"`.{name}` of a tensor of rank {self.ndim}", help=help)
+
+    def __getitem__(self, key: Any) -> Tensor:
+        with placed():
+            return index(self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        with placed():
+            raise Unsupported(
+                "assigning to an element: tensors of a fusion do not change",
+                help="y = fd.ops.update_slice(x, f, starts) is x with another slice",
+            )
+
+    __iter__ = None  # or Python would ask for t[0], t[1], ... without an end
+
     def __len__(self) -> int:
         with placed():
             raise FusecError("a tensor of a fusion has no length", help="use t.size(0)")
@@ -92,6 +127,8 @@ class Tensor(Handle):
 
 class Scalar(Handle):
     """A scalar of a definition, or one of its sizes."""
+
+    ndim = 0
 
     @property
     def dim(self) -> Dim | None:
@@ -145,6 +182,7 @@ class Vector(Sequence["Scalar"]):
 
 _BINARY = {
     "add": "add", "sub": "sub", "mul": "mul", "mod": "mod", "pow": "pow",
+    "matmul": "matmul",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
     "lshift": "bitwise_left_shift", "rshift": "bitwise_right_shift",
 }  # fmt: skip

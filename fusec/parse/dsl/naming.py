@@ -35,7 +35,7 @@ def result_names(
 ) -> list[str] | None:
     """Return the names of `count` results, as given or as assigned to; None if there are none."""
     if given is not None:
-        return [given] if isinstance(given, str) else list(given)
+        return [given] if isinstance(given, str) else list(given) or None
     targets = place.targets if place is not None else ()
     if len(set(targets)) != count or not all(_is_usable(t) for t in targets):
         return None
