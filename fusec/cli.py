@@ -228,7 +228,7 @@ def golden_command(
 @click.argument("name", required=False)
 def ops_command(name: str | None) -> int:
     """List the operations, or describe one."""
-    from fusec.commands.info import list_ops
+    from fusec.commands.operations import list_ops
 
     return list_ops(name)
 
