@@ -42,6 +42,43 @@ def test_without_an_execution_the_scalar_is_named() -> None:
     assert "fd.execute(inputs)" in str(caught.value.diagnostic.help)
 
 
+def scaled() -> FusionDefinition:
+    with FusionDefinition() as fd:
+        x = fd.define_tensor([-1], contiguity=True)
+        a = fd.define_scalar(dtype=DataType.Float, default=2.0)
+        w = fd.define_tensor([-1], contiguity=True)
+        b = fd.define_scalar(dtype=DataType.Float, default=3.0)
+        fd.add_output(x * a * w + b)
+    return fd
+
+
+X = np.ones(4, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "result"),
+    [((X, 5, X, 1), 6), ((X, 5, X), 8), ((X, None, X), 5), ((X, None, X, None), 5)],
+)
+def test_a_scalar_that_is_not_given_has_its_default(given: tuple[Any, ...], result: int) -> None:
+    (y,) = scaled().execute(given)
+    np.testing.assert_array_equal(y, np.full(4, result, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ((X, 5), "2 inputs are given, the fusion takes 4: `w` is missing"),
+        ((None, 5, X), "`x` is missing"),
+        ((X, 5, X, 1, X), "5 inputs are given, the fusion takes 4"),
+        ((X, 5, "X"), "input `w`: an input of type str cannot be used"),
+        ((X[::-1], 5, X), "input `x`: the stride of dim 0"),
+    ],
+)
+def test_errors_of_inputs_name_them(given: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(FusecError, match=message):
+        scaled().execute(given)
+
+
 def test_scalars_elsewhere_stay_inputs() -> None:
     with FusionDefinition() as fd:
         x = fd.define_tensor(shape=[4], contiguity=True, dtype=DataType.Float)

@@ -57,6 +57,7 @@ class FusionDefinition(Boundaries):
             self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source))
         self.ops = self.Ops = Operations(self)
         self._inputs: list[tuple[str, int | None]] = []
+        self._defaults: dict[str, Any] = {}
         self._unknown = False
         self._defined = False
         self._has_outputs = False
@@ -251,6 +252,7 @@ class FusionDefinition(Boundaries):
         self._steps.declare(step)
         self._unknown = self._unknown or dtype.is_integer
         self._inputs.append((name, None))
+        self._defaults[name] = default
         return handle
 
     def define_vector(
@@ -361,8 +363,8 @@ class FusionDefinition(Boundaries):
 
     def _bound(self, given: Iterable[Any]) -> tuple[Fusion, tuple[inputs.Actual, ...]]:
         """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
-        actuals = inputs.adopt(given)
         self._define()
+        actuals = inputs.adopt_all([name for name, _ in self._inputs], self._defaults, given)
         bound = None if self._steps.failure else inputs.bind(self.fusion(), actuals)
         if bound is None or (self._unknown and wants_sizes(bound)):
             sizes = inputs.sizes_of(self._inputs, actuals)

@@ -31,7 +31,7 @@ def index(tensor: Tensor, key: Any) -> Tensor:
     A slice cuts at the ends of its dim, as everywhere in Python; what else may stand in brackets
     elsewhere is Unsupported, by name.
     """
-    given: Sequence[Any] = key if isinstance(key, tuple) else [key]
+    given: Sequence[Any] = cast("tuple[Any, ...]", key) if isinstance(key, tuple) else [key]
     entries = _entries(tensor, given)
     axes = dict(enumerate(entry for entry in entries if entry is not None))
     cuts = [axes[axis] if isinstance(axes[axis], slice) else slice(None) for axis in axes]

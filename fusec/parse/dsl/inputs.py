@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any
 
 from fusec.diagnostics import FusecError
@@ -37,6 +38,32 @@ class Actual:
 def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
     """Return the inputs that a script passes, with lists (vectors of scalars) laid flat."""
     return tuple(_adopt(v) for v in _flat(values))
+
+
+def adopt_all(
+    names: Sequence[str], defaults: Mapping[str, Any], values: Iterable[Any]
+) -> tuple[Actual, ...]:
+    """Return what is given for inputs, in their order; errors name the input.
+
+    A scalar that is left out at the end, or given as None, has its default.
+    """
+    given = [*_flat(values)]
+    count = f"{len(given)} inputs are given, the fusion takes {len(names)}"
+    notes = [f"the fusion takes {', '.join(f'`{n}`' for n in names)}"] if names else []
+    if len(given) > len(names):
+        raise FusecError(count, notes=notes)
+    actuals: list[Actual] = []
+    for name, value in zip_longest(names, given):
+        value = defaults.get(name) if value is None else value
+        if value is None:
+            raise FusecError(f"{count}: `{name}` is missing", notes=notes)
+        try:
+            actuals.append(_adopt(value))
+        except FusecError as error:
+            told = error.diagnostic
+            message = f"input `{name}`: {told.message}"
+            raise type(error)(message, notes=told.notes, help=told.help) from None
+    return tuple(actuals)
 
 
 def _flat(values: Iterable[Any]) -> Iterator[Any]:
@@ -165,11 +192,6 @@ def strided(flat: Any, shape: Sequence[int], strides: Sequence[int], offset: int
 
 def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
     """Return the fusion with sizes and scalars of `actuals` as defaults, once they are checked."""
-    if len(actuals) != len(fusion.given):
-        raise FusecError(
-            f"{len(actuals)} inputs are given, the fusion takes {len(fusion.given)}",
-            notes=[f"the fusion takes {', '.join(repr(i.value) for i in fusion.given)}"],
-        )
     sizes: dict[str, tuple[int, str]] = {}
     inputs: list[Input] = []
     pending: list[tuple[Dim, int, str, Input]] = []
@@ -259,8 +281,6 @@ def sizes_of(
     declared: Sequence[tuple[str, int | None]], actuals: Sequence[Actual]
 ) -> dict[tuple[str, int | None], int | float]:
     """Return the sizes of inputs, declared by name and rank, and the values of scalars."""
-    if len(actuals) != len(declared):
-        raise FusecError(f"{len(actuals)} inputs are given, the fusion takes {len(declared)}")
     sizes: dict[tuple[str, int | None], int | float] = {}
     for (name, rank), actual in zip(declared, actuals, strict=True):
         if rank is None:
