@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 import click
 
 from fusec import __version__
+from fusec.commands import completion
 from fusec.commands.diagnose import Report, diagnosed
-from fusec.commands.flags import CONTEXT, compile_options, dump_flags
+from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.escape import visible
 from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
@@ -36,8 +37,10 @@ def cli() -> None:
 
 
 @cli.command("compile")
-@click.argument("file")
-@click.option("-o", "--output", metavar="DIR", help="Folder to write (default NAME.fusec).")
+@click.argument("file", type=PATH)
+@click.option(
+    "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default NAME.fusec)."
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options
@@ -53,7 +56,7 @@ def compile_command(
 
 
 @cli.command("check")
-@click.argument("file")
+@click.argument("file", type=PATH)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options
@@ -65,7 +68,7 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
 
 
 @cli.command("run")
-@click.argument("file")
+@click.argument("file", type=PATH)
 @click.option(
     "--seed",
     type=click.IntRange(0, 2**64 - 1),
@@ -84,10 +87,15 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     help="Random inputs; integers are so small that sums and products are exact in any order.",
 )
 @click.option(
-    "--inputs", metavar="FILE", help="Inputs (.safetensors or .npz) instead of random ones."
+    "--inputs",
+    type=PATH,
+    metavar="FILE",
+    help="Inputs (.safetensors or .npz) instead of random ones.",
 )
-@click.option("--outputs", metavar="FILE", help="Save the outputs (.safetensors or .npz).")
-@click.option("--expect", metavar="FILE", help="Compare with these outputs, too.")
+@click.option(
+    "--outputs", type=PATH, metavar="FILE", help="Save the outputs (.safetensors or .npz)."
+)
+@click.option("--expect", type=PATH, metavar="FILE", help="Compare with these outputs, too.")
 @click.option(
     "--repeat",
     type=click.IntRange(0, 100_000),
@@ -150,7 +158,7 @@ def run_command(
 
 
 @cli.command("dump")
-@click.argument("file")
+@click.argument("file", type=PATH)
 @click.option(
     "--style",
     type=click.Choice(DUMP_STYLES),
@@ -174,10 +182,13 @@ def dump_command(file: str, style: str | None, options: CompileOptions, **flags:
 
 
 @cli.command("explain")
-@click.argument("file")
+@click.argument("file", type=PATH)
 @click.option("--json", "as_json", is_flag=True, help="The query's answer, see docs/query.md.")
 @click.option(
-    "--html", metavar="FILE", help="Write a page with the graph, the CUDA and the reasons."
+    "--html",
+    type=PATH,
+    metavar="FILE",
+    help="Write a page with the graph, the CUDA and the reasons.",
 )
 @click.option("--exact", is_flag=True, help="Also bound how far the bytes are from the fewest.")
 @click.option(
@@ -205,7 +216,7 @@ def explain_command(
 
 
 @cli.command("golden")
-@click.argument("files", nargs=-1, required=True)
+@click.argument("files", nargs=-1, required=True, type=PATH)
 @click.option("--update", is_flag=True, help="Write the golden files instead of comparing.")
 @click.option(
     "--dialect",
@@ -225,7 +236,7 @@ def golden_command(
 
 
 @cli.command("ops")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=completion.operations)
 def ops_command(name: str | None) -> int:
     """List the operations, or describe one."""
     from fusec.commands.operations import list_ops
@@ -251,7 +262,13 @@ def cache_command(clears: bool) -> int:
 
 
 @cli.command("doctor")
-@click.option("--measure", "folder", metavar="DIR", help="Write the GPU's rates as a target file.")
+@click.option(
+    "--measure",
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    help="Write the GPU's rates as a target file.",
+)
 def doctor_command(folder: str | None) -> int:
     """Say what fusec finds on this machine, or measure its GPU."""
     if folder is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from fusec.commands import completion
 from fusec.diagnostics import FusecError
 from fusec.options import DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
 
@@ -16,6 +17,9 @@ def hyphenated(token: str) -> str:
     """Return a flag's name with hyphens: underscores are accepted, too."""
     return token.replace("_", "-")
 
+
+PATH = click.Path()
+"""Any path, which the shell completes; what is there, those look up that read it."""
 
 CONTEXT: dict[str, Any] = {
     "help_option_names": ["-h", "--help"],
@@ -44,17 +48,27 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
 
     @click.option(
         "--target",
+        shell_complete=completion.targets,
         help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).",
     )
     @click.option(
-        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size."
-    )
-    @click.option("--without", multiple=True, metavar="PASS", help="Leave out a pass.")
-    @click.option("--stop-after", metavar="PASS", help="Run the passes up to this one.")
+        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size.",
+        shell_complete=completion.dims,
+    )  # fmt: skip
+    @click.option(
+        "--without", multiple=True, metavar="PASS", help="Leave out a pass.",
+        shell_complete=completion.passes,
+    )  # fmt: skip
+    @click.option(
+        "--stop-after", metavar="PASS", help="Run the passes up to this one.",
+        shell_complete=completion.passes,
+    )  # fmt: skip
     @click.option("--jobs", "-j", type=click.IntRange(1), help="Kernels built at the same time.")
     @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
-    @click.option("--schedule", metavar="FILE", help="Set fields of kernels: a `schedules:` file.")
+    @click.option(
+        "--schedule", type=PATH, metavar="FILE", help="Set fields of kernels: a `schedules:` file."
+    )
     @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),

@@ -1,0 +1,69 @@
+"""What the shell completes: targets, operations, passes, and the dims of the file at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+from fusec.diagnostics import FusecError
+
+Items = list[CompletionItem]
+
+
+def _beginning(incomplete: str, words: Iterable[str]) -> Items:
+    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+
+
+def targets(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete the last of several targets, which stand with commas between them."""
+    from fusec.target.table import ORDER
+
+    before, comma, _last = incomplete.rpartition(",")
+    left = (arch for arch in ORDER if arch not in before.split(","))
+    return _beginning(incomplete, (f"{before}{comma}{arch}" for arch in left))
+
+
+def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete the name of an operation, with the first line of what is known of it."""
+    from fusec.ops import TABLE
+
+    return [
+        CompletionItem(op.name, help=op.doc.splitlines()[0])
+        for op in TABLE.values()
+        if op.name.startswith(incomplete)
+    ]
+
+
+def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete the name of a pass."""
+    from fusec.passes import PIPELINE
+
+    return _beginning(incomplete, (p.name for p in PIPELINE))
+
+
+def dims(context: click.Context, _: click.Parameter, incomplete: str) -> Items:
+    """Complete `DIM=SIZE` with the dims of FILE and their default sizes; no script is run."""
+    # Behind an option that still lacks its value click leaves arguments where they stand.
+    path = Path(str(context.params.get("file") or next(iter(context.args), "")))
+    path = path / "fusion.yaml" if path.is_dir() else path
+    if path.suffix not in (".yaml", ".yml"):
+        return []
+    return _beginning(incomplete, (f"{name}={size}" for name, size in _sizes(path)))
+
+
+def _sizes(path: Path) -> Iterator[tuple[str, int]]:
+    """Yield the dims that a file declares; what else stands in it may be half written."""
+    from fusec.parse.source import source_of_file
+    from fusec.parse.yaml_nodes import Mapping, Scalar, parse_yaml
+
+    with suppress(FusecError):
+        root = parse_yaml(source_of_file(path))
+        declared = root.get("dims") if isinstance(root, Mapping) else None
+        for entry in declared.entries if isinstance(declared, Mapping) else ():
+            size = entry.value.get("default") if isinstance(entry.value, Mapping) else entry.value
+            if isinstance(size, Scalar) and isinstance(size.value, int):
+                yield entry.key.text, size.value
