@@ -21,6 +21,10 @@ MISTAKES = {
     "an operator": (MATRIX, "y = x + other", 9, "operations are calls: `add(a, b)`"),
     "a size of nothing": (MATRIX, "y = E // 2", 9, "undefined name `E`"),
     "two names of a size": (MATRIX, "y, z = B // 2", 12, "one size, and 2 names"),
+    "halves of what may be odd": (
+        MATRIX, "y = add(slice(x, [0, 0], [B, H // 2]), slice(x, [0, H // 2], [B, H]))", 9,
+        "declared as `2 * half`",
+    ),
     "counted from the end": (
         MATRIX, "y = slice(x, [0, 0 - H // 2], [B, H])", 9, "that is H - (H // 2)"
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, shape_text
+from fusec.ir.dim import Call, Dim, Shape, shape_text
 from fusec.ir.graph import Operand, Value
 
 
@@ -23,10 +23,12 @@ def broadcast_extents(name: str, extents: Sequence[Dim], operands: Sequence[Oper
         return extents[0]
     for other in wide[1:]:
         if other != wide[0]:
+            cut = any(isinstance(a, Call) for e in (wide[0], other) for a in e.atoms())
             raise FusecError(
                 f"operands of `{name}` do not broadcast",
                 notes=[described(operands), f"{wide[0]} and {other} differ"],
-                help="extents must be equal or literally 1; reshape, or declare both by one name",
+                help="extents must be equal or literally 1; reshape, or declare both by one name"
+                + "; a dim of two equal parts is declared as `2 * half`" * cut,
             )
     return wide[0]
 
