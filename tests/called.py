@@ -118,6 +118,10 @@ class CallDevice(EmulatedDevice):
         self.asked.append("load")
         return self.entries[cubin]
 
+    def unload(self, function: Any) -> None:
+        """Count."""
+        self.asked.append("unload")
+
     def call(self, function: str, *arguments: Any, what: str = "") -> Any:
         """Do what the driver does."""
         self.asked.append(function)

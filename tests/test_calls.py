@@ -12,6 +12,7 @@ from called import CallDevice, Framework, GpuArray, framework, on_gpu
 
 import fusec
 from fusec import FusecError
+from fusec.call import program as module
 from fusec.call.program import Program
 
 NORM = """
@@ -78,7 +79,7 @@ def test_other_rows_take_the_same_build(calls: Call) -> None:
 
 
 def test_uncovered_sizes_build_once_or_are_refused(
-    calls: Call, capsys: pytest.CaptureFixture[str]
+    calls: Call, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A call that no build covers builds and says so; with build=False it is an error."""
     compile, device, _ = calls
@@ -94,4 +95,10 @@ def test_uncovered_sizes_build_once_or_are_refused(
         fixed(on_gpu(x), on_gpu(w))
     assert device.asked.count("cuLaunchKernelEx") == launches
     assert "H = 64" in program.plan(B=77)
+    program.variants[-1].captured = True
+    monkeypatch.setattr(module, "MOST_VARIANTS", 1)
+    x, w = rows(4, 32)
+    np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+    assert [v.covers.split()[4] for v in program.variants] == ["32", "64"]
+    assert device.asked.count("unload") == 1
     assert "no build covers" in fixed.plan(H=8)

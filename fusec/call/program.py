@@ -128,6 +128,7 @@ class Program:
         with device.current():
             arena = Arena(device, int(device.call("cuStreamCreate", 1)))
             planned = self._plan_for(given, device)
+            planned.variant.captured = True
             record = Record(planned.variant.on(device), planned.sizes, arena)
             record.forbid_checks()
             fresh = self.fresh(record, given, out, kind.stream(device.index))
@@ -209,19 +210,24 @@ class Program:
             print(f"fusec: `{self.name}` is built for {shown}", file=sys.stderr)
         variant = self._make(sizes, device)
         self.variants.insert(0, variant)
-        if len(self.variants) > MOST_VARIANTS:
-            self._forget(self.variants.pop())
+        idle = [v for v in self.variants if not v.captured]
+        if len(idle) > MOST_VARIANTS:
+            self._forget(idle[-1])
         return variant
 
     def _forget(self, variant: Variant) -> None:
+        """Unload a build; a call that wants it again builds it again."""
+        self.variants.remove(variant)
         stale = [s for s, planned in self._planned.items() if planned.variant is variant]
         for signature in stale:
             del self._planned[signature]
         for lane in self._lanes.values():
             with lane.arena.issuing():
+                lane.arena.generation.value += 1  # who has such a record at hand looks again
                 for signature in stale:
                     lane.records.pop(signature, None)
         self._fast = None
+        variant.close()
 
     def _lane(self, device: Device, index: int, stream: int) -> Lane:
         with self._lock:
@@ -250,6 +256,7 @@ class Program:
                 f"`{self.name}` draws random numbers, and a graph would replay the same ones",
                 help="program.graph(...) draws anew at each replay",
             )
+        planned.variant.captured = True
         try:
             record = Record(planned.variant.on(arena.device), planned.sizes, arena)
             return self._issue(record, given, out)

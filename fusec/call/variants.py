@@ -15,11 +15,15 @@ from fusec.target import TARGETS
 
 @dataclass
 class Variant:
-    """A host program with machine code by target and kernel; covers: which sizes, as text."""
+    """A host program with machine code by target and kernel.
+
+    covers: which sizes, as text. captured: graphs have its kernels, which stay loaded for them.
+    """
 
     host: HostProgram
     cubins: Mapping[str, Mapping[str, bytes]]
     covers: str
+    captured: bool = False
     _loaded: dict[Device, Executable] = field(default_factory=dict[Device, Executable])
 
     def holds(self, sizes: Sizes) -> bool:
@@ -32,6 +36,14 @@ class Variant:
             cubins = self.cubins[self._target(device)]
             self._loaded[device] = Executable(device, self.host, cubins)
         return self._loaded[device]
+
+    def close(self) -> None:
+        """Unload the kernels, once all that was launched is done."""
+        for device, executable in self._loaded.items():
+            with device.current():
+                device.call("cuCtxSynchronize")
+                executable.close()
+        self._loaded.clear()
 
     def _target(self, device: Device) -> str:
         """Return the device's own target, or the nearest earlier one whose code it runs."""

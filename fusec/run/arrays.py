@@ -67,10 +67,14 @@ def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def strides_of(array: Any) -> tuple[int, ...]:
     """Return the strides of an array in elements; all but NumPy's own arrays count in them."""
-    if not isinstance(array, np.ndarray) and hasattr(array, "strides"):
-        return tuple(array.strides)
-    plain: Any = np.asarray(array)
-    return tuple(s // plain.dtype.itemsize for s in plain.strides)
+    if _is_numpy(array) or not hasattr(array, "strides"):
+        plain: Any = np.asarray(array)
+        return tuple(s // plain.dtype.itemsize for s in plain.strides)
+    return tuple(array.strides)
+
+
+def _is_numpy(array: Any) -> bool:
+    return isinstance(array, np.ndarray)
 
 
 def lay_out(array: Any, strides: Sequence[int]) -> StridedArray:

@@ -101,7 +101,7 @@ class Device:
         if reason is not None:
             raise EnvironmentProblem(reason, help="run with --device reference to do without a GPU")
         self.driver, self.index = load_driver(), index
-        self._modules: list[Any] = []
+        self._modules: dict[Any, Any] = {}
         try:
             self.call("cuInit", 0)
             self._device = self.call("cuDeviceGet", index)
@@ -142,9 +142,9 @@ class Device:
 
     def close(self) -> None:
         """Unload modules and release the context; failures after a fault do not count."""
-        for module in self._modules:
+        for module in self._modules.values():
             self.driver.cuModuleUnload(module)
-        self._modules = []
+        self._modules = {}
         self.driver.cuStreamDestroy(self.stream)
         self.driver.cuDevicePrimaryCtxRelease(self._device)
 
@@ -205,8 +205,15 @@ class Device:
         """Return the function `entry` of a cubin."""
         image = np.frombuffer(cubin, np.uint8)
         module = self.call("cuModuleLoadData", image.ctypes.data, what=f"loading kernel `{entry}`")
-        self._modules.append(module)
-        return self.call("cuModuleGetFunction", module, entry.encode(), what=f"kernel `{entry}`")
+        function = self.call(
+            "cuModuleGetFunction", module, entry.encode(), what=f"kernel `{entry}`"
+        )
+        self._modules[int(function)] = module
+        return function
+
+    def unload(self, function: Any) -> None:
+        """Give a kernel's machine code back; nothing may run it any more."""
+        self.call("cuModuleUnload", self._modules.pop(int(function)))
 
     def allocate(self, size: int, what: str) -> int:
         """Return the address of fresh memory; at least one byte."""

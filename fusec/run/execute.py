@@ -64,6 +64,12 @@ class Executable:
             device.function_attributes(function, attributes)
             self.functions[launch.kernel] = function
 
+    def close(self) -> None:
+        """Unload the kernels, which nothing may run any more."""
+        for function in self.functions.values():
+            self.device.unload(function)
+        self.functions = {}
+
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails."""
         self.program.check_guards(sizes)
