@@ -60,7 +60,7 @@ def test_every_family_declares_its_fields_as_data() -> None:
             problem = family.known(case.fusion)
             gpu = target.find("sm_90a")
             first = family.likeliest(problem, gpu)
-            space = family.space(problem, gpu)
+            space = [*family.space(problem, gpu)]
             assert first == family.completed(problem, first) == space[0]
             assert len(space) == len({*space}) <= 64
             assert all(family.legal(problem, p, gpu) is None for p in space)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -15,7 +15,7 @@ from fusec.ir.recent import Recent
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.space import MOST_RECORDS, Field, Parameters, near, setting_text
-from fusec.segment.protocol import Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
 P = TypeVar("P")
@@ -85,17 +85,24 @@ class Family(ABC, Generic[P, R, L]):
 
     def space(
         self, problem: P, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
-    ) -> Sequence[R] | Refusal:
+    ) -> Iterator[R] | Refusal:
         """Return legal parameters, the likeliest first, with some free fields set."""
         likeliest = self.likeliest(problem, target)
         if isinstance(likeliest, Refusal):
             return likeliest
-        return tuple(islice(self._legal(problem, likeliest, target, settings), MOST_RECORDS))
+        legal = self._legal(problem, likeliest, target, settings)
+        first = next(legal, None)
+        if first is None:
+            return self._refusal(problem, likeliest, target, settings)
+        return chain((first,), islice(legal, MOST_RECORDS - 1))
 
     def _legal(
         self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
     ) -> Iterator[R]:
         seen: set[R] = set()
+        if not settings:
+            yield likeliest
+            seen.add(likeliest)
         for candidate in self.candidates(problem, likeliest, target, settings):
             found = self.completed(problem, candidate)
             as_set = all(getattr(found, name) == value for name, value in settings.items())
@@ -107,11 +114,8 @@ class Family(ABC, Generic[P, R, L]):
         self, problem: P, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> R | Refusal:
         """Return the first parameters of the space, or why there are none."""
-        likeliest = self.likeliest(problem, target)
-        if isinstance(likeliest, Refusal) or not settings:
-            return likeliest
-        found = next(self._legal(problem, likeliest, target, settings), None)
-        return found or self._refusal(problem, likeliest, target, settings)
+        space = self.space(problem, target, settings)
+        return space if isinstance(space, Refusal) else next(space)
 
     def _refusal(
         self, problem: P, likeliest: R, target: Target, settings: Mapping[str, Setting]
@@ -128,13 +132,22 @@ class Family(ABC, Generic[P, R, L]):
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> Proposal:
         """Return the price of the plan that would be built, or a refusal."""
+        offer = self.offer(segment, target, settings)
+        return offer if isinstance(offer, Refusal) else offer[1]
+
+    def offer(
+        self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
+    ) -> tuple[L, Estimate] | Refusal:
+        """Return the first plan of the space of a segment and its price, or why there is none."""
         problem = self.known(segment)
         if isinstance(problem, Refusal):
             return problem
         chosen = self.chosen(problem, target, settings)
         if isinstance(chosen, Refusal):
             return chosen
-        return self.price(self.plan(problem, chosen, target), target)
+        plan = self.plan(problem, chosen, target)
+        price = self.price(plan, target)
+        return price if isinstance(price, Refusal) else (plan, price)
 
     def build(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
@@ -143,12 +156,10 @@ class Family(ABC, Generic[P, R, L]):
 
         Unsupported where there is none with such settings.
         """
-        problem = self.known(segment)
-        assert not isinstance(problem, Refusal), problem
-        chosen = self.chosen(problem, target, settings)
-        if isinstance(chosen, Refusal):
-            raise Unsupported(f"{self.name}: {chosen.because}")
-        return self.plan(problem, chosen, target)
+        offer = self.offer(segment, target, settings)
+        if isinstance(offer, Refusal):
+            raise Unsupported(f"{self.name}: {offer.because}")
+        return offer[0]
 
     # -- for whom only segments are known
 

@@ -11,7 +11,7 @@ from fusec.ir.graph import Fusion, Setting
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters
-from fusec.segment.protocol import Proposal, Refusal
+from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
 
 
@@ -29,10 +29,10 @@ class PlanningScheduler(Protocol):
         """Return a price or a refusal."""
         ...
 
-    def build(
+    def offer(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = ...
-    ) -> KernelPlan:
-        """Return the plan of a segment that was accepted."""
+    ) -> tuple[KernelPlan, Estimate] | Refusal:
+        """Return a plan and its price, or a refusal."""
         ...
 
     def pressure(self, plan: Any, kernel: Kernel) -> Pressure:

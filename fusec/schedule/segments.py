@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain, islice
 
 from fusec.ir.dim import symbol
 from fusec.schedule.overrides import settings_of
@@ -14,32 +15,49 @@ from fusec.segment.protocol import Refusal
 from fusec.segment.segmented import Segment
 from fusec.target import Target
 
-FEWER_REGISTERS = (3 / 4, 1 / 2, 1 / 4)
-"""Parts of an SM's registers for which a segment is planned again whose kernel spills with all."""
+REGISTERS = (1, 3 / 4, 1 / 2, 1 / 4)
+"""Parts of an SM's registers for which a segment is planned, until its kernel does not spill."""
 
 
 def plan_segment(part: Segment, target: Target) -> KernelPlan:
     """Return a segment's kernel plan, or that for fewer registers where its kernels would spill."""
-    plan = _planned(part, target)
-    if not _overflows(plan, target):
-        return plan
-    others = plans_for_fewer(part, target)
-    return next((p for p in others if not _overflows(p, target)), plan)
+    plans = _plans(part, target)
+    first = next(plans)
+    return next((p for p in chain((first,), plans) if not _overflows(p, target)), first)
+
+
+def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
+    """Return plans of a segment as for SMs with fewer registers, in which a thread holds less."""
+    return islice(_plans(part, target), 1, None)
+
+
+def _plans(part: Segment, target: Target) -> Iterator[KernelPlan]:
+    """Yield the different plans of a segment: for all registers of an SM, then for fewer.
+
+    Each has the guards that keep it to the sizes put into it.
+    """
+    scheduler, settings = find_scheduler(part.scheduler), settings_of(part)
+    known: list[object] = []
+    for share in REGISTERS:
+        smaller = replace(target, registers=int(target.registers * share))
+        offer = scheduler.offer(part.fusion, smaller, settings)
+        if isinstance(offer, Refusal):
+            assert share < 1, offer
+            continue
+        plan = offer[0]
+        if plan.parameters in known:
+            continue
+        known.append(plan.parameters)
+        sizes = (
+            Guard(symbol(name), "==", size, "the kernel is specialised to this size")
+            for name, size in plan.specialised.items()
+        )
+        yield replace(plan, guards=(*sizes, *plan.guards))
 
 
 def _overflows(plan: KernelPlan, target: Target) -> bool:
     """Return whether threads hold more than launch bounds leave them, as predicted."""
     return any(o.wanted > o.most for o in occupancies(plan, target))
-
-
-def _planned(part: Segment, target: Target) -> KernelPlan:
-    """Return a segment's kernel plan, with the guards that keep it to the sizes put into it."""
-    plan = find_scheduler(part.scheduler).build(part.fusion, target, settings_of(part))
-    sizes = (
-        Guard(symbol(name), "==", size, "the kernel is specialised to this size")
-        for name, size in plan.specialised.items()
-    )
-    return replace(plan, guards=(*sizes, *plan.guards))
 
 
 def occupancies(plan: KernelPlan, target: Target) -> tuple[Occupancy, ...]:
@@ -50,17 +68,3 @@ def occupancies(plan: KernelPlan, target: Target) -> tuple[Occupancy, ...]:
         pressure = find_scheduler(of.scheduler).pressure(of, kernel)
         found.append(occupancy(kernel, pressure, target))
     return tuple(found)
-
-
-def plans_for_fewer(part: Segment, target: Target) -> Iterator[KernelPlan]:
-    """Yield plans of a segment as for SMs with fewer registers, in which a thread holds less."""
-    tried = [_planned(part, target).parameters]
-    for share in FEWER_REGISTERS:
-        smaller = replace(target, registers=int(target.registers * share))
-        scheduler, settings = find_scheduler(part.scheduler), settings_of(part)
-        if isinstance(scheduler.propose(part.fusion, smaller, settings), Refusal):
-            continue
-        plan = _planned(part, smaller)
-        if plan.parameters not in tried:
-            tried.append(plan.parameters)
-            yield plan
