@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -20,10 +21,11 @@ from fusec.schedule.family import Family
 from fusec.schedule.inner_outer_persistent_choice import (
     FinishParameters,
     InnerOuterParameters,
-    completed,
     finish_of,
     likeliest,
-    trouble,
+    register_limit,
+    registers,
+    widest,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
@@ -31,7 +33,7 @@ from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, 
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
 from fusec.schedule.pressure import Pressure, of_template
-from fusec.schedule.registers import words
+from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.rows import PhasedPlan, lowered
 from fusec.schedule.two_pass import name_of_sum, two_pass
 from fusec.segment.price import traffic
@@ -71,13 +73,47 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
 
     def completed(self, problem: Split, parameters: InnerOuterParameters) -> InnerOuterParameters:
         """Return parameters with the vectors of a thread, the blocks of a row, ranges of rows."""
-        return completed(problem, parameters)
+        p = parameters
+        vectors = -(-problem.bands.columns.value // p.vector_width)
+        parts = -(-vectors // p.threads_x)
+        chunks, tiles = (parts, 1) if problem.row_sums else (1, parts)
+        height = problem.bands.height.value
+        rows = -(-height // (p.ranges * p.threads_y)) * p.threads_y
+        ranges = -(-height // rows)
+        return replace(p, chunks=chunks, tiles=tiles, ranges=ranges, range_rows=rows)
 
     def trouble(
         self, problem: Split, parameters: InnerOuterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(problem, parameters, target)
+        p = parameters
+        found = access_trouble(p.vector_width, widest(problem))
+        found = found or shape_trouble(p.threads_x, p.threads_y)
+        if found is not None:
+            return found
+        if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
+            # Those that have no row left do not wait for the others.
+            return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
+        threads = p.threads_x * p.threads_y
+        if threads * p.blocks > target.threads:
+            because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"
+            return Refusal("blocks", because)
+        lowering = lowered(problem.main, problem.domain, problem.bands, p.vector_width)[0]
+        work = work_of(problem, lowering, p.vector_width)
+        elements = p.chunks * p.vector_width
+        needed = registers(problem, work, elements, p.constants, p.row)
+        most = min(MOST_THREAD_REGISTERS, register_limit(threads // 32 * p.blocks, target))
+        if needed > most:
+            return Refusal("registers", f"a thread needs about {needed} registers of {most}")
+        slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
+        if slots * p.blocks > target.shared:
+            room = target.shared
+            because = f"the ring of {p.blocks} blocks has {slots * p.blocks} bytes of {room}"
+            return Refusal("shared memory", because)
+        if (p.stages > 0 or p.row == "ring") and not slots:
+            return Refusal("stages", "no row is brought by copies: there is no ring without stages")
+        sums = (n for s in problem.sets for n in s.nodes)
+        return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 
     def plan(
         self, problem: Split, parameters: InnerOuterParameters, target: Target

@@ -8,11 +8,9 @@ from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
-from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
-from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows import lowered, vector_width
 from fusec.schedule.space import COUNTS, POWERS, THREADS, WIDTHS, Field, Parameters
 from fusec.segment.protocol import Refusal
@@ -119,7 +117,7 @@ class _Shape:
 
 def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     """Return the parameters of the main kernel, or why no shape of it fits into the registers."""
-    width = _widest(split)
+    width = widest(split)
     work = work_of(split, lowered(split.main, split.domain, split.bands, width)[0], width)
     vectors = -(-split.bands.columns.value // width)
     best: tuple[float, _Shape] | None = None
@@ -144,49 +142,8 @@ def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     )  # fmt: skip
 
 
-def _widest(split: Split) -> int:
+def widest(split: Split) -> int:
     return vector_width(split.main, split.domain, split.bands, Facts(split.main.hints))
-
-
-def completed(split: Split, p: InnerOuterParameters) -> InnerOuterParameters:
-    """Return parameters with the vectors of a thread, the blocks of a row, ranges of whole rows."""
-    vectors = -(-split.bands.columns.value // p.vector_width)
-    parts = -(-vectors // p.threads_x)
-    chunks, tiles = (parts, 1) if split.row_sums else (1, parts)
-    height = split.bands.height.value
-    rows = -(-height // (p.ranges * p.threads_y)) * p.threads_y
-    ranges = -(-height // rows)
-    return replace(p, chunks=chunks, tiles=tiles, ranges=ranges, range_rows=rows)
-
-
-def trouble(split: Split, p: InnerOuterParameters, target: Target) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
-    found = access_trouble(p.vector_width, _widest(split))
-    found = found or shape_trouble(p.threads_x, p.threads_y)
-    if found is not None:
-        return found
-    if split.row_sums and p.threads_x > 32 and p.threads_y > 1:
-        # Those that have no row left do not wait for the others.
-        return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
-    threads = p.threads_x * p.threads_y
-    if threads * p.blocks > target.threads:
-        because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"
-        return Refusal("blocks", because)
-    lowering = lowered(split.main, split.domain, split.bands, p.vector_width)[0]
-    work = work_of(split, lowering, p.vector_width)
-    elements = p.chunks * p.vector_width
-    needed = _registers(split, work, elements, p.constants, p.row)
-    most = min(MOST_THREAD_REGISTERS, _register_limit(threads // 32 * p.blocks, target))
-    if needed > most:
-        return Refusal("registers", f"a thread needs about {needed} registers of {most}")
-    slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
-    if slots * p.blocks > target.shared:
-        because = f"the ring of {p.blocks} blocks has {slots * p.blocks} bytes of {target.shared}"
-        return Refusal("shared memory", because)
-    if (p.stages > 0 or p.row == "ring") and not slots:
-        return Refusal("stages", "no row is brought by copies: there is no ring without stages")
-    sums = (n for s in split.sets for n in s.nodes)
-    return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 
 
 def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
@@ -208,12 +165,12 @@ def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
 
 def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Target) -> _Shape | None:
     """Return the shape with as many blocks per SM as it needs and fit; None if not one does."""
-    registers = _registers(split, work, shape.chunks * width, shape.constants, shape.row)
+    needed = registers(split, work, shape.chunks * width, shape.constants, shape.row)
     warps = shape.threads // 32
     blocks = 0
-    while blocks < 8 and registers <= _register_limit(warps * (blocks + 1), target):
+    while blocks < 8 and needed <= register_limit(warps * (blocks + 1), target):
         blocks += 1
-    if not blocks or registers > REGISTERS:
+    if not blocks or needed > REGISTERS:
         return None
     blocks = min(blocks, target.threads // shape.threads)
     memory, latency = _memory_cycles(work, split), _latency(split, work, width, shape)
@@ -225,7 +182,7 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
     return replace(shape, blocks=blocks, stages=stages)
 
 
-def _register_limit(warps: int, target: Target) -> int:
+def register_limit(warps: int, target: Target) -> int:
     """Return the registers per thread with which so many warps fit."""
     # Each quarter of an SM has registers of its own.
     return target.registers // 4 // (32 * -(-warps // 4)) // 8 * 8
@@ -270,7 +227,7 @@ def _row_cycles(split: Split, work: Work, width: int, shape: _Shape) -> float:
     return max(waiting, issuing) * (1 + idle)
 
 
-def _registers(split: Split, work: Work, elements: int, constants: str, row: str) -> int:
+def registers(split: Split, work: Work, elements: int, constants: str, row: str) -> int:
     """Return an estimate of the registers per thread, in multiples of 8."""
     words = sum(_words(n) for s in split.sets for n in s.nodes)
     if constants == "values":

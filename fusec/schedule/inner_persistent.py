@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
@@ -15,11 +17,9 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.inner_persistent_choice import (
     InnerPersistentParameters,
-    completed,
-    hazard,
+    held_with,
     likeliest,
     row_bytes,
-    trouble,
 )
 from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
@@ -27,7 +27,8 @@ from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
-from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
+from fusec.schedule.registers import MOST_THREAD_REGISTERS
+from fusec.schedule.rows import PhasedPlan, Phases, in_place_hazard, lowered, phases_of
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -69,13 +70,36 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         self, problem: RowsProblem, parameters: InnerPersistentParameters
     ) -> InnerPersistentParameters:
         """Return parameters with the vectors of a row that each thread has."""
-        return completed(problem, parameters)
+        each = parameters.vector_width * parameters.threads_x
+        return replace(parameters, chunks=-(-problem.rows.columns.value // each))
 
     def trouble(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return trouble(problem, parameters, target)
+        p = parameters
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+        if found is not None:
+            return found
+        if p.storage == "registers":
+            held = held_with(problem, p.vector_width)
+            if p.keep_values and not held.again:
+                return Refusal("keep_values", "no row has values of special functions to keep")
+            needed = p.chunks * (held.again if p.keep_values else held.row)
+            if needed > MOST_THREAD_REGISTERS:
+                because = f"{needed} words of a row do not fit into a thread's registers"
+                return Refusal("registers", because)
+            return None
+        if p.keep_values:
+            return Refusal("keep_values", "values are kept beside rows in registers only")
+        if p.storage == "none":
+            return _hazard(problem, on_chip=False)
+        if p.threads_y > 1:
+            return Refusal("block", "a block has one row in shared memory: threads_y is 1")
+        row = row_bytes(problem, p.vector_width)
+        if row > target.shared:
+            return Refusal("shared memory", f"a row has {row} bytes, an SM {target.shared}")
+        return None
 
     def plan(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
@@ -118,7 +142,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         fusion, domain, rows = problem.fusion, problem.domain, problem.rows
         lowering, phases = lowered(fusion, domain, rows, 1)
         kept = parameters.storage != "none"
-        refusal = hazard(problem, on_chip=kept)
+        refusal = _hazard(problem, on_chip=kept)
         if refusal is not None:
             return refusal
         if not any(phases.loads[1:]):
@@ -169,6 +193,12 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> tuple[Redefinition, ...]:
         """Return variances as two passes over rows that stay on chip."""
         return variances_in_two_passes(segment)
+
+
+def _hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
+    """Return why an output must not be written in place, or None."""
+    lowering, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
+    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
 
 
 def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from fusec.index.instances import Instance
@@ -10,15 +10,13 @@ from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.reduction import RowsProblem
 from fusec.schedule.registers import (
     MOST_DEAR_DOUBLES,
-    MOST_THREAD_REGISTERS,
     double_words,
     fits,
     part,
     words,
 )
-from fusec.schedule.rows import Phases, in_place_hazard, lowered, phases_of
+from fusec.schedule.rows import Phases, lowered, phases_of
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters
-from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -61,43 +59,6 @@ class InnerPersistentParameters(Parameters):
     )
 
 
-def completed(problem: RowsProblem, p: InnerPersistentParameters) -> InnerPersistentParameters:
-    """Return parameters with the vectors of a row that each thread has."""
-    return replace(p, chunks=-(-problem.rows.columns.value // (p.vector_width * p.threads_x)))
-
-
-def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:
-    """Return the rule by which no kernel has some parameters, or None."""
-    found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
-    if found is not None:
-        return found
-    if p.storage == "registers":
-        held = _held(problem, p.vector_width)
-        if p.keep_values and not held.again:
-            return Refusal("keep_values", "no row has values of special functions to keep")
-        needed = p.chunks * (held.again if p.keep_values else held.row)
-        if needed > MOST_THREAD_REGISTERS:
-            because = f"{needed} words of a row do not fit into a thread's registers"
-            return Refusal("registers", because)
-        return None
-    if p.keep_values:
-        return Refusal("keep_values", "values are kept beside rows in registers only")
-    if p.storage == "none":
-        return hazard(problem, on_chip=False)
-    if p.threads_y > 1:
-        return Refusal("block", "a block has one row in shared memory: threads_y is 1")
-    row = row_bytes(problem, p.vector_width)
-    if row > target.shared:
-        return Refusal("shared memory", f"a row has {row} bytes, an SM {target.shared}")
-    return None
-
-
-def hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
-    """Return why an output must not be written in place, or None."""
-    lowering, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
-    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
-
-
 def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> int:
     """Return the bytes of the loads of one row that more than one phase reads.
 
@@ -110,7 +71,7 @@ def row_bytes(problem: RowsProblem, width: int, *, registers: bool = False) -> i
 
 
 @dataclass(frozen=True)
-class _Held:
+class Held:
     """What a thread holds with vectors of a width, in words.
 
     row: per vector of the row that stays between phases; again: the same where values of special
@@ -138,7 +99,7 @@ class _Held:
         return most and fits(threads, kept + self.passing + self.doubles, registers)
 
 
-def _held(problem: RowsProblem, width: int) -> _Held:
+def held_with(problem: RowsProblem, width: int) -> Held:
     """Return what a thread holds with vectors of a width.
 
     What stays are loads, and quotients and remainders of places and conditions that several phases
@@ -166,7 +127,7 @@ def _held(problem: RowsProblem, width: int) -> _Held:
         if isinstance(atom, (Quotient, Remainder)) and chunk in atom.inner.variables:
             places.setdefault(atom, set()).add(number)
     again = sum(len(numbers) > 1 for numbers in places.values())
-    return _Held(
+    return Held(
         width,
         row=again + _most_kept(phases, width),
         again=again + _most_kept(keeping, width) if keeping.kept else 0,
@@ -199,7 +160,7 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
     width = widest = problem.vectors[0]
     largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
     while True:
-        held = _held(problem, width)
+        held = held_with(problem, width)
         threads = _threads(problem, width, target.registers)
         fit = held.fits(threads, columns, target.registers)
         if fit or width == 1 or width * largest <= LEAST_ACCESS:

@@ -99,8 +99,33 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         return problem
 
     def likeliest(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
-        """Return the parameters: rows at a time that keep a thread's columns in registers."""
-        return likeliest(problem, target)
+        """Return the parameters: as many rows at a time as keep a thread's columns in registers.
+
+        Where a thread has too few registers for what it holds it gets narrower vectors, or a
+        smaller block; the wider the part of a row that a block reads, the better.
+        """
+        fusion, rows = problem.fusion, problem.rows
+        widest = problem.vectors[0]
+        results = max(1, rows.rows.evaluate(fusion.hints))
+        widths = [widest >> k for k in range(widest.bit_length())]
+        shapes = [(x, w) for w in widths for x in (8, 4, 2, 1) if x == 1 or x * w <= 2 * results]
+        shapes.sort(key=lambda shape: -shape[0] * shape[1])
+        by_width = {width: held(problem, width) for width in widths}
+        found = last = _first(problem, by_width[widest], *shapes[0])
+        for storage in ("registers", "none")[found.storage == "none" :]:
+            for threads_x, width in shapes:
+                each = by_width[width]
+                found = _first(problem, each, threads_x, width, storage)
+                while found.storage == storage:
+                    last = found
+                    if fits(found.threads_x * found.threads_y, each.least(found), target.registers):
+                        return found
+                    if found.threads_x * found.threads_y <= 32:
+                        break
+                    found = _parameters(
+                        problem, each, threads_x, width, found.threads_y // 2, storage
+                    )
+        return last
 
     def completed(
         self, problem: RowsProblem, parameters: OuterPersistentParameters
@@ -249,34 +274,6 @@ def held(problem: RowsProblem, width: int) -> Held:
         columns=sum(words(i.dtype.compute, width) for i in of_columns) + max(parts, default=0),
         doubles=double_words(fusion, domain, rows.reduced),
     )
-
-
-def likeliest(problem: RowsProblem, target: Target) -> OuterPersistentParameters:
-    """Return the parameters: as many rows at a time as keep a thread's columns in registers.
-
-    Where a thread has too few registers for what it holds it gets narrower vectors, or a smaller
-    block; the wider the part of a row that a block reads, the better.
-    """
-    fusion, rows = problem.fusion, problem.rows
-    widest = problem.vectors[0]
-    results = max(1, rows.rows.evaluate(fusion.hints))
-    widths = [widest >> k for k in range(widest.bit_length())]
-    shapes = [(x, w) for w in widths for x in (8, 4, 2, 1) if x == 1 or x * w <= 2 * results]
-    shapes.sort(key=lambda shape: -shape[0] * shape[1])
-    by_width = {width: held(problem, width) for width in widths}
-    found = last = _first(problem, by_width[widest], *shapes[0])
-    for storage in ("registers", "none")[found.storage == "none" :]:
-        for threads_x, width in shapes:
-            each = by_width[width]
-            found = _first(problem, each, threads_x, width, storage)
-            while found.storage == storage:
-                last = found
-                if fits(found.threads_x * found.threads_y, each.least(found), target.registers):
-                    return found
-                if found.threads_x * found.threads_y <= 32:
-                    break
-                found = _parameters(problem, each, threads_x, width, found.threads_y // 2, storage)
-    return last
 
 
 def _first(

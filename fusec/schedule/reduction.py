@@ -167,7 +167,27 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits until every SM has two blocks."""
-        return likeliest(problem, target)
+        fusion, rows = problem.fusion, problem.rows
+        width, wide = problem.vectors[0], problem.wide
+        results = max(1, rows.rows.evaluate(fusion.hints))
+        length = max(1, rows.columns.evaluate(fusion.hints))
+        if problem.inner:
+            vectors = -(-length // width)
+            threads = min(512, max(8, 1 << max(0, -(-vectors // 4) - 1).bit_length()))
+            at_once = max(
+                32 // threads if threads < 32 else 1, min(256 // threads, _power(results)), 1
+            )
+            blocks = -(-results // at_once)
+            wanted = -(-2 * target.sms // blocks)
+            splits = max(1, min(wanted, vectors // MIN_VECTORS_PER_SPLIT))
+            return ReductionParameters(True, width, threads, at_once, splits, wide)
+        vectors = -(-results // width)
+        threads_x = min(32, _power(vectors) * (1 if _power(vectors) == vectors else 2))
+        threads_y = 256 // threads_x
+        blocks = -(-vectors // threads_x)
+        wanted = -(-4 * target.sms // blocks)
+        splits = max(1, min(wanted, length // (8 * threads_y)))
+        return ReductionParameters(False, width, threads_x, threads_y, splits, wide)
 
     def trouble(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -342,29 +362,6 @@ def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var
         **dict(zip(rows.kept, at_column, strict=True)),
     }
     return binding, (row, chunk, lane)
-
-
-def likeliest(problem: RowsProblem, target: Target) -> ReductionParameters:
-    """Return the parameters: threads by row length, splits until every SM has two blocks."""
-    fusion, rows = problem.fusion, problem.rows
-    width, wide = problem.vectors[0], problem.wide
-    results = max(1, rows.rows.evaluate(fusion.hints))
-    length = max(1, rows.columns.evaluate(fusion.hints))
-    if problem.inner:
-        vectors = -(-length // width)
-        threads = min(512, max(8, 1 << max(0, -(-vectors // 4) - 1).bit_length()))
-        at_once = max(32 // threads if threads < 32 else 1, min(256 // threads, _power(results)), 1)
-        blocks = -(-results // at_once)
-        wanted = -(-2 * target.sms // blocks)
-        splits = max(1, min(wanted, vectors // MIN_VECTORS_PER_SPLIT))
-        return ReductionParameters(True, width, threads, at_once, splits, wide)
-    vectors = -(-results // width)
-    threads_x = min(32, _power(vectors) * (1 if _power(vectors) == vectors else 2))
-    threads_y = 256 // threads_x
-    blocks = -(-vectors // threads_x)
-    wanted = -(-4 * target.sms // blocks)
-    splits = max(1, min(wanted, length // (8 * threads_y)))
-    return ReductionParameters(False, width, threads_x, threads_y, splits, wide)
 
 
 def _power(value: int) -> int:

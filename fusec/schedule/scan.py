@@ -124,8 +124,31 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         return unsupported_nodes(segment, FAMILIES) or prepare(segment)
 
     def likeliest(self, problem: Scan, target: Target) -> ScanParameters:
-        """Return the parameters: a whole row in one tile where it fits."""
-        return likeliest(problem, target)
+        """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
+        fusion, rows = problem.fusion, problem.rows
+        width, wide = problem.vectors[0], problem.wide
+        others = max(1, rows.rows.evaluate(fusion.hints))
+        length = rows.columns.value
+        words = max(1, part(VALUES, target.registers))
+        values = max(1, words * 4 // max(4, problem.node.output.dtype.compute.size))
+        if problem.inner:
+            vectors = -(-length // width)
+            chunks = max(1, values // width) if vectors > 32 else 1
+            threads = min(MAX_THREADS, _power_above(-(-vectors // chunks)))
+            chunks = min(chunks, -(-vectors // threads))
+            tiles = -(-vectors // (threads * chunks))
+            if tiles >= MIN_TILES and others < target.sms:
+                return ScanParameters(True, width, threads, 1, chunks, wide, tiles)
+            at_once = min(max(1, 128 // threads), max(32 // threads, _power_above(others)))
+            return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
+        vectors = -(-others // width)
+        threads_x = min(32, _power_above(vectors))
+        while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
+            threads_x //= 2
+        chunks = max(2, 2 * values // width)
+        threads_y = min(MAX_THREADS // threads_x, _power_above(-(-length // chunks)))
+        threads_y = max(threads_y, 32 // threads_x)
+        return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
 
     def completed(self, problem: Scan, parameters: ScanParameters) -> ScanParameters:
         """Return parameters with the tiles of a row, unless a block has whole rows."""
@@ -270,34 +293,6 @@ def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
 def _directions(address: Index, domain: Domain, along: Var, size: int) -> list[tuple[int, bool]]:
     unit = (a for a in reversed(domain.axes) if a.extent != 1 and address.coefficient(a) == 1)
     return [(size, axis == along) for axis in unit][:1]
-
-
-def likeliest(scan: Scan, target: Target) -> ScanParameters:
-    """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
-    fusion, rows = scan.fusion, scan.rows
-    width, wide = scan.vectors[0], scan.wide
-    others = max(1, rows.rows.evaluate(fusion.hints))
-    length = rows.columns.value
-    words = max(1, part(VALUES, target.registers))
-    values = max(1, words * 4 // max(4, scan.node.output.dtype.compute.size))
-    if scan.inner:
-        vectors = -(-length // width)
-        chunks = max(1, values // width) if vectors > 32 else 1
-        threads = min(MAX_THREADS, _power_above(-(-vectors // chunks)))
-        chunks = min(chunks, -(-vectors // threads))
-        tiles = -(-vectors // (threads * chunks))
-        if tiles >= MIN_TILES and others < target.sms:
-            return ScanParameters(True, width, threads, 1, chunks, wide, tiles)
-        at_once = min(max(1, 128 // threads), max(32 // threads, _power_above(others)))
-        return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
-    vectors = -(-others // width)
-    threads_x = min(32, _power_above(vectors))
-    while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
-        threads_x //= 2
-    chunks = max(2, 2 * values // width)
-    threads_y = min(MAX_THREADS // threads_x, _power_above(-(-length // chunks)))
-    threads_y = max(threads_y, 32 // threads_x)
-    return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
 
 
 def _power_above(value: int) -> int:
