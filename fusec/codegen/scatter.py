@@ -13,7 +13,8 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Var, contiguous_strides, linearize, of_var
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
-from fusec.schedule.scatter import THREADS, ScatterPlan, source_of
+from fusec.schedule.scatter import ScatterPlan
+from fusec.schedule.scatter_ways import THREADS
 
 TARGET, WRITE = 0, 1
 """Numbers of the parts that find an element's place, and that write it."""
@@ -129,7 +130,8 @@ class _Making:
 
     def source(self) -> str:
         """Emit what is written, and return its text in the compute type."""
-        source, dtype = source_of(self.scatter)
+        node = self.scatter.node
+        source, dtype = node.operands[2], node.output.dtype.compute
         at = self.scatter.at(of_var(self.element)) if source.shape else ()
         instance = self.lowering.operand(source, at, ())
         return self.emitter.convert(instance, dtype, WRITE).text

@@ -1,0 +1,139 @@
+"""A segment around its scatter: lines of elements that may meet where they are written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusec.index.domain import Domain
+from fusec.index.instances import Lowering
+from fusec.ir.dim import dim, product
+from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.graph import Fusion, Node, Output, Value
+from fusec.schedule.common import INT32_MAX, is_empty, specialise
+from fusec.schedule.problem import Problem
+from fusec.schedule.sort_parts import needed
+from fusec.segment.protocol import Refusal
+
+
+@dataclass(frozen=True, eq=False)
+class Scatter(Problem):
+    """A segment around a scatter, with all sizes put in.
+
+    source: the fusion of what is read at each element: the index and the source. axis: the dim of
+    the elements that meet; shape: of the elements.
+    """
+
+    node: Node
+    source: Fusion
+    axis: int
+    shape: tuple[int, ...]
+
+    @property
+    def adds(self) -> bool:
+        """Return whether elements are added to what is there."""
+        return self.node.op.combine is not None
+
+    @property
+    def in_place(self) -> bool:
+        """Return whether the tensor lies where the result is to lie."""
+        return bool(self.fusion.effects.updates)
+
+    @property
+    def of_slices(self) -> bool:
+        """Return whether all lines go to the same places, as far as is made use of."""
+        if of_slices(self.node):
+            return True
+        index = self.node.operands[1]
+        if not self.in_place or not isinstance(index, Value):
+            return False
+        where = self.lowering.at(index, self.at(of_var(Var("element", dim(self.length)))), ())
+        return self.line not in where.variables
+
+    @property
+    def length(self) -> int:
+        """Return how many elements of a line may meet."""
+        return self.shape[self.axis]
+
+    @property
+    def lines(self) -> int:
+        """Return the number of lines."""
+        return product(e for k, e in enumerate(self.shape) if k != self.axis).value
+
+    @property
+    def elements(self) -> int:
+        """Return the number of elements of the source that are written."""
+        return self.lines * self.length
+
+    @property
+    def places(self) -> int:
+        """Return the number of elements of the result."""
+        return product(self.node.output.shape).value
+
+    @property
+    def placed(self) -> int:
+        """Return the number of elements of the index that are told apart."""
+        return self.length * (1 if self.of_slices else self.lines)
+
+    @property
+    def sorted_elements(self) -> int:
+        """Return the number of elements that are put in order."""
+        return self.length * (1 if of_slices(self.node) else self.lines)
+
+    @property
+    def line(self) -> Var:
+        """Return the loop variable of lines."""
+        return Var("line", dim(self.lines))
+
+    @property
+    def lowering(self) -> Lowering:
+        """Return the lowering of what is read."""
+        reference = self.node.operands[1]
+        assert isinstance(reference, Value)
+        return Lowering(self.source, Domain(reference, (), {}, {}), {})
+
+    def at(self, place: Index) -> tuple[Index, ...]:
+        """Return the coordinates of an element of a line."""
+        others = [e for k, e in enumerate(self.shape) if k != self.axis]
+        rest = iter(delinearize(of_var(self.line), others))
+        return tuple(place if k == self.axis else next(rest) for k in range(len(self.shape)))
+
+    def index_at(self, place: Index) -> tuple[Index, ...]:
+        """Return the coordinates in the index."""
+        return (place,) if of_slices(self.node) else self.at(place)
+
+
+def of_slices(node: Node) -> bool:
+    """Return whether an entry of the index stands for a whole slice."""
+    return node.op.lookup is not None and node.op.lookup.slices
+
+
+def prepare(segment: Fusion) -> Scatter | Refusal:
+    """Return a segment around its scatter, or why it has no kernels."""
+    nodes = [n for n in segment.nodes if n.op.family == "scatter"]
+    if len(nodes) != 1:
+        return Refusal("scatters", f"{len(nodes)} scatters instead of one")
+    if [o.value for o in segment.outputs] != [nodes[0].output]:
+        return Refusal("outputs", "what is scattered is read when all of it is written")
+    if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
+        return Refusal("empty", "the tensor has no elements")
+    fusion, _ = specialise(segment)
+    if not fusion.effects.updates:
+        # The copy comes first: what is overwritten may be read by what is scattered.
+        fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
+    node = next(n for n in fusion.nodes if n.op.family == "scatter")
+    axis: int = node.attributes["dim"]
+    arg, index = node.operands[0].shape, node.operands[1].shape
+    shape = node.operands[2].shape if of_slices(node) else index
+    for k, extent in enumerate(shape):
+        if k != axis and extent.value > arg[k].value:
+            return Refusal("shape", f"extent {extent} of dim {k} exceeds the tensor's {arg[k]}")
+    if node.operands[2].shape and not of_slices(node):
+        pairs = zip(shape, node.operands[2].shape, strict=True)
+        if any(small.value > large.value for small, large in pairs):
+            return Refusal("shape", "the index is larger than the source")
+    read = [o for o in node.operands[1:] if isinstance(o, Value)]
+    source = needed(fusion, tuple(Output(v) for v in read))
+    scatter = Scatter(segment, fusion, node, source, axis, tuple(e.value for e in shape))
+    if scatter.elements > INT32_MAX // 2:
+        return Refusal("size", "more than 2^30 elements are scattered")
+    return scatter
