@@ -27,7 +27,8 @@ from benchmarks.compile_graphs import GRAPHS, fan, row_maxima
 from benchmarks.segmentation import ROOT, read, tree, write
 from fusec import driver
 from fusec.codegen.dispatch import plan_sources
-from fusec.ir.graph import Fusion, Pin
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.headers import headers_for
 from fusec.run.nvrtc import compile_cuda

@@ -18,7 +18,8 @@ from cuda_on_cpu import build_all, run_plan
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
-from fusec.ir.graph import Fusion, Setting
+from fusec.ir.annotations import Setting
+from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs

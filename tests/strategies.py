@@ -12,9 +12,10 @@ import numpy as np
 from hypothesis import strategies as st
 
 from fusec.diagnostics import FusecError
+from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
-from fusec.ir.graph import Fusion, Input, Pin, Value
+from fusec.ir.graph import Fusion, Input, Value
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder
 

@@ -8,8 +8,9 @@ import pytest
 
 from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir import dtype as dtypes
+from fusec.ir.annotations import Pin
 from fusec.ir.dim import dim, symbol
-from fusec.ir.graph import Const, Fusion, Pin, Value
+from fusec.ir.graph import Const, Fusion, Value
 from fusec.ops.build import GraphBuilder, make_node
 
 F32, BF16, I64 = dtypes.F32, dtypes.BF16, dtypes.I64

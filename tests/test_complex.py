@@ -15,8 +15,9 @@ from fusec import DataType, FusionDefinition
 from fusec.commands.operations import describe
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir import dtype as dtypes
+from fusec.ir.annotations import Pin
 from fusec.ir.dtype import C64, C128, F32, I64, DType
-from fusec.ir.graph import Fusion, Input, Operand, Pin
+from fusec.ir.graph import Fusion, Input, Operand
 from fusec.ir.text import to_text
 from fusec.ir.verify import verify
 from fusec.ops import TABLE

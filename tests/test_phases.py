@@ -18,7 +18,8 @@ from strategies import fusions
 from fusec import driver
 from fusec.cli import cli
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Phase
+from fusec.ir.annotations import Phase
+from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text

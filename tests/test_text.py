@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import fusions
 
+from fusec.ir.annotations import Pin
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I64
-from fusec.ir.graph import Const, Fusion, Pin
+from fusec.ir.graph import Const, Fusion
 from fusec.ir.text import to_text
 from fusec.ops.build import GraphBuilder
 from fusec.parse import read_file, read_text

@@ -10,8 +10,9 @@ import pytest
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir import dtype as dtypes
+from fusec.ir.annotations import Pin
 from fusec.ir.dim import dim, symbol
-from fusec.ir.graph import Const, Fusion, Node, Output, Pin, Type, Value
+from fusec.ir.graph import Const, Fusion, Node, Output, Type, Value
 from fusec.ir.verify import verify
 from fusec.ops import TABLE
 from fusec.ops.build import GraphBuilder

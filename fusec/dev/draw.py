@@ -22,7 +22,8 @@ from fusec.dev.values import (
     draw_scalar,
 )
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Input, Node, Output, Pin, Value, needed_nodes
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion, Input, Node, Output, Value, needed_nodes
 from fusec.ops import find_op
 from fusec.passes import PIPELINE
 from fusec.segment.cheap import is_injective

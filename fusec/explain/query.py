@@ -8,8 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from fusec.dumps.graphs import node_text
+from fusec.ir.annotations import Override
 from fusec.ir.dim import product
-from fusec.ir.graph import Fusion, Node, Override, Value
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment import roofline
 from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates

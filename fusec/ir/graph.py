@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import Span
+from fusec.ir.annotations import Override, Phase, Pin
 from fusec.ir.dim import Dim, Shape, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.op import OpDef
@@ -223,52 +224,6 @@ class DimFact:
     multiple_of: int = 1
     anonymous: bool = False
     buckets: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
-class Pin:
-    """A segment named in the file: its nodes' results by name, and optionally a scheduler.
-
-    open: no boundary may come between them, but the segment may hold more.
-    """
-
-    name: str
-    values: tuple[str, ...]
-    scheduler: str | None = None
-    span: Span | None = None
-    open: bool = False
-
-
-Setting = bool | int | str
-"""A value of a field that kernels are chosen by."""
-
-
-@dataclass(frozen=True)
-class Override:
-    """A field of a segment's schedule that the user sets, by name.
-
-    of: the segment: the name of its pin or of a value that it makes, `s0`, or a scheduler's name.
-    """
-
-    of: str
-    name: str
-    value: Setting
-    span: Span | None = None
-    name_span: Span | None = None
-    of_span: Span | None = None
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A part of a joint graph that runs by itself, as the forward pass before the backward pass.
-
-    inputs: the inputs that only this phase and later ones are given; outputs: what it must make.
-    """
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    span: Span | None = None
 
 
 @dataclass(frozen=True, eq=False)

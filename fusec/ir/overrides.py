@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from keyword import iskeyword
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Override
+from fusec.ir.annotations import Override
+from fusec.ir.graph import Fusion
 from fusec.options import SCHEDULERS
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z", re.ASCII)

@@ -8,20 +8,10 @@ from itertools import permutations
 from typing import Any
 
 from fusec.escape import quoted
+from fusec.ir.annotations import Override, Phase, Pin
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
-from fusec.ir.graph import (
-    Const,
-    DimFact,
-    Fusion,
-    Input,
-    Node,
-    Operand,
-    Output,
-    Override,
-    Phase,
-    Pin,
-)
+from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output
 
 _PLAIN_DOC = re.compile(r"[A-Za-z](?:[^\n:#\"\t]|:(?=[^\s]))*[^\s:]")
 _PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")

@@ -1,6 +1,7 @@
 """Jumps and poles within reach of an operand's bound, which the results at its ends do not show.
 
-Of waves more than a quarter of a period says little; a jump or a pole counts where the bound reaches it.
+Of waves more than a quarter of a period says little; a jump or a pole counts where the bound
+reaches it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Input, Output, Phase, Pin
+from fusec.ir.annotations import Phase, Pin
+from fusec.ir.graph import Input, Output
 from fusec.ops.names import check_name
 
 

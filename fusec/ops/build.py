@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
+from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
-from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Override, Pin, Type, Value
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.verify import verify
 from fusec.ops.arguments import (

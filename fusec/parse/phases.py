@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Fusion, Phase
+from fusec.ir.annotations import Phase
+from fusec.ir.graph import Fusion
 from fusec.ops.names import check_name
 from fusec.parse import fields
 from fusec.parse.yaml_nodes import Mapping, YamlNode

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Override, Setting
+from fusec.ir.annotations import Override, Setting
+from fusec.ir.graph import Fusion
 from fusec.ir.overrides import check_overrides
 from fusec.parse import fields
 from fusec.parse.source import source_of_file

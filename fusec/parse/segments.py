@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Fusion, Pin
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion
 from fusec.ops.names import check_name
 from fusec.options import SCHEDULERS
 from fusec.parse import fields

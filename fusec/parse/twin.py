@@ -10,9 +10,10 @@ from typing import Any
 
 from fusec.diagnostics import Unsupported
 from fusec.escape import quoted, visible
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
-from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Setting, Value
+from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
 from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype

@@ -8,7 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.ir.graph import Const, Fusion, Node, Operand, Pin, Type, Value
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import attributes_of
 from fusec.ops.find import find_op

@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Generic, TypeVar
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.graph import Fusion, Setting
+from fusec.ir.annotations import Setting
+from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure, of_template

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from fusec.ir.graph import Setting
+from fusec.ir.annotations import Setting
 from fusec.schedule.overrides import settings_of
 from fusec.schedule.registry import find_scheduler
 from fusec.schedule.space import listing, setting_text

@@ -10,10 +10,11 @@ from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import repeated
 from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
 from fusec.ir.effects import Touch, conflict
-from fusec.ir.graph import Fusion, Setting
+from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     dynamic_symbols,
     specialise,

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from fusec.diagnostics import FusecError, Span, Unsupported
-from fusec.ir.graph import Override, Setting, whole_name
+from fusec.ir.annotations import Override, Setting
+from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
 from fusec.schedule.space import listing, setting_text

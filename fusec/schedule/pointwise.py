@@ -8,9 +8,10 @@ from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import of_var
-from fusec.ir.graph import Fusion, Node, Setting
+from fusec.ir.graph import Fusion, Node
 from fusec.schedule.blocks import shape_trouble
 from fusec.schedule.common import (
     dynamic_symbols,

@@ -7,7 +7,8 @@ from functools import cache
 from typing import Any, Protocol
 
 from fusec.diagnostics import InternalError
-from fusec.ir.graph import Fusion, Setting
+from fusec.ir.annotations import Setting
+from fusec.ir.graph import Fusion
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.space import Field, Parameters

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, pairwise, product
 from typing import ClassVar, TypeVar
 
-from fusec.ir.graph import Setting
+from fusec.ir.annotations import Setting
 
 POWERS = tuple(1 << k for k in range(11))
 """Powers of two up to the threads of a block."""

@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Input, Node, Phase, Value, needed_nodes
+from fusec.ir.annotations import Phase
+from fusec.ir.graph import Fusion, Input, Node, Value, needed_nodes
 from fusec.ir.overrides import check_overrides
 from fusec.options import SCHEDULERS
 from fusec.segment.cheap import is_injective

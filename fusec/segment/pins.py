@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion, Node, Pin, Value
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion, Node, Value
 from fusec.segment.cheap import find_copied, is_injective
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups

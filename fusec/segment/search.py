@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.ir.graph import Fusion, Node, Pin
+from fusec.ir.annotations import Pin
+from fusec.ir.graph import Fusion, Node
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from fusec.index.domain import Refusal
+from fusec.ir.annotations import Override
 from fusec.ir.dim import Dim, product
-from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Override, Value
+from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Value
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
 

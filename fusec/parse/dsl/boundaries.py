@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.graph import Override, Pin, Setting, Value
+from fusec.ir.annotations import Override, Pin, Setting
+from fusec.ir.graph import Value
 from fusec.parse.dsl.handles import Handle, Tensor
 from fusec.parse.dsl.place import Place, placed
 from fusec.parse.dsl.refused import refuse
