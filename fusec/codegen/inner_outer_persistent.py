@@ -4,13 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.accumulators import (
-    Accumulator,
-    accumulate,
-    accumulator_type,
-    combiner,
-    update,
-)
+from fusec.codegen.accumulators import Accumulator, accumulate, accumulator_type, combiner, update
 from fusec.codegen.ctext import Text, compute_type, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.inner_outer_persistent_sweeps import (

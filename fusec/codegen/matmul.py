@@ -9,13 +9,7 @@ from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
-from fusec.codegen.matmul_view import (
-    EpilogueView,
-    GroupsView,
-    MatmulView,
-    OperandView,
-    SplitKView,
-)
+from fusec.codegen.matmul_view import EpilogueView, GroupsView, MatmulView, OperandView, SplitKView
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.render import Parameter

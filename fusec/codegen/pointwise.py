@@ -14,8 +14,8 @@ from fusec.index.domain import stored_once
 from fusec.ir.dim import Dim, floordiv, product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
-from fusec.schedule.pointwise import PointwiseParameters, PointwisePlan
-from fusec.schedule.pointwise_choice import bind, lowered_flat
+from fusec.schedule.pointwise import PointwisePlan
+from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
-from fusec.codegen.views import (
-    KernelView,
-    emit_store,
-    head,
-    parameter_names,
-    store_plans,
-)
+from fusec.codegen.views import KernelView, emit_store, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering
 from fusec.ir.expression import Var

@@ -12,7 +12,16 @@ from fusec.schedule.common import needs_wide_index
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.rows import lowered, vector_width
-from fusec.schedule.space import COUNTS, POWERS, THREADS, WIDTHS, Field, Parameters
+from fusec.schedule.space import (
+    COUNTS,
+    POWERS,
+    THREADS,
+    WIDTHS,
+    Field,
+    Parameters,
+    power_above,
+    power_below,
+)
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
@@ -149,11 +158,11 @@ def widest(split: Split) -> int:
 def _candidates(split: Split, vectors: int) -> list[tuple[int, int, int, int]]:
     """Return threads per row, rows at a time, vectors per thread, and blocks that share a row."""
     if not split.row_sums:
-        threads = min(32, 1 << (vectors - 1).bit_length())
+        threads = min(32, power_above(vectors))
         tiles = -(-vectors // threads)
         return [(threads, 256 // threads, 1, tiles), (threads, 128 // threads, 1, tiles)]
     if vectors <= 32:
-        threads = max(4, 1 << (vectors - 1).bit_length())
+        threads = max(4, power_above(vectors))
         return [(threads, 128 // threads, 1, 1)]
     found: dict[tuple[int, int, int, int], None] = {}
     for chunks in range(1, 9):
@@ -290,6 +299,6 @@ def finish_of(split: Split, ranges: int) -> FinishParameters:
         if each.finish.outputs:
             total = ranges * split.bands.groups.value // each.bands.groups.value
             # Eight additions in a row hide the latency of their loads; 8 columns are a sector.
-            rows = min(FINISH_THREADS // 8, 1 << max(0, (total // 8).bit_length() - 1))
+            rows = min(FINISH_THREADS // 8, power_below(total // 8))
             shapes.append(FinishShape(number, total, FINISH_THREADS // rows, rows))
     return FinishParameters(FINISH_THREADS, tuple(shapes))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -26,9 +26,9 @@ from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import variances_in_two_passes
-from fusec.schedule.reduction import RowsProblem, as_rows, with_columns
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
-from fusec.schedule.rows import PhasedPlan, Phases, in_place_hazard, lowered, phases_of
+from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -93,7 +93,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if p.keep_values:
             return Refusal("keep_values", "values are kept beside rows in registers only")
         if p.storage == "none":
-            return _hazard(problem, on_chip=False)
+            return problem.hazard(on_chip=False)
         if p.threads_y > 1:
             return Refusal("block", "a block has one row in shared memory: threads_y is 1")
         row = row_bytes(problem, p.vector_width)
@@ -142,13 +142,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         fusion, domain, rows = problem.fusion, problem.domain, problem.rows
         lowering, phases = lowered(fusion, domain, rows, 1)
         kept = parameters.storage != "none"
-        refusal = _hazard(problem, on_chip=kept)
+        refusal = problem.rereading_trouble(on_chip=kept)
         if refusal is not None:
             return refusal
-        if not any(phases.loads[1:]):
-            return Refusal("persistence", "nothing is read again after its reduction")
-        if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
-            return Refusal("conditions", "a reduction reads only a part of the domain")
         again = 0 if kept else sum(len(p) > 0 for p in phases.loads[1:])
         keeping = phases
         if parameters.keep_values:
@@ -156,9 +152,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         flops, sfu = work(fusion)
         if parameters.storage != "registers":
             # A loop over memory computes anew what the compiler finds again among registers.
-            elements = product(a.extent for a in domain.axes).evaluate(fusion.hints)
-            flops += elements * keeping.repeated[0]
-            sfu += elements * keeping.repeated[1]
+            more = problem.repeated_work(keeping)
+            flops, sfu = flops + more[0], sfu + more[1]
         return Estimate(
             bytes=traffic(problem.segment) + again * bytes_read(problem.segment),
             flops=flops,
@@ -193,12 +188,6 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> tuple[Redefinition, ...]:
         """Return variances as two passes over rows that stay on chip."""
         return variances_in_two_passes(segment)
-
-
-def _hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
-    """Return why an output must not be written in place, or None."""
-    lowering, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
-    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
 
 
 def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, ...]:

@@ -7,16 +7,10 @@ from typing import ClassVar
 
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
-from fusec.schedule.reduction import RowsProblem
-from fusec.schedule.registers import (
-    MOST_DEAR_DOUBLES,
-    double_words,
-    fits,
-    part,
-    words,
-)
+from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
 from fusec.schedule.rows import Phases, lowered, phases_of
-from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters
+from fusec.schedule.rows_problem import RowsProblem
+from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -172,13 +166,13 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
         small = row_bytes(problem, width) <= target.shared
         storage = "shared" if small else "none"
     if keep:
-        least = 1 << max(0, -(-columns // KEPT_VALUES) - 1).bit_length()
+        least = power_above(-(-columns // KEPT_VALUES))
         roomier = min(MAX_THREADS, max(threads, least))
         keep = held.fits(roomier, columns, target.registers, values=True)
         threads = roomier if keep else threads
     chunks = -(-columns // (width * threads))
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
-    rows_at_once = max(1 << (rows_at_once.bit_length() - 1), 32 // threads)  # whole warps
+    rows_at_once = max(power_below(rows_at_once), 32 // threads)  # whole warps
     return InnerPersistentParameters(
         storage, width, threads, rows_at_once, chunks, problem.wide, keep
     )
@@ -197,5 +191,5 @@ def _threads(problem: RowsProblem, width: int, registers: int) -> int:
         -(-columns // part(KEPT_ELEMENTS, registers)),
         -(-vectors // 8),
     )
-    threads = min(MAX_THREADS, max(8 if columns > 32 else 4, 1 << max(0, wanted - 1).bit_length()))
-    return min(threads, max(4, 1 << max(0, vectors - 1).bit_length()))
+    threads = min(MAX_THREADS, max(8 if columns > 32 else 4, power_above(wanted)))
+    return min(threads, max(4, power_above(vectors)))

@@ -15,12 +15,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, minimum
 from fusec.ir.dtype import F32, U32
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.graph import Fusion
-from fusec.schedule.common import (
-    dynamic_symbols,
-    specialise,
-    tensor_arguments,
-    unsupported_nodes,
-)
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import (
     MOST_COORDINATE,

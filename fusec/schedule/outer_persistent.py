@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion
 from fusec.schedule.common import (
     MEMORY_BOUND,
@@ -20,11 +20,6 @@ from fusec.schedule.orders import down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, staged_in_turn
 from fusec.schedule.pressure import Pressure
-from fusec.schedule.reduction import (
-    RowsProblem,
-    as_rows,
-    with_columns,
-)
 from fusec.schedule.registers import (
     MOST_THREAD_REGISTERS,
     double_words,
@@ -33,8 +28,9 @@ from fusec.schedule.registers import (
     sum_words,
     words,
 )
-from fusec.schedule.rows import PhasedPlan, in_place_hazard
-from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters
+from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
+from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -143,7 +139,7 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         if found is not None:
             return found
         if p.storage == "none":
-            return _hazard(problem, on_chip=False)
+            return problem.hazard(on_chip=False)
         kept = held(problem, p.vector_width).kept
         if not kept:
             return Refusal("storage", "no vector of a column is read twice")
@@ -195,23 +191,18 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         """Return a price: one reading where the columns fit into registers."""
         problem, parameters = plan.problem, plan.parameters
         fusion, rows = problem.fusion, problem.rows
-        lowering, phases, (row, _, _) = problem.loops(1)
+        _, phases, _ = problem.loops(1)
         kept = parameters.storage != "none"
-        hazard = _hazard(problem, on_chip=kept)
-        if hazard is not None:
-            return hazard
-        if not any(row in i.variables for phase in phases.loads[1:] for i in phase):
-            return Refusal("persistence", "nothing is read again after its reduction")
-        if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
-            return Refusal("conditions", "a reduction reads only a part of the domain")
+        refusal = problem.rereading_trouble(on_chip=kept)
+        if refusal is not None:
+            return refusal
         again = 0
         if parameters.storage != "registers" and phases.cached:
             again = sum(len(p) > 0 for p in phases.loads[1:])
         flops, sfu = work(fusion)
         if not kept:
-            elements = product(a.extent for a in problem.domain.axes).evaluate(fusion.hints)
-            flops += elements * phases.repeated[0]
-            sfu += elements * phases.repeated[1]
+            more = problem.repeated_work(phases)
+            flops, sfu = flops + more[0], sfu + more[1]
         columns = ceildiv(rows.rows, parameters.vector_width * parameters.threads_x)
         return Estimate(
             bytes=traffic(problem.segment) + again * bytes_read(problem.segment),
@@ -228,11 +219,6 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         stays = p.storage == "registers"
         rows = p.rows_per_thread if stays else UNROLLED
         return phased_pressure(plan, Loops(p.vector_width, rows, stays, outer=True))
-
-
-def _hazard(problem: RowsProblem, *, on_chip: bool) -> Refusal | None:
-    lowering, phases, _ = problem.loops(1)
-    return in_place_hazard(problem.fusion, lowering, phases=phases, on_chip=on_chip)
 
 
 @dataclass(frozen=True)
@@ -282,7 +268,7 @@ def _first(
     """Return the parameters with as many rows at a time as there is work for."""
     length = problem.rows.columns.value
     wanted = max(4, -(-length * 4 * (each.kept or each.read) // REGISTER_BYTES))
-    threads_y = min(1024 // threads_x, max(32 // threads_x, 1 << max(0, wanted - 1).bit_length()))
+    threads_y = min(1024 // threads_x, max(32 // threads_x, power_above(wanted)))
     return _parameters(problem, each, threads_x, width, threads_y, storage)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import ClassVar
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -13,20 +11,23 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.blocks import shape_trouble
-from fusec.schedule.common import (
-    dynamic_symbols,
-    specialise,
-    tensor_arguments,
-    unsupported_nodes,
-)
+from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.compile_time import flat_build_time
 from fusec.schedule.family import NOTHING_SET, Family
 from fusec.schedule.plan import Guard, Kernel, Plan
+from fusec.schedule.pointwise_choice import (
+    THREADS,
+    FlatProblem,
+    PointwiseParameters,
+    bind,
+    likeliest,
+    lowered_flat,
+    trouble,
+    vector_facts,
+)
 from fusec.schedule.pressure import Pressure, flat_pressure
-from fusec.schedule.problem import Problem
 from fusec.schedule.registers import blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
-from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters
 from fusec.schedule.strides import axis_lowering, strided_loads
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -35,38 +36,6 @@ from fusec.target import Target
 ELEMENTS = 8
 """Elements that a thread mostly computes."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
-
-
-@dataclass(frozen=True)
-class PointwiseParameters(Parameters):
-    """The choices of a pointwise kernel.
-
-    break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
-    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index:
-    64-bit addresses.
-    """
-
-    break_point: int
-    vector_width: int
-    unroll: int
-    threads_x: int
-    threads_y: int
-    wide_index: bool
-    free: ClassVar = (
-        Field("break_point", range(16)),
-        Field("vector_width", WIDTHS),
-        Field("unroll", POWERS[:4]),
-        Field("threads_x", POWERS),
-        Field("threads_y", POWERS),
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class FlatProblem(Problem):
-    """A segment on one domain; segment_domain: the same with the symbols that sizes replace."""
-
-    domain: Domain
-    segment_domain: Domain
 
 
 PointwisePlan = Plan[FlatProblem, PointwiseParameters]
@@ -98,8 +67,6 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
 
     def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
         """Return the parameters of least cost."""
-        from fusec.schedule.pointwise_choice import THREADS, likeliest
-
         registers = target.registers // THREADS
         return likeliest(problem.fusion, problem.domain, problem.wide, registers)
 
@@ -107,8 +74,6 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        from fusec.schedule.pointwise_choice import trouble
-
         shape = shape_trouble(parameters.threads_x, parameters.threads_y)
         return shape or trouble(problem, parameters)
 
@@ -116,8 +81,6 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         self, problem: FlatProblem, parameters: PointwiseParameters, target: Target
     ) -> PointwisePlan:
         """Return a plan of one kernel."""
-        from fusec.schedule.pointwise_choice import vector_facts
-
         fusion, domain = problem.fusion, problem.domain
         rows = product(a.extent for a in domain.axes[: parameters.break_point])
         columns = product(a.extent for a in domain.axes[parameters.break_point :])
@@ -170,8 +133,6 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
 
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of its vectors."""
-        from fusec.schedule.pointwise_choice import bind, lowered_flat
-
         problem, p = plan.problem, plan.parameters
         lowering = lowered_flat(problem.fusion, problem.domain, p.break_point, p.vector_width)
         loops = bind(problem.domain, p.break_point, p.vector_width)[1]

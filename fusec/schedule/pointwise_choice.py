@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.access import Conditions
 from fusec.ir.dim import ceildiv, dim, product
-from fusec.ir.expression import (
-    Atom,
-    Index,
-    Var,
-    delinearize,
-    linearize,
-    of_var,
-    variables_of,
-)
+from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var, variables_of
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
-from fusec.schedule.pointwise import FlatProblem, PointwiseParameters
+from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
+from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.protocol import Refusal
 
 THREADS = 256
@@ -35,6 +30,38 @@ MOST_OPERATIONS = 2048
 
 A thread of more than 256 operations per element is bound by them and not by memory.
 """
+
+
+@dataclass(frozen=True)
+class PointwiseParameters(Parameters):
+    """The choices of a pointwise kernel.
+
+    break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
+    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index:
+    64-bit addresses.
+    """
+
+    break_point: int
+    vector_width: int
+    unroll: int
+    threads_x: int
+    threads_y: int
+    wide_index: bool
+    free: ClassVar = (
+        Field("break_point", range(16)),
+        Field("vector_width", WIDTHS),
+        Field("unroll", POWERS[:4]),
+        Field("threads_x", POWERS),
+        Field("threads_y", POWERS),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class FlatProblem(Problem):
+    """A segment on one domain; segment_domain: the same with the symbols that sizes replace."""
+
+    domain: Domain
+    segment_domain: Domain
 
 
 def bind(
@@ -196,5 +223,5 @@ def _shape(
     if not break_point:
         return PointwiseParameters(0, width, unroll, THREADS, 1, wide)
     chunks = max(1, -(-columns // width))
-    threads_x = min(THREADS, 1 << max(0, (chunks - 1).bit_length()))
+    threads_x = min(THREADS, power_above(chunks))
     return PointwiseParameters(break_point, width, unroll, threads_x, THREADS // threads_x, wide)

@@ -4,31 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
-from fusec.index.access import Facts, vector_base
-from fusec.index.domain import Domain, find_domain
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.dtype import U32
-from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Value
-from fusec.ir.recent import Recent
 from fusec.ir.roles import Combine
-from fusec.schedule.blocks import (
-    access_trouble,
-    column_sums,
-    shape_trouble,
-    shared_trouble,
-)
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
-    dynamic_symbols,
     free_name,
     is_empty,
-    specialise,
     tensor_arguments,
     unsupported_nodes,
 )
@@ -36,21 +24,20 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
-from fusec.schedule.plan import Guard, Kernel, Workspace
+from fusec.schedule.plan import Kernel, Workspace
 from fusec.schedule.pressure import Pressure
-from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
-from fusec.schedule.rows import (
-    PhasedPlan,
-    Phases,
-    Rows,
-    in_place_hazard,
-    lowered,
-    phases_of,
-    rows_of,
+from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
+from fusec.schedule.space import (
+    COUNTS,
+    THREADS,
+    WIDTHS,
+    Field,
+    Parameters,
+    power_above,
+    power_below,
 )
-from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters
-from fusec.schedule.strides import is_inner
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -99,59 +86,6 @@ class ReductionParameters(Parameters):
     )
 
 
-_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
-
-
-@dataclass(frozen=True, eq=False)
-class RowsProblem(Problem):
-    """A segment as rows of columns to reduce.
-
-    inner: whether the columns run along memory; stores: whether what is stored runs along it, too.
-    """
-
-    domain: Domain
-    rows: Rows
-    inner: bool
-    stores: bool
-
-    def loops(self, width: int) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
-        """Return the values in the loops over rows and vectors of a width, their phases, and the
-        loop variables: row, chunk and lane. Where columns do not run along memory, the rows are
-        what is reduced.
-        """
-        if self.inner:
-            return *lowered(self.fusion, self.domain, self.rows, width), self.rows.variables(width)
-        binding, variables = bind_outer(self.rows, width)
-
-        def found() -> tuple[Lowering, Phases]:
-            lowering = Lowering(self.fusion, self.domain, binding)
-            return lowering, phases_of(self.fusion, lowering, variables)
-
-        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
-
-    def is_whole(self, load: Instance, width: int) -> bool:
-        """Return whether a load's elements of a vector of columns are one access."""
-        assert load.address is not None
-        lane = self.rows.variables(width)[2]
-        facts = Facts(self.hints)
-        return width == 1 or (
-            vector_base(load.address, load.conditions, lane, width, facts) is not None
-        )
-
-    def block_trouble(self, width: int, threads_x: int, threads_y: int) -> Refusal | None:
-        """Return why no block of such threads, with vectors of a width, reduces the rows."""
-        found = access_trouble(width, self.vectors[0]) or shape_trouble(threads_x, threads_y)
-        if found is not None or self.inner:
-            return found
-        reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
-        return shared_trouble(column_sums(reduced, width, threads_x, threads_y))
-
-    @cached_property
-    def vectors(self) -> tuple[int, tuple[Guard, ...]]:
-        """Return the widest vectors along memory, and the guards that they need."""
-        return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
-
-
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
 
@@ -162,7 +96,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment along the axis that runs along memory in its largest input."""
-        found = unsupported_nodes(segment, MEMORY_BOUND) or orient(segment)
+        fusion = unsupported_nodes(segment, MEMORY_BOUND) or with_columns(segment)
+        found = fusion if isinstance(fusion, Refusal) else as_rows(segment, fusion)
         return found if isinstance(found, Refusal) else _trouble(found) or found
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
@@ -173,16 +108,14 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         length = max(1, rows.columns.evaluate(fusion.hints))
         if problem.inner:
             vectors = -(-length // width)
-            threads = min(512, max(8, 1 << max(0, -(-vectors // 4) - 1).bit_length()))
-            at_once = max(
-                32 // threads if threads < 32 else 1, min(256 // threads, _power(results)), 1
-            )
+            threads = min(512, max(8, power_above(-(-vectors // 4))))
+            at_once = max(1, 32 // threads, min(256 // threads, power_below(results)))
             blocks = -(-results // at_once)
             wanted = -(-2 * target.sms // blocks)
             splits = max(1, min(wanted, vectors // MIN_VECTORS_PER_SPLIT))
             return ReductionParameters(True, width, threads, at_once, splits, wide)
         vectors = -(-results // width)
-        threads_x = min(32, _power(vectors) * (1 if _power(vectors) == vectors else 2))
+        threads_x = min(32, power_above(vectors))
         threads_y = 256 // threads_x
         blocks = -(-vectors // threads_x)
         wanted = -(-4 * target.sms // blocks)
@@ -314,58 +247,6 @@ def _variance_elements(fusion: Fusion) -> Iterator[int]:
 
 def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
     return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
-
-
-def orient(segment: Fusion) -> RowsProblem | Refusal:
-    """Return the segment seen along the axis that runs along memory in its largest input."""
-    fusion = with_columns(segment)
-    if isinstance(fusion, Refusal):
-        return fusion
-    return as_rows(segment, fusion)
-
-
-def with_columns(segment: Fusion) -> Fusion | Refusal:
-    """Return the segment with the sizes of what is reduced put in, and all that are inside."""
-    domain = find_domain(segment)
-    if isinstance(domain, Refusal):
-        return domain
-    reduced = frozenset[str]().union(*(a.extent.symbols for a in domain.reduced_axes))
-    return specialise(segment, dynamic_symbols(segment) - reduced)[0]
-
-
-def as_rows(
-    segment: Fusion, fusion: Fusion, *, stores: bool = False, inner: bool | None = None
-) -> RowsProblem | Refusal:
-    """Return a segment, written as a fusion, as rows.
-
-    stores: whether elements are stored; inner: as which the columns are taken, wherever they lie.
-    """
-    domain = find_domain(fusion)
-    if isinstance(domain, Refusal):
-        return domain
-    rows = rows_of(domain)
-    if isinstance(rows, Refusal):
-        return rows
-    inner = is_inner(fusion, domain, rows) if inner is None else inner
-    return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
-
-
-def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
-    """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
-    row = Var("row", rows.columns)
-    chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
-    column = of_var(chunk) * width + of_var(lane)
-    at_row = delinearize(of_var(row), (a.extent for a in rows.reduced))
-    at_column = delinearize(column, (a.extent for a in rows.kept))
-    binding = {
-        **dict(zip(rows.reduced, at_row, strict=True)),
-        **dict(zip(rows.kept, at_column, strict=True)),
-    }
-    return binding, (row, chunk, lane)
-
-
-def _power(value: int) -> int:
-    return 1 << (max(1, value).bit_length() - 1)
 
 
 def _blocks(problem: RowsProblem, parameters: ReductionParameters) -> Dim:

@@ -8,13 +8,7 @@ from typing import Generic
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, repeated
-from fusec.index.instances import (
-    MOST_MAPS,
-    Instance,
-    Lowering,
-    instances_under,
-    reading_order,
-)
+from fusec.index.instances import MOST_MAPS, Instance, Lowering, instances_under, reading_order
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.effects import Touch, conflict
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var

@@ -27,11 +27,11 @@ from fusec.schedule.orders import PlannedOrder, of_all, of_scanned_columns, of_s
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, widest_vectors
-from fusec.schedule.reduction import bind_outer
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.rows import Rows, in_place_hazard
+from fusec.schedule.rows_problem import bind_outer
 from fusec.schedule.sort_parts import free_name
-from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters
+from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -134,19 +134,19 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
         if problem.inner:
             vectors = -(-length // width)
             chunks = max(1, values // width) if vectors > 32 else 1
-            threads = min(MAX_THREADS, _power_above(-(-vectors // chunks)))
+            threads = min(MAX_THREADS, power_above(-(-vectors // chunks)))
             chunks = min(chunks, -(-vectors // threads))
             tiles = -(-vectors // (threads * chunks))
             if tiles >= MIN_TILES and others < target.sms:
                 return ScanParameters(True, width, threads, 1, chunks, wide, tiles)
-            at_once = min(max(1, 128 // threads), max(32 // threads, _power_above(others)))
+            at_once = min(max(1, 128 // threads), max(32 // threads, power_above(others)))
             return ScanParameters(True, width, threads, max(1, at_once), chunks, wide)
         vectors = -(-others // width)
-        threads_x = min(32, _power_above(vectors))
+        threads_x = min(32, power_above(vectors))
         while threads_x > 4 and threads_x * width > 16 and -(-vectors // threads_x) < target.sms:
             threads_x //= 2
         chunks = max(2, 2 * values // width)
-        threads_y = min(MAX_THREADS // threads_x, _power_above(-(-length // chunks)))
+        threads_y = min(MAX_THREADS // threads_x, power_above(-(-length // chunks)))
         threads_y = max(threads_y, 32 // threads_x)
         return ScanParameters(False, width, threads_x, threads_y, chunks, wide)
 
@@ -293,10 +293,6 @@ def _is_inner(fusion: Fusion, domain: Domain, along: Var) -> bool:
 def _directions(address: Index, domain: Domain, along: Var, size: int) -> list[tuple[int, bool]]:
     unit = (a for a in reversed(domain.axes) if a.extent != 1 and address.coefficient(a) == 1)
     return [(size, axis == along) for axis in unit][:1]
-
-
-def _power_above(value: int) -> int:
-    return 1 << max(0, value - 1).bit_length()
 
 
 def blocks_of(scan: Scan, parameters: ScanParameters) -> Dim:

@@ -9,12 +9,7 @@ from fusec.ir.dim import dim
 from fusec.ir.dtype import U8, U16, U32, U64
 from fusec.ir.graph import Fusion
 from fusec.schedule.blocks import shared_trouble
-from fusec.schedule.common import (
-    INT32_MAX,
-    specialise,
-    tensor_arguments,
-    unsupported_nodes,
-)
+from fusec.schedule.common import INT32_MAX, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
@@ -25,7 +20,7 @@ from fusec.schedule.sort_top import (
     top_plan,
     top_trouble,
 )
-from fusec.schedule.space import COUNTS, POWERS, Field, Parameters
+from fusec.schedule.space import COUNTS, POWERS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -186,7 +181,7 @@ def _likeliest(parts: Parts) -> SortParameters:
     wide, length = parts.wide, parts.length
     if length <= MAX_ROW[bits // 8]:
         items = next(i for i, most in ITEMS if length <= most)
-        threads = max(32, 1 << max(0, -(-length // items) - 1).bit_length())
+        threads = max(32, power_above(-(-length // items)))
         return SortParameters(bits, threads, items, 1, wide)
     items = 8 if bits == 64 else 16
     return SortParameters(bits, PASS_THREADS, items, -(-length // (PASS_THREADS * items)), wide)

@@ -23,6 +23,16 @@ MOST_CHANGES = 2
 """Fields in which a record of a space differs from the likeliest one, at most."""
 
 
+def power_below(value: int) -> int:
+    """Return the largest power of two that is not above a number, at least 1."""
+    return 1 << (max(1, value).bit_length() - 1)
+
+
+def power_above(value: int) -> int:
+    """Return the smallest power of two that is not below a number, at least 1."""
+    return 1 << max(0, value - 1).bit_length()
+
+
 def setting_text(value: Setting) -> str:
     """Return a value as files write it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,139 @@
+"""A segment as rows of columns to reduce, which may be read again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from fusec.index.access import Facts, vector_base
+from fusec.index.domain import Domain, find_domain
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.graph import Fusion
+from fusec.ir.recent import Recent
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
+from fusec.schedule.common import dynamic_symbols, specialise
+from fusec.schedule.plan import Guard
+from fusec.schedule.problem import Problem, widest_vectors
+from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
+from fusec.schedule.strides import is_inner
+from fusec.segment.protocol import Refusal
+
+_RECENT: Recent[tuple[Lowering, Phases]] = Recent()
+
+
+@dataclass(frozen=True, eq=False)
+class RowsProblem(Problem):
+    """A segment as rows of columns to reduce.
+
+    inner: whether the columns run along memory; stores: whether what is stored runs along it, too.
+    """
+
+    domain: Domain
+    rows: Rows
+    inner: bool
+    stores: bool
+
+    def loops(self, width: int) -> tuple[Lowering, Phases, tuple[Var, Var, Var]]:
+        """Return the values in the loops over rows and vectors of a width, their phases, and the
+        loop variables: row, chunk and lane. Where columns do not run along memory, the rows are
+        what is reduced.
+        """
+        if self.inner:
+            return *lowered(self.fusion, self.domain, self.rows, width), self.rows.variables(width)
+        binding, variables = bind_outer(self.rows, width)
+
+        def found() -> tuple[Lowering, Phases]:
+            lowering = Lowering(self.fusion, self.domain, binding)
+            return lowering, phases_of(self.fusion, lowering, variables)
+
+        return *_RECENT.of(self.fusion, (id(self.domain), self.rows, width), found), variables
+
+    def is_whole(self, load: Instance, width: int) -> bool:
+        """Return whether a load's elements of a vector of columns are one access."""
+        assert load.address is not None
+        lane = self.rows.variables(width)[2]
+        facts = Facts(self.hints)
+        return width == 1 or (
+            vector_base(load.address, load.conditions, lane, width, facts) is not None
+        )
+
+    def block_trouble(self, width: int, threads_x: int, threads_y: int) -> Refusal | None:
+        """Return why no block of such threads, with vectors of a width, reduces the rows."""
+        found = access_trouble(width, self.vectors[0]) or shape_trouble(threads_x, threads_y)
+        if found is not None or self.inner:
+            return found
+        reduced = (n for n in self.fusion.nodes if n in self.domain.reduced)
+        return shared_trouble(column_sums(reduced, width, threads_x, threads_y))
+
+    @cached_property
+    def vectors(self) -> tuple[int, tuple[Guard, ...]]:
+        """Return the widest vectors along memory, and the guards that they need."""
+        return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
+
+    def rereading_trouble(self, *, on_chip: bool) -> Refusal | None:
+        """Return why a kernel must not read its rows again after their reductions, or need not.
+
+        on_chip: whether it reads from memory once only.
+        """
+        lowering, phases, (row, chunk, lane) = self.loops(1)
+        found = self.hazard(on_chip=on_chip)
+        if found is not None:
+            return found
+        swept = {chunk, lane} if self.inner else {row}
+        if not any(i.variables & swept for loads in phases.loads[1:] for i in loads):
+            return Refusal("persistence", "nothing is read again after its reduction")
+        if any(lowering.home(n.inputs[0])[1] for group in phases.reductions for n in group):
+            return Refusal("conditions", "a reduction reads only a part of the domain")
+        return None
+
+    def hazard(self, *, on_chip: bool) -> Refusal | None:
+        """Return why an output must not be written in place, or None."""
+        lowering, phases, _ = self.loops(1)
+        return in_place_hazard(self.fusion, lowering, phases=phases, on_chip=on_chip)
+
+    def repeated_work(self, phases: Phases) -> tuple[float, float]:
+        """Return the operations that later phases do again for all elements, and special ones."""
+        elements = product(a.extent for a in self.domain.axes).evaluate(self.hints)
+        return elements * phases.repeated[0], elements * phases.repeated[1]
+
+
+def with_columns(segment: Fusion) -> Fusion | Refusal:
+    """Return the segment with the sizes of what is reduced put in, and all that are inside."""
+    domain = find_domain(segment)
+    if isinstance(domain, Refusal):
+        return domain
+    reduced = frozenset[str]().union(*(a.extent.symbols for a in domain.reduced_axes))
+    return specialise(segment, dynamic_symbols(segment) - reduced)[0]
+
+
+def as_rows(
+    segment: Fusion, fusion: Fusion, *, stores: bool = False, inner: bool | None = None
+) -> RowsProblem | Refusal:
+    """Return a segment, written as a fusion, as rows.
+
+    stores: whether elements are stored; inner: as which the columns are taken, wherever they lie.
+    """
+    domain = find_domain(fusion)
+    if isinstance(domain, Refusal):
+        return domain
+    rows = rows_of(domain)
+    if isinstance(rows, Refusal):
+        return rows
+    inner = is_inner(fusion, domain, rows) if inner is None else inner
+    return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
+
+
+def bind_outer(rows: Rows, width: int) -> tuple[dict[Var, Index], tuple[Var, Var, Var]]:
+    """Bind the axes of an outer reduction to loop variables: row (reduced), chunk, lane (kept)."""
+    row = Var("row", rows.columns)
+    chunk, lane = Var("chunk", ceildiv(rows.rows, width)), Var("v", dim(width))
+    column = of_var(chunk) * width + of_var(lane)
+    at_row = delinearize(of_var(row), (a.extent for a in rows.reduced))
+    at_column = delinearize(column, (a.extent for a in rows.kept))
+    binding = {
+        **dict(zip(rows.reduced, at_row, strict=True)),
+        **dict(zip(rows.kept, at_column, strict=True)),
+    }
+    return binding, (row, chunk, lane)
