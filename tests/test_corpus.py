@@ -185,12 +185,12 @@ def test_a_crash_and_a_hang_cost_one_graph_each(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), root]))
     monkeypatch.setenv("CORPUS_TEST_HOOK", "1")
     out = tmp_path / "out.json"
-    assert main([str(corpus), "--jobs", "1", "--limit", "5", "--out", str(out)]) == 1
+    assert main([str(corpus), "--jobs", "1", "--limit", "3", "--out", str(out)]) == 1
     records = {r["name"]: r for r in json.loads(out.read_text())["graphs"]}
     assert records["bad_op"]["exit"] == 70
     assert "the process ended in parse: exit code 9" in records["bad_op"]["message"]
     assert records["bad_reference"]["exit"] == 70
-    assert "over the limit of 5 s in parse" in records["bad_reference"]["message"]
+    assert "over the limit of 3 s in parse" in records["bad_reference"]["message"]
     assert records["row_sum"]["exit"] == 0
 
 

@@ -97,7 +97,7 @@ def test_every_tile(tile_n: int, tmp_path: Path) -> None:
 
 
 def test_the_plan_that_is_chosen(tmp_path: Path) -> None:
-    fusion = product(200, 256, 320, bias=True)
+    fusion = product(136, 136, 136, bias=True)
     plan = find_matmul().build(fusion, target.find("sm_90a"))
     assert plan.parameters.kernel == "wgmma"
     assert wrong(fusion, plan, tmp_path) == ""
@@ -110,7 +110,7 @@ def test_batches(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("cluster", "splits", "tile_n"), [(1, 3, 64), (2, 2, 128), (4, 1, 64)])
 def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) -> None:
-    fusion = product(130, 72, 600, bias=True)
+    fusion = product(130, 72, 328, bias=True)
     plan = plan_of(fusion, "split_k", tile_n=tile_n, cluster=cluster, splits=splits, stages=2)
     assert wrong(fusion, plan, tmp_path) == ""
 
@@ -186,6 +186,6 @@ def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
-    fusion = product(130, 72, 800)
+    fusion = product(66, 40, 520)
     plan = plan_of(fusion, "split_k", tile_n=64, cluster=2, splits=3, stages=2)
     dies(fusion, plan, *SPLIT[name], tmp_path)
