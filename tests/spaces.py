@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,7 @@ class Space:
         """Return every pair of values of two fields that some schedule has."""
         return frozenset(p for r in self.records for p in pairs_of(r))
 
+    @cached_property
     def covering(self) -> list[Any]:
         """Return schedules, of which some has every pair: each time what has the most new ones."""
         left, chosen = set(self.pairs), list[Any]()
@@ -153,6 +155,7 @@ def pairs_of(record: Any) -> Iterator[Any]:
     )
 
 
+@cache
 def space_of(name: str) -> Space:
     """Return the space of a case."""
     case = CASES[name]

@@ -37,7 +37,7 @@ SIZES = {
 def test_every_pair_of_values_computes_what_is_right(name: str, tmp_path: Path) -> None:
     space = space_of(name)
     assert (len(space.records), len(space.pairs)) == SIZES[name]
-    assert failures(space, space.covering(), tmp_path) == []
+    assert failures(space, space.covering, tmp_path) == []
 
 
 def test_every_template_has_a_case() -> None:
@@ -46,7 +46,7 @@ def test_every_template_has_a_case() -> None:
     for name, case in CASES.items():
         space, family = space_of(name), find_scheduler(case.scheduler)
         problem = family.known(space.fusion)
-        for record in space.covering():
+        for record in space.covering:
             plan = family.plan(problem, record, target.find("sm_90a"))
             found |= {k.template for k in plan.kernels}
     assert found == {*VIEWS} - {"reduction"}
@@ -80,5 +80,5 @@ BROKEN = {
 def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: Path) -> None:
     old, new = BROKEN[name]
     space: Space = space_of(name)
-    wrong = failures(space, space.covering(), tmp_path, lambda text: text.replace(old, new))
-    assert 0 < len(wrong) < len(space.covering())
+    wrong = failures(space, space.covering, tmp_path, lambda text: text.replace(old, new))
+    assert 0 < len(wrong) < len(space.covering)

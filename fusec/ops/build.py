@@ -213,9 +213,8 @@ class GraphBuilder(DrawBuilder):
             if len(set(names)) != len(names):
                 raise FusecError(f"a result of `{op.name}` is named twice: {', '.join(names)}")
             return list(names)
-        if count == 1:
-            return [self._numbered(op.name)]
-        return [self._numbered(result) for result in op.results]
+        results = [op.name] if count == 1 else op.results
+        return [self._numbered(result) for result in results]
 
     def _named(
         self,
