@@ -2,8 +2,8 @@
 
 python -m benchmarks.calls [--out FILE]      needs a GPU and PyTorch
 
-Microseconds of the host from one call to the next, without waiting for the GPU but every 50 calls:
-the median and the 99th percentile of single calls. Pointers change from call to call.
+Microseconds of the host that a call takes, without waiting for the GPU but from time to time: the
+median and the 99th percentile of single calls. Pointers change from call to call.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from fusec.call import fast, helper
 from fusec.call.program import Program
 
 OUT = ROOT / "benchmarks" / "results" / "h200-calls.json"
-CALLS = 3000
-PAUSE = 50
+CALLS = 2000
+LAUNCHES = 96
+"""After so many the GPU is waited for: it must not be what a call waits for."""
 SETS = 4
 """Sets of arguments that calls take in turn."""
 
@@ -73,7 +74,7 @@ def chain(kernels: int) -> str:
     )
 
 
-def sampled(call: Callable[[], Any]) -> dict[str, float]:
+def sampled(call: Callable[[], Any], launches: int = 1) -> dict[str, float]:
     """Return the median and the 99th percentile of single calls, in microseconds."""
     import torch
 
@@ -83,11 +84,12 @@ def sampled(call: Callable[[], Any]) -> dict[str, float]:
     gc.collect()
     gc.disable()
     taken: list[int] = []
+    pause = max(1, LAUNCHES // launches)
     for number in range(CALLS):
         start = perf_counter_ns()
         call()
         taken.append(perf_counter_ns() - start)
-        if number % PAUSE == PAUSE - 1:
+        if number % pause == pause - 1:
             torch.cuda.synchronize()
     gc.enable()
     return {
@@ -121,7 +123,7 @@ def rows_of(name: str, program: Program) -> Iterator[dict[str, Any]]:
     turn = cycle(sets)
     about: dict[str, Any] = {"fusion": name, "kernels": kernels}
     with_helper = fast.helper
-    yield {**about, "way": "call", **sampled(lambda: program(*next(turn)))}
+    yield {**about, "way": "call", **sampled(lambda: program(*next(turn)), kernels)}
     graph = program.graph(*sets[0])
     yield {**about, "way": "replay", **sampled(graph)}
     yield {**about, "way": "replay, new arguments", **sampled(lambda: graph(*next(turn)))}
@@ -129,7 +131,11 @@ def rows_of(name: str, program: Program) -> Iterator[dict[str, Any]]:
     try:
         plain = fusec.compile(program.fusion)
         plain(*sets[0])
-        yield {**about, "way": "call without the helper", **sampled(lambda: plain(*next(turn)))}
+        yield {
+            **about,
+            "way": "call without the helper",
+            **sampled(lambda: plain(*next(turn)), kernels),
+        }
     finally:
         fast.helper = with_helper
 

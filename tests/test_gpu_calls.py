@@ -21,6 +21,17 @@ torch: Any = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.gpu
 
+ROWS = """
+fusion: rows
+dims: {B: 512, H: 96}
+inputs:
+  x: f32[B, H]
+ops:
+  - s = segment_set(sum(x, dims=[1], keepdim=true))
+  - y = segment_set(mul(x, s))
+  - z = sum(mul(y, y), dims=[1])
+outputs: [z]
+"""
 DRAWN = """
 fusion: drawn
 dims: {B: 1024}
@@ -112,7 +123,7 @@ def test_two_kernels_on_two_streams_from_four_threads() -> None:
 
 def test_memory_stays_flat_over_many_sizes() -> None:
     """Two thousand calls of changing sizes leave the device's memory as it was."""
-    program = fusec.compile(TWO)
+    program = fusec.compile(ROWS)
     x = drawn(4096, 96)
     for number in range(2300):
         program(x[: 2 * (1 + number % 1500)])
@@ -249,6 +260,34 @@ def test_arrays_of_cupy() -> None:
         assert type(y) is cupy.ndarray
         cupy.cuda.get_current_stream().synchronize()
         close(torch.from_dlpack(y), norm(x, w))
+
+
+def test_arrays_of_numba() -> None:
+    """In and out, by `__cuda_array_interface__`."""
+    cuda: Any = pytest.importorskip("numba.cuda")
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    torch.cuda.synchronize()
+    for _ in range(3):
+        y = program(cuda.as_cuda_array(x), cuda.as_cuda_array(w))
+        assert type(y).__module__.startswith("numba")
+        close(torch.from_numpy(y.copy_to_host()).cuda(), norm(x, w))
+
+
+def test_arrays_of_jax() -> None:
+    """In and out, by DLPack."""
+    jax: Any = pytest.importorskip("jax")
+    try:
+        device = jax.devices("cuda")[0]
+    except RuntimeError:
+        pytest.skip("JAX has no GPU")
+    program = fusec.compile(NORM)
+    x, w = drawn(4, 64), drawn(64)
+    there = [jax.device_put(a.cpu().numpy(), device) for a in (x, w)]
+    for _ in range(3):
+        y = program(*there)
+        assert isinstance(y, jax.Array)
+        close(torch.from_numpy(np.array(y)).cuda(), norm(x, w))
 
 
 def test_arrays_by_their_interfaces() -> None:

@@ -1,0 +1,135 @@
+"""Where the buffers of a program lie in a call: slots, of which calls know the addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fusec.call.arrays import reach
+from fusec.call.memory import Layout, Place
+from fusec.hostir.program import Alias, Allocate, Buffer, Free, HostProgram, Memset
+from fusec.ir.evaluate import Sizes
+
+
+@dataclass(frozen=True)
+class Result:
+    """An output: a tensor of its own, or a view of an input or of another tensor.
+
+    slot: of the tensor. whole: it is that tensor, as it is. offset: in elements.
+    """
+
+    name: str
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+    whole: bool
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A tensor that each call allocates: an output, or memory that outputs are views of."""
+
+    slot: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: Any
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where the buffers of a program lie at given sizes.
+
+    Slots count the tensor inputs, then fresh tensors, then scratch and counters. scratch, counters:
+    bytes of these. places, by buffer.
+    """
+
+    inputs: tuple[Buffer, ...]
+    fresh: tuple[Fresh, ...]
+    results: tuple[Result, ...]
+    places: Mapping[str, Place]
+    scratch: int
+    counters: int
+
+    @property
+    def scratch_slot(self) -> int:
+        """Return the slot of the arena's scratch memory; its counters have the next."""
+        return len(self.inputs) + len(self.fresh)
+
+
+class _Placing:
+    """Memory under construction."""
+
+    def __init__(self, program: HostProgram, sizes: Sizes) -> None:
+        self.program, self.sizes = program, sizes
+        self.inputs = program.inputs
+        self.roots = {b.name: b.name for b in self.inputs}
+        self.offsets = dict.fromkeys(self.roots, 0)
+        for each in program.instructions:
+            if isinstance(each, Allocate):
+                self.roots[each.buffer], self.offsets[each.buffer] = each.buffer, 0
+            elif isinstance(each, Alias):
+                step = each.offset.evaluate(sizes) * program.buffer[each.buffer].dtype.size
+                self.roots[each.buffer] = self.roots[each.of]
+                self.offsets[each.buffer] = self.offsets[each.of] + step
+
+    def memory(self) -> Memory:
+        """Return where everything lies."""
+        into = dict(self.program.aliases)
+        given = {b.name: k for k, b in enumerate(self.inputs)}
+        own = dict.fromkeys(self.roots[o] for o in self.program.outputs if o not in into)
+        owners = [n for n in own if n not in given]
+        fresh = tuple(Fresh(k, *self._form(name)) for k, name in enumerate(owners, len(given)))
+        slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
+        scratch, counters = Layout(), Layout()
+        offsets = self._lay_out(slots.keys(), scratch, counters)
+        base = len(given) + len(fresh)
+        places: dict[str, Place] = {}
+        for name, root in self.roots.items():
+            if root in slots:
+                start = Place(slots[root])
+            else:
+                start = Place(base + int(root in self._once), offsets[root])
+            places[name] = start.at(self.offsets[name])
+        results = tuple(self._result(name, into, slots) for name in self.program.outputs)
+        return Memory(self.inputs, fresh, results, places, scratch.size, counters.size)
+
+    @property
+    def _once(self) -> frozenset[str]:
+        return frozenset(
+            i.buffer for i in self.program.instructions if isinstance(i, Memset) and i.once
+        )
+
+    def _lay_out(self, placed: Iterable[str], scratch: Layout, counters: Layout) -> dict[str, int]:
+        known, offsets, once = frozenset(placed), dict[str, int](), self._once
+        for each in self.program.instructions:
+            if isinstance(each, Allocate) and each.buffer not in known:
+                layout = counters if each.buffer in once else scratch
+                offsets[each.buffer] = layout.take(each.buffer, self._bytes(each.buffer))
+            elif isinstance(each, Free):
+                scratch.free(each.buffer)
+        return offsets
+
+    def _form(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
+        buffer = self.program.buffer[name]
+        shape = tuple(d.evaluate(self.sizes) for d in buffer.shape)
+        return shape, tuple(d.evaluate(self.sizes) for d in buffer.strides), buffer.dtype
+
+    def _bytes(self, name: str) -> int:
+        shape, strides, dtype = self._form(name)
+        return reach(shape, strides) * dtype.size
+
+    def _result(self, name: str, into: Mapping[str, str], slots: Mapping[str, int]) -> Result:
+        root = into.get(name) or self.roots[name]
+        shape, strides, dtype = self._form(name)
+        whole = root in (name, into.get(name))
+        return Result(
+            name, slots[root], shape, strides, dtype, whole, self.offsets[name] // dtype.size
+        )
+
+
+def memory_of(program: HostProgram, sizes: Sizes) -> Memory:
+    """Return where a program's buffers lie at `sizes`."""
+    return _Placing(program, sizes).memory()
