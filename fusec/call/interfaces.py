@@ -7,6 +7,8 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any
 
+import numpy as np
+
 from fusec.call.arrays import View, reach
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir import dtype as dtypes
@@ -104,6 +106,9 @@ class Exchange:
         """Return where an array lies; the default stream waits for what makes it."""
         if isinstance(array, DeviceArray):
             return View(array.address, array.shape, array.strides, array.dtype, array.device)
+        interface = getattr(array, "__cuda_array_interface__", None)
+        if interface is not None:
+            return _by_interface(interface)
         seen = self._read(array, LEGACY_STREAM if _on_gpu(array) else None)
         shape = tuple(seen.shape)
         strides = tuple(seen.strides) if seen.strides is not None else dense_strides(shape)
@@ -131,6 +136,23 @@ class Exchange:
         if self.name == "numba":
             return import_module("numba.cuda").as_cuda_array(made)
         return made
+
+
+def _by_interface(interface: dict[str, Any]) -> View:
+    """Return what a `__cuda_array_interface__` says, of any version."""
+    kind, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
+    address, device = int(interface["data"][0]), open_device(0)
+    index = 0
+    if address:
+        ordinal = device.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        index = int(device.call("cuPointerGetAttribute", ordinal, address))
+    stream = interface.get("stream")
+    if stream is not None and stream > LEGACY_STREAM:
+        with open_device(index).current():
+            device.call("cuStreamSynchronize", stream)
+    given = interface.get("strides")
+    strides = dense_strides(shape) if given is None else [s // kind.itemsize for s in given]
+    return View(address, shape, tuple(strides), dtypes.of_numpy(kind), index)
 
 
 def _on_gpu(array: Any) -> bool:
