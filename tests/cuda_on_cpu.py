@@ -40,8 +40,15 @@ from fusec.schedule.plan import (
 
 FLAGS = (
     *("-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique", "-fno-threadsafe-statics"),
-    # An index beyond a thread's own array is a trap.
-    *("-fsanitize=bounds", "-fsanitize-undefined-trap-on-error"),
+    # An index beyond a thread's own array is a trap, and so is a word beyond its own variable.
+    *("-fsanitize=bounds,object-size", "-fsanitize-undefined-trap-on-error"),
+    "-ftrivial-auto-var-init=pattern",
+)
+# Every load of a kernel asks read_of (memory_on_cpu.cpp).
+LOADS = (
+    "-fsanitize=kernel-address",
+    *("--param=asan-instrumentation-with-call-threshold=0", "--param=asan-instrument-writes=0"),
+    *("--param=asan-stack=0", "--param=asan-globals=0"),
 )
 PARTS = (
     *("cuda", "contexts", "fibers", "memory", "proxies"),
@@ -171,7 +178,7 @@ def launch(
             values.append(ctypes.c_void_p(memory[argument.name].ctypes.data))
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
     shape = (*(g.evaluate(sizes) for g in kernel.grid), *kernel.block)
-    function(pointers, shape, kernel.shared_bytes, order)
+    function(pointers, shape, kernel.shared_bytes, order, memory.zones)
     memory.check(f"{kernel.name}, {order}")
 
 
@@ -180,13 +187,24 @@ class Function:
     """A kernel for the host."""
 
     kernel: Kernel
+    library: ctypes.CDLL
     entry: Any
     proxies: bool
 
     def __call__(
-        self, pointers: Any, shape: Sequence[int], shared_bytes: int, order: Order = FIRST
+        self,
+        pointers: Any,
+        shape: Sequence[int],
+        shared_bytes: int,
+        order: Order = FIRST,
+        zones: Sequence[tuple[int, int]] = (),
     ) -> None:
-        """Run the kernel; shape: its grid and its block. Fail where it hangs or breaks a rule."""
+        """Run the kernel; shape: its grid and its block. Fail where it hangs or breaks a rule.
+
+        zones: where memory begins and ends that the kernel must not read.
+        """
+        limits = [limit for zone in zones for limit in zone]
+        self.library.forbid_reads((ctypes.c_uint64 * len(limits))(*limits), len(zones))
         words = (ctypes.c_uint * 9)(*shape, *self.kernel.cluster)
         options = order.options | self.proxies << 2
         failure = self.entry(pointers, words, shared_bytes, order.seed, options)
@@ -204,7 +222,7 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
     for name in (*HEADERS, *SOURCES):
         (folder / name).write_text((FOLDER / name).read_text())
     header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
-    subprocess.run([compiler, *FLAGS, "-x", "c++-header", str(header)], check=True)
+    subprocess.run([compiler, *FLAGS, *LOADS, "-x", "c++-header", str(header)], check=True)
     whole = folder / "whole.cpp"
     whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
     options = (f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(shared))
@@ -254,7 +272,7 @@ def build_all(
     if not library.exists() or source.read_text() != whole:
         source.write_text(whole)
         linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
-        command = [compiler, *FLAGS, f"-I{folder}", *linked]
+        command = [compiler, *FLAGS, *LOADS, f"-I{folder}", *linked]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     loaded = ctypes.CDLL(str(library))
@@ -279,4 +297,4 @@ def _function(loaded: ctypes.CDLL, kernel: Kernel, text: str, number: int) -> Fu
     entry = getattr(loaded, f"launch{number}")
     entry.restype = ctypes.c_char_p
     proxies = any(f'"{name}.cuh"' in text for name in ASYNCHRONOUS)
-    return Function(kernel, entry, proxies)
+    return Function(kernel, loaded, entry, proxies)

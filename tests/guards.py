@@ -1,4 +1,4 @@
-"""Host memory between guard zones, which kernels must not write.
+"""Host memory between guard zones, which kernels must neither write nor read.
 
 A zone's bytes are NaNs in every type of float, and differ from place to place.
 """
@@ -22,6 +22,16 @@ class Guarded(dict[str, np.ndarray]):
         raw[start : start + content.nbytes] = content.reshape(-1).view(np.uint8)
         self._raw[name] = raw
         self[name] = raw[start : start + content.nbytes].view(content.dtype)
+
+    @property
+    def zones(self) -> list[tuple[int, int]]:
+        """Where each guard zone begins and ends."""
+        return [
+            zone
+            for name, raw in self._raw.items()
+            for start, size in [(self[name].ctypes.data, self[name].nbytes)]
+            for zone in ((raw.ctypes.data, start), (start + size, raw.ctypes.data + raw.nbytes))
+        ]
 
     def check(self, what: str) -> None:
         """Fail where a guard zone was written."""

@@ -94,9 +94,42 @@ def test_writes_outside_of_a_buffer_are_seen(place: int, tmp_path: Path) -> None
     fails(Raw(text, {"y": zeros(64)}), tmp_path, rf"`y`: wrote outside, at byte {4 * place} of 256")
 
 
-def test_what_is_read_outside_of_a_buffer_is_no_number(tmp_path: Path) -> None:
-    text = 'extern "C" __global__ void kernel(float* y) { y[threadIdx.x] = y[64 + threadIdx.x]; }'
-    assert np.isnan(Raw(text, {"y": zeros(64)}).run(tmp_path)["y"]).all()
+@pytest.mark.parametrize("place", [64, -1])
+@pytest.mark.parametrize("read", ["y[{}]", "__ldg(y + {})"])
+def test_reads_outside_of_a_buffer_are_seen(read: str, place: int, tmp_path: Path) -> None:
+    text = f"""extern "C" __global__ void kernel(float* y) {{
+      if ({read.format(place)}) y[threadIdx.x] = 1.0f;
+    }}"""
+    fails(Raw(text, {"y": zeros(64)}), tmp_path, "reads outside of a buffer")
+
+
+@pytest.mark.parametrize("place", [100, -1])
+def test_reads_outside_of_shared_memory_are_seen(place: int, tmp_path: Path) -> None:
+    text = f"""extern "C" __global__ void kernel(float* y) {{
+      __shared__ char tile[100];
+      const char* at = tile;
+      if (at[{place}] == 1) y[threadIdx.x] = 1.0f;
+    }}"""
+    fails(Raw(text, {"y": zeros(64)}), tmp_path, "reads outside of shared memory")
+
+
+def test_a_word_beyond_its_own_variable_is_seen(tmp_path: Path) -> None:
+    text = """extern "C" __global__ void kernel(int* y) {
+      unsigned pair[2];
+      for (int i = 0; i <= y[0]; ++i) reinterpret_cast<unsigned long long*>(&pair)[i] = 1;
+      y[threadIdx.x] = pair[1];
+    }"""
+    fails(Raw(text, {"y": np.ones(64, np.int32)}), tmp_path, "an index beyond an array")
+    assert not Raw(text, {"y": zeros(64, np.int32)}).run(tmp_path)["y"].any()
+
+
+def test_registers_start_with_garbage(tmp_path: Path) -> None:
+    text = """extern "C" __global__ void kernel(int* y) {
+      int sum;
+      if (threadIdx.x == 100) sum = 1;
+      y[threadIdx.x] = sum;
+    }"""
+    assert Raw(text, {"y": zeros(64, np.int32)}).run(tmp_path)["y"].all()
 
 
 @pytest.mark.parametrize(

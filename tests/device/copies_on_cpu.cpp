@@ -16,6 +16,7 @@ void copy(u32 shared, const void* global, int bytes, int valid) {
   if (shared % bytes || reinterpret_cast<std::uintptr_t>(global) % bytes) {
     fail("an asynchronous copy that is not aligned");
   }
+  read_of(copy.from, valid);
   if (copies_at_once)
     perform(copy);
   else
@@ -63,6 +64,7 @@ void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64) {
   const auto source = reinterpret_cast<std::uintptr_t>(global);
   if (shared % 16 || source % 16 || bytes % 16) fail("%s that is not aligned", what);
   begin_bulk(what);
+  read_of(global, bytes);
   Block* block = self->block;
   check_barrier(block, barrier, what);
   proxy_poison(block, shared, bytes, what);

@@ -134,6 +134,7 @@ void wake(Fiber* fiber);
 void begin_memory(unsigned shared_bytes);
 void clear_memory(Block*);
 void check_memory(const Block*);
+void read_of(const void*, std::size_t bytes);  // fails in a guard zone
 
 // Where the asynchronous proxy reads or writes shared memory (proxies_on_cpu.cpp). Writes of this
 // thread since it began to run have been noted.

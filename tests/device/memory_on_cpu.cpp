@@ -1,4 +1,4 @@
-// Shared memory of blocks: guard zones, variables, addresses.
+// Shared memory of blocks: variables, addresses; guard zones there and around buffers.
 #include "fibers_on_cpu.h"
 
 namespace cpu {
@@ -6,6 +6,8 @@ namespace cpu {
 unsigned used_memory;
 static unsigned launches, dynamic_bytes, next_variable;
 static std::vector<Place*> variables;
+static std::vector<std::pair<std::uintptr_t, std::uintptr_t>> unreadable;
+static bool readable[kMemory];  // of shared memory
 
 void begin_memory(unsigned shared_bytes) {
   ++launches;
@@ -14,6 +16,8 @@ void begin_memory(unsigned shared_bytes) {
   next_variable = kDynamic + dynamic_bytes;
   used_memory = next_variable + kGuard;
   if (used_memory > kMemory) fail("too much shared memory");
+  std::fill(readable, readable + kMemory, false);
+  std::fill(readable + kDynamic, readable + next_variable, true);
 }
 
 static unsigned char guard_byte(std::size_t place) {
@@ -63,6 +67,7 @@ char* shared_variable(Place& place) {
     used_memory = next_variable + kGuard;
     if (used_memory > kMemory) fail("too much shared memory");
     variables.push_back(&place);
+    std::fill(readable + place.offset, readable + next_variable, true);
     for (Block* block : alive_blocks) {
       fill(block->memory, before, used_memory);
       poison(block->memory, place.offset, next_variable);
@@ -70,6 +75,18 @@ char* shared_variable(Place& place) {
     }
   }
   return self->block->memory + place.offset;
+}
+
+void read_of(const void* pointer, std::size_t bytes) {
+  if (!self) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(pointer), end = first + bytes;
+  const auto offset = first - reinterpret_cast<std::uintptr_t>(self->block->memory);
+  if (offset < kMemory && (!readable[offset] || !readable[std::min(offset + bytes, std::size_t(kMemory)) - 1])) {
+    fail("reads outside of shared memory, at byte %d", static_cast<int>(offset) - int(kDynamic));
+  }
+  for (const auto& [from, to] : unreadable) {
+    if (first < to && end > from) fail("reads outside of a buffer");
+  }
 }
 
 unsigned shared_address(const void* pointer) {
@@ -93,3 +110,18 @@ char* shared_at(unsigned address) {
 }
 
 }  // namespace cpu
+
+extern "C" {
+void forbid_reads(const std::uintptr_t* limits, unsigned count) {
+  cpu::unreadable.clear();
+  for (unsigned i = 0; i < count; ++i) cpu::unreadable.push_back({limits[2 * i], limits[2 * i + 1]});
+}
+// What the compiler puts before every load (LOADS of tests/cuda_on_cpu.py).
+void __asan_load1_noabort(const void* from) { cpu::read_of(from, 1); }
+void __asan_load2_noabort(const void* from) { cpu::read_of(from, 2); }
+void __asan_load4_noabort(const void* from) { cpu::read_of(from, 4); }
+void __asan_load8_noabort(const void* from) { cpu::read_of(from, 8); }
+void __asan_load16_noabort(const void* from) { cpu::read_of(from, 16); }
+void __asan_loadN_noabort(const void* from, std::size_t bytes) { cpu::read_of(from, bytes); }
+void __asan_handle_no_return() {}
+}
