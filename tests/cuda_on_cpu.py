@@ -101,6 +101,9 @@ def run_plan(
     ]
     for function in functions:
         launch(function, memory, inputs, sizes, order)
+    for space in plan.workspaces:
+        zeroed = space.init != "zeroed once" or not memory[space.name].any()
+        assert zeroed, f"{order}: `{space.name}` is not zero for the next launch"
     results: dict[str, np.ndarray] = {}
     for output in plan.fusion.outputs:
         shape = extents(output.value.type, sizes)

@@ -16,7 +16,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -25,7 +25,7 @@ from typing import Any
 import cuda_on_cpu
 import numpy as np
 from cuda_on_cpu import run_plan
-from families import plan_of
+from families import GPU
 from graphs import scattered
 from rows_on_cpu import one_operation
 from test_hopper_on_cpu import plan_of as product_plan
@@ -33,22 +33,28 @@ from test_hopper_on_cpu import product
 from test_inner_outer_persistent import seed as seed_of_paper
 from test_inner_persistent import layer_norm
 from test_outer_persistent import standardise
-from test_races import sums, top, two_rows
+from test_races import top, two_rows
 from test_transpose import turned
 
 from fusec.codegen.dispatch import plan_sources
+from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, F32, F64, I64, DType
-from fusec.ir.graph import Fusion
+from fusec.ir.evaluate import extents
+from fusec.ir.graph import Fusion, Setting
+from fusec.ops.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.run.headers import headers_for
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import find_scheduler
 
-SEED = 20261123
+SEED = 20261124
 COUNT = 60
-ORDERS = ({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True},
-          *({"seed": s, "backwards": s % 2 == 1} for s in range(3, 10)))  # fmt: skip
+ORDERS: tuple[dict[str, Any], ...] = (
+    *({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True}),
+    *({"seed": seed, "backwards": seed % 2 == 1} for seed in range(3, 12)),
+)
 SECONDS = 60
 """Of processor time, after which a loop without waits counts as a hang."""
 SYNCHRONISATION = (
@@ -58,7 +64,7 @@ SYNCHRONISATION = (
 )
 # What a rule is called: where it applies in a line, and what stands there instead.
 RULES: dict[str, tuple[str, str]] = {
-    "dropped": (rf"^(?= *[^/ ].*({SYNCHRONISATION})).*$", ""),
+    "dropped": (rf"^(?=.*({SYNCHRONISATION})).*$", ""),
     "parity": (r"(?<=wait\()parity(?=\))|(?<=parity = )[01]|(?<=parity \^= ).*(?=;)", "parity"),
     "offset": (r"(?<=[\w\])]) \+ (?=[\w(])(?=.*[\]\)];)", " - "),
     "factor": (r" \* k(?=[A-Z])", " + k"),
@@ -80,6 +86,23 @@ class Mutant:
     after: str
 
 
+def sums(rows: int, columns: int, dim: int) -> Fusion:
+    """Return two sums over one dim of a matrix: what adds up the first is used again at once."""
+    builder = GraphBuilder("sums")
+    x = builder.input("x", F32, [rows, columns])
+    for each in (x, builder.apply("mul", x, x)):
+        builder.output(builder.apply("sum", each, dims=[dim]))
+    return builder.finish()
+
+
+def scaled(rows: int, columns: int) -> Fusion:
+    """Return the rows of a matrix times one row: a loop over rows, not a flat one."""
+    builder = GraphBuilder("scaled")
+    x, w = builder.input("x", F32, [rows, columns]), builder.input("w", F32, [columns])
+    builder.output(builder.apply("mul", x, w))
+    return builder.finish()
+
+
 def _families() -> dict[str, tuple[str, Callable[[], Fusion]]]:
     def one(
         op: str, *shape: int, arguments: tuple[Any, ...] = (), dtype: DType = F32
@@ -91,37 +114,51 @@ def _families() -> dict[str, tuple[str, Callable[[], Fusion]]]:
 
     return {
         "pointwise": ("pointwise", one("tanh", 7, 333)),
+        "pointwise rows": ("pointwise", lambda: scaled(37, 600)),
         "transpose": ("transpose", lambda: turned(F32, 100, 77)),
         "reduction_inner": ("reduction", lambda: sums(5, 1100, 1)),
-        "reduction_inner split": ("reduction", lambda: sums(2, 100_000, 1)),
-        "reduction_outer": ("reduction", lambda: sums(300, 40, 0)),
-        "reduction_outer split": ("reduction", lambda: sums(20_000, 8, 0)),
+        "reduction_inner split": ("reduction", lambda: sums(3, 6000, 1)),
+        "reduction_outer": ("reduction", lambda: sums(300, 100, 0)),
+        "reduction_outer split": ("reduction", lambda: sums(700, 72, 0)),
         "inner_persistent": ("inner_persistent", lambda: layer_norm(F32, 3, 1100)),
         "inner_persistent shared": ("inner_persistent", two_rows),
         "outer_persistent": ("outer_persistent", lambda: standardise(F32, 33, 70)),
-        "inner_outer_persistent": ("inner_outer_persistent", lambda: seed_of_paper(2, 23, 1024)),
-        "scan_rows": ("scan", one("cumsum", 3, 3000, arguments=(1,))),
-        "scan_columns": ("scan", one("cumsum", 300, 20, arguments=(0,))),
-        "scan_tiles": ("scan", one("cumsum", 1, 60_000, arguments=(1,))),
+        "inner_outer_persistent": ("inner_outer_persistent", lambda: seed_of_paper(2, 23, 1000)),
+        "scan_rows": ("scan", one("cumsum", 3, 2000, arguments=(1,))),
+        "scan_columns": ("scan", one("cumsum", 700, 20, arguments=(0,))),
+        "scan_tiles": ("scan", one("cumsum", 2, 17_700, arguments=(1,))),
         "sort_rows": ("sort", one("sort", 3, 300, arguments=(1,))),
-        "sort long": ("sort", one("sort", 1, 9000, arguments=(1,))),
+        "sort long": ("sort", one("sort", 2, 5000, arguments=(1,))),
         "topk": ("sort", top),
         "scatter_lines": (
             "scatter",
-            lambda: scattered("scatter", F32, (9, 20), (6, 11), (7, 12), 1),
+            lambda: scattered("scatter", F32, (301, 20), (300, 11), (301, 12), 1),
         ),
         "scatter_elements": (
             "scatter",
-            lambda: scattered("index_add", I64, (20, 6), (50,), (50, 6), 0),
+            lambda: scattered("index_add", I64, (200, 6), (50,), (50, 6), 0),
         ),
         "scatter_sorted": (
             "scatter",
-            lambda: scattered("scatter_add", F32, (40, 3), (90, 2), (90, 3), 0),
+            lambda: scattered("scatter_add", F32, (700, 3), (200, 2), (200, 3), 0),
         ),
         "pointwise wide": ("pointwise", one("neg", 7, 256, dtype=F64)),
-        "scan_columns wide": ("scan", one("cumsum", 300, 20, arguments=(0,), dtype=F64)),
+        "scan_columns wide": ("scan", one("cumsum", 700, 20, arguments=(0,), dtype=F64)),
     }
 
+
+SCHEDULES: dict[str, dict[str, Setting]] = {
+    "pointwise rows": {"threads_x": 64, "threads_y": 4, "unroll": 2},
+    "reduction_inner split": {"threads_x": 64, "threads_y": 2, "splits": 5},
+    "reduction_outer": {"threads_x": 8, "threads_y": 16, "splits": 1},
+    "reduction_outer split": {"threads_x": 8, "threads_y": 32, "splits": 5},
+    "inner_outer_persistent": {"threads_x": 32, "threads_y": 2},
+    "scan_rows": {"threads_x": 64, "threads_y": 2, "chunks": 3},
+    "scan_columns": {"threads_x": 4, "threads_y": 32, "chunks": 4},
+    "scan_tiles": {"threads_x": 64, "chunks": 2, "tiles": 35},
+    "sort long": {"items": 4, "tiles": 5},
+}
+"""Blocks of several rows, and fewer threads than there is work for: loops have several turns."""
 
 PRODUCTS: dict[str, dict[str, Any]] = {
     "matmul_simt": {},
@@ -138,11 +175,17 @@ def case(name: str) -> tuple[Fusion, KernelPlan]:
     if name in PRODUCTS:
         hopper = "tile_n" in PRODUCTS[name]
         dtype = F32 if name == "matmul_simt" else BF16
-        fusion = product(136, 72 if hopper else 136, 800 if hopper else 200, dtype=dtype)
-        return fusion, product_plan(fusion, name.removeprefix("matmul_"), **PRODUCTS[name])
+        # More rows of tiles than a band has, and more tiles than blocks, as in large products.
+        shape = (136, 72, 800) if hopper else (584, 136, 40) if dtype == F32 else (136, 136, 200)
+        fusion = product(*shape, dtype=dtype, batches=0 if name == "matmul_split_k" else 2)
+        plan = product_plan(fusion, name.removeprefix("matmul_"), **PRODUCTS[name])
+        if name == "matmul_wgmma":
+            (kernel,) = plan.kernels
+            plan = replace(plan, kernels=(replace(kernel, grid=(dim(3), dim(1), dim(1))),))
+        return fusion, plan
     scheduler, make = _families()[name]
     fusion = make()
-    return fusion, plan_of(scheduler, fusion)
+    return fusion, find_scheduler(scheduler).build(fusion, GPU, SCHEDULES.get(name, {}))
 
 
 @cache
@@ -181,7 +224,7 @@ def mutants(name: str, rule: str) -> tuple[Mutant, ...]:
         Mutant(name, rule, file, number, line, after)
         for file, text in texts(name).items()
         for number, line in enumerate(text.splitlines())
-        if not line.lstrip().startswith(("//", "#", "static_assert", "template"))
+        if not line.lstrip().startswith(("//", "#", '"', "static_assert", "template"))
         and "asm" not in line
         and not line.startswith(
             ("  const int*", "constexpr", "inline constexpr", "__device__", "  static constexpr")
@@ -192,13 +235,33 @@ def mutants(name: str, rule: str) -> tuple[Mutant, ...]:
 
 @cache
 def inputs_of(fusion: Fusion) -> dict[str, Any]:
-    """Return random inputs; places lie in a result of few."""
+    """Return random inputs; places are few, or outside of the result by one."""
     inputs = dict(random_inputs(fusion, fusion.hints, 0))
     if "places" in inputs:
         shape = inputs["places"].shape
         drawn = np.random.default_rng(2).integers(0, 9, shape)
         inputs["places"] = StridedArray(drawn.ravel(), shape, dense_strides(shape))
     return inputs
+
+
+@cache
+def outside(name: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """Return inputs with places outside of the result, and what the kernels make of them."""
+    fusion, plan = case(name)
+    inputs = dict(inputs_of(fusion))
+    extent = max(extents(fusion.outputs[0].value.type, dict(fusion.hints)))
+    drawn = inputs["places"].array.ravel().copy()
+    for start, place in enumerate((-1, extent, extent - 1)):
+        drawn[start::7] = place
+    shape = inputs["places"].shape
+    inputs["places"] = StridedArray(drawn, shape, dense_strides(shape))
+    with tempfile.TemporaryDirectory(prefix="mutant.") as folder:
+        return inputs, bytes_of(run_plan(plan, inputs, Path(folder)))
+
+
+def bytes_of(found: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """Return arrays as bytes."""
+    return {name: value.tobytes() for name, value in found.items()}
 
 
 def edit_of(mutant: Mutant, line: str) -> Callable[[str], str]:
@@ -220,11 +283,19 @@ def fate(mutant: Mutant, line: str) -> str:
                 found = run_plan(plan, inputs, Path(folder), edit=edit_of(mutant, line), **order)
             except AssertionError as error:
                 return f"order {number}: {str(error)[:300]}"
-            held = {name: value.tobytes() for name, value in found.items()}
+            held = bytes_of(found)
             if held != (first := first or held):
                 return f"order {number}: other bytes"
             if number == 0 and not (verdict := compare(fusion, fusion.hints, inputs, found)).ok:
                 return f"order {number}: {verdict.text()[:200]}"
+        if "places" in inputs:
+            given, expected = outside(mutant.case)
+            try:
+                found = run_plan(plan, given, Path(folder), edit=edit_of(mutant, line))
+            except AssertionError as error:
+                return f"places outside: {str(error)[:300]}"
+            if bytes_of(found) != expected:
+                return "places outside: other bytes"
     return ""
 
 

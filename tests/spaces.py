@@ -1,11 +1,13 @@
 """The spaces of small fusions, one for every template: each pair of values run, or all of it.
 
-`python tests/spaces.py [CASE...]` runs every schedule of the cases and records how many there are.
+`python tests/spaces.py [CASE...]` runs every schedule of the cases; of all, it records the figures
+and the tree of fusec (commit first).
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -204,16 +206,21 @@ def failures(
 
 
 def main(names: Sequence[str]) -> int:
-    """Run every schedule of some cases, or of all, and record the figures."""
-    record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    """Run every schedule of some cases, or of all and record them."""
+    command = ["git", "rev-parse", "HEAD:fusec"]
+    tree = subprocess.run(command, cwd=RECORD.parent, capture_output=True, text=True, check=True)
+    families: dict[str, Any] = {}
     for name in names or CASES:
         space = space_of(name)
         with tempfile.TemporaryDirectory() as folder:
-            wrong = failures(space, space.records, Path(folder))
-        record[name] = {"schedules": len(space.records), "wrong": wrong}
-        print(name, len(space.records), *wrong, sep="\n  " if wrong else " ", flush=True)
-        RECORD.write_text(json.dumps(record, indent=2) + "\n")
-    return 1 if any(r["wrong"] for r in record.values()) else 0
+            failed = failures(space, space.records, Path(folder))
+        cases = len(space.records)
+        families[name] = {"cases": cases, "passed": cases - len(failed), "failed": failed}
+        print(name, cases, *failed, sep="\n  " if failed else " ", flush=True)
+    if not names:
+        record = {"tree": tree.stdout.strip(), "families": families}
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
+    return 1 if any(f["failed"] for f in families.values()) else 0
 
 
 if __name__ == "__main__":

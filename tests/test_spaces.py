@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from spaces import CASES, Space, failures, space_of
+from spaces import CASES, RECORD, Space, failures, space_of
 
 from fusec import target
 from fusec.codegen.dispatch import VIEWS
@@ -38,6 +39,13 @@ def test_every_pair_of_values_computes_what_is_right(name: str, tmp_path: Path) 
     space = space_of(name)
     assert (len(space.records), len(space.pairs)) == SIZES[name]
     assert failures(space, space.covering, tmp_path) == []
+
+
+def test_the_record_is_of_every_schedule() -> None:
+    record = json.loads(RECORD.read_text())
+    assert len(record["tree"]) == 40
+    whole = {n: {"cases": c, "passed": c, "failed": []} for n, (c, _) in SIZES.items()}
+    assert record["families"] == whole
 
 
 def test_every_template_has_a_case() -> None:
