@@ -101,8 +101,8 @@ CASES = {
         items=(1, 2, 4, 16), tiles=(1, 2),
     ),
     "topk": _case(
-        "sort", "x: f32[2, 1504]", "y, i = topk(x, k=3, dim=1)", outputs="y, i",
-        threads=(32, 64, 256), splits=(1, 2, 3),
+        "sort", "x: f32[2, 1504]", "y, i = topk(mul(x, iota(1504, dtype=f32)), k=30, dim=1)",
+        outputs="y, i", threads=(32, 64, 256), splits=(1, 2, 3),
     ),
     "scatter_add": _case(
         "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f32[5, 24]",

@@ -89,6 +89,7 @@ MUTANTS = {
         "split top", f"shared_last;\n  {SYNC}", "shared_last;"
     ),
     "the count of blocks": ("split rows", "== count - 1;", "== count - 2;"),
+    "what is left for the next launch": ("split rows", '"r"(count - 1)', '"r"(count)'),
 }  # fmt: skip
 
 

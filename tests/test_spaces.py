@@ -90,3 +90,39 @@ def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: P
     space: Space = space_of(name)
     wrong = failures(space, space.covering, tmp_path, lambda text: text.replace(old, new))
     assert 0 < len(wrong) < len(space.covering)
+
+
+LAST = {
+    "pointwise": "u < kUnroll",
+    "transpose": "i < kTile * kTile / kReadVec",
+    "reduction_inner": "split < kSplits",
+    "reduction_outer": "split < kSplits",
+    "inner_persistent": "c < kChunks",
+    "outer_persistent": "r < kRowsPerThread",
+    "inner_outer_persistent": "c < kChunks",
+    "column_accumulators": "range < kRanges",
+    "scan_rows": "c < kChunks",
+    "scan_columns": "c < kSpan",
+    "sort": "i < kItems",
+    "topk": "v < kVec",
+    "scatter_add": "element < kLength",
+    "scatter_in_place": "position < own",
+}
+"""A loop of each template, which loses its last turn where it has several."""
+
+
+@pytest.mark.parametrize("name", LAST)
+def test_a_loop_without_its_last_turn_is_seen(name: str, tmp_path: Path) -> None:
+    loop, bound = LAST[name], LAST[name].split(" < ")[1]
+
+    def edit(text: str) -> str:
+        is_kernel = 'extern "C"' in text
+        return text.replace(f"{loop};", f"{loop} - ({bound} > 1);") if is_kernel else text
+
+    space = space_of(name)
+    covering = space.covering
+    parts = [covering[start : start + 4] for start in range(0, len(covering), 4)]
+    folders = [tmp_path / str(k) for k in range(len(parts))]
+    for folder in folders:
+        folder.mkdir()
+    assert any(failures(space, p, f, edit) for p, f in zip(parts, folders, strict=True))
