@@ -97,7 +97,7 @@ template <int kThreads>
 struct DigitCounts {
   static constexpr int kWarps = kThreads / 32;
   u32 before[kWarps][kDigits];  // of each digit in lower warps
-  u32 starts[kDigits + 1];      // of each digit's run in the tile, and the end
+  u32 starts[kDigits];          // of each digit's run in the tile
   u32 sums[8];
 };
 
@@ -158,7 +158,6 @@ __device__ __forceinline__ void rank_digits(DigitCounts<kThreads>& counts,
       counts.starts[threadIdx.x * kEach + j] = start;
       start += totals[j];
     }
-    if (threadIdx.x == kScanning - 1) counts.starts[kDigits] = start;
   }
   __syncthreads();
 #pragma unroll
