@@ -113,22 +113,4 @@ std::string described(const Fiber* fiber) {
   return text;
 }
 
-// A lane is at most one exchange ahead of the others, so two sets of words suffice.
-const LaneWords* show(const LaneWords& own) {
-  Warp& warp = *self->warp;
-  LaneWords* all = warp.shown[warp.turn & 1];
-  all[current % 32] = own;
-  if (warp.barrier.arrived + 1 == warp.lanes.size()) ++warp.turn;
-  wait(warp.barrier, warp.lanes.size(), "its warp");
-  return all;
-}
-unsigned ballot(bool predicate) {
-  const LaneWords* all = show({{predicate}});
-  unsigned result = 0;
-  for (unsigned i = 0; i < self->warp->lanes.size(); ++i) {
-    result |= static_cast<unsigned>(all[i].words[0]) << i;
-  }
-  return result;
-}
-
 }  // namespace cpu

@@ -1,7 +1,6 @@
 // Fibers, barriers and the order in which they run. A warp mostly runs until all its threads wait;
 // which warp is next, of all blocks that are alive, is drawn: a priority for each, drawn anew now
-// and then, so that some warps run far ahead and others stay behind. Blocks begin in random order,
-// in some launches each when the last has ended.
+// and then, so that some warps run far ahead and others stay behind. Blocks begin in random order.
 #include "fibers_on_cpu.h"
 
 #include <cstdarg>
@@ -33,11 +32,6 @@ static unsigned long long draw() {
   return z ^ z >> 31;
 }
 unsigned random_below(unsigned count) { return static_cast<unsigned>(draw() % count); }
-// One in eight stays behind until no other can run.
-static unsigned long long draw_priority() { return random_below(8) ? draw() : 0; }
-static void draw_priorities(Block* block) {
-  for (Warp& warp : block->warps) warp.priority = draw_priority();
-}
 
 // ---- Waiting.
 
@@ -103,11 +97,6 @@ void wait(Barrier& barrier, unsigned count, const char* name) {
   barrier.arrived = 0;
   for (Fiber* fiber : barrier.waiting) wake(fiber);
   barrier.waiting.clear();
-  if (count <= self->warp->lanes.size()) return;
-  // Who came last need not go on first.
-  draw_priorities(self->block);
-  self->warp->held = true;
-  leave();
 }
 
 // What a thread has told others must not rest on what its warp does next: that may come late.
@@ -130,6 +119,24 @@ void wait_for_threads(unsigned id, unsigned count) {
 void wait_for_cluster() {
   Cluster& cluster = *self->block->cluster;
   wait(cluster.barrier, threads() * cluster.blocks.size(), "its cluster's barrier");
+}
+
+// A lane is at most one exchange ahead of the others, so two sets of words suffice.
+const LaneWords* show(const LaneWords& own) {
+  Warp& warp = *self->warp;
+  LaneWords* all = warp.shown[warp.turn & 1];
+  all[current % 32] = own;
+  if (warp.barrier.arrived + 1 == warp.lanes.size()) ++warp.turn;
+  wait(warp.barrier, warp.lanes.size(), "its warp");
+  return all;
+}
+unsigned ballot(bool predicate) {
+  const LaneWords* all = show({{predicate}});
+  unsigned result = 0;
+  for (unsigned i = 0; i < self->warp->lanes.size(); ++i) {
+    result |= static_cast<unsigned>(all[i].words[0]) << i;
+  }
+  return result;
 }
 
 // A thread that reads the same flag again and finds the same has done nothing since.
@@ -199,7 +206,7 @@ static Block* new_block(Triple index, Cluster* cluster) {
   }
   for (Warp& warp : block->warps) {
     warp.ready = warp.lanes.size();
-    warp.priority = draw_priority();
+    warp.priority = draw();
     if (backwards) std::reverse(warp.lanes.begin(), warp.lanes.end());
   }
   return block;
@@ -254,12 +261,12 @@ static void run_warp(Warp& warp) {
         return;
       }
       if (random_below(32) == 0) {  // its other lanes may stay behind
-        warp.priority = draw_priority();
+        warp.priority = draw();
         return;
       }
     }
   }
-  if (random_below(8) == 0) warp.priority = draw_priority();
+  if (random_below(8) == 0) warp.priority = draw();
 }
 
 // Lets threads look at their flags again, where anything happened since; returns whether any may.
@@ -282,9 +289,6 @@ static Warp* next_warp() {
       if (warp.ready && (!best || warp.priority > best->priority)) best = &warp;
     }
   }
-  // Who waits long has a low priority: without new ones a block would run on to its end.
-  if (!best || (best->priority && random_below(64))) return best;
-  for (Block* block : alive_blocks) draw_priorities(block);
   return best;
 }
 
@@ -326,7 +330,7 @@ static bool end_finished(std::vector<Cluster*>& finished) {
 static void run_all(std::vector<std::vector<Triple>>& order) {
   const unsigned size = order.empty() ? 1 : order[0].size() * threads();
   const unsigned room = std::max(2u, std::min(kMostThreads / size, kMostBlocks));
-  const unsigned most = random_below(4) ? room : 1;
+  const unsigned most = random_below(4) ? room : 1;  // or each when the one before has ended
   std::vector<Cluster*> finished;
   std::size_t next = 0, running = 0;
   while (true) {
