@@ -114,7 +114,7 @@ def _families() -> dict[str, tuple[str, Callable[[], Fusion]]]:
         return "scatter", lambda: scattered(*what)
 
     return {
-        "pointwise": ("pointwise", one("tanh", 7, 333)),
+        "pointwise": ("pointwise", one("tanh", 7, 933)),
         "pointwise rows": ("pointwise", lambda: scaled(37, 600)),
         "transpose": ("transpose", lambda: turned(F32, 100, 77)),
         "reduction_inner": ("reduction", lambda: sums(5, 1100, 1)),
