@@ -38,10 +38,11 @@ from test_races import top, two_rows
 from test_transpose import turned
 
 from fusec.codegen.dispatch import plan_sources
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim
 from fusec.ir.dtype import BF16, F32, F64, I64, DType
 from fusec.ir.evaluate import extents
-from fusec.ir.graph import Fusion, Setting
+from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.arrays import StridedArray, dense_strides
