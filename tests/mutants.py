@@ -187,7 +187,8 @@ def case(name: str) -> tuple[Fusion, KernelPlan]:
         return fusion, plan
     scheduler, make = _families()[name]
     fusion = make()
-    return fusion, find_scheduler(scheduler).build(fusion, GPU, SCHEDULES.get(name, {}))
+    family: Any = find_scheduler(scheduler)
+    return fusion, family.build(fusion, GPU, SCHEDULES.get(name, {}))
 
 
 @cache
