@@ -104,7 +104,7 @@ def _from_constants(
 def _unified(fd: FusionDefinition, size: int) -> dict[str, tuple[int, ...]]:
     """Return the shapes of inputs where the definition fixes some of their unknown extents."""
     try:
-        fusion = fd.fusion()
+        fusion = fd.graph()
     except FusecError:
         return {}
     sizes = dict.fromkeys(fusion.hints, size)

@@ -35,12 +35,22 @@ __all__ = [
 
 
 def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    if any(getattr(array, "is_cuda", False) for array in arrays):
+        from fusec import api
+
+        return api.execute(fusion, arrays)
     from fusec import driver
 
     return driver.execute(fusion, arrays)
 
 
-executor.give(_execute)
+def _describe(fusion: Fusion, what: str) -> str:
+    from fusec import driver
+
+    return driver.describe(fusion, what)
+
+
+executor.give(_execute, _describe)
 
 
 def __getattr__(name: str) -> Any:

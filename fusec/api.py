@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from fusec.driver import Compilation, Package
 from fusec.files import fusions_of, with_schedule, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
+from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import CompileOptions
 from fusec.run.device import Device, device_available, open_device
 
@@ -77,6 +78,25 @@ def program_of(fusion: Fusion) -> Program:
     return Program(fusion, [], _maker(fusion, CompileOptions()), driver.reference)
 
 
+def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    """Return the outputs of a fusion on tensors of a GPU; the next call finds its program."""
+    program = _programs.get(id(fusion))
+    if program is None:
+        program = _programs[id(fusion)] = program_of(replace(fusion, phases=()))
+        _kept[id(fusion)] = fusion
+        if len(_programs) > _MOST_PROGRAMS:
+            oldest = next(iter(_programs))
+            del _programs[oldest], _kept[oldest]
+    results = program(*arrays)
+    return [results] if len(fusion.outputs) == 1 else list(results)
+
+
+_MOST_PROGRAMS = 1024
+_programs: dict[int, Program] = {}
+_kept: dict[int, Fusion] = {}
+"""Fusions by the number that their programs are found by, which lasts as long as they."""
+
+
 def variant_of(package: Package, fusion: Fusion) -> Variant:
     """Return a package's program with its machine code, as calls take it."""
     host = package.program.host
@@ -87,7 +107,10 @@ def variant_of(package: Package, fusion: Fusion) -> Variant:
 def _maker(fusion: Fusion, options: CompileOptions) -> Make:
     def make(sizes: Mapping[str, int], device: Device | None) -> Variant:
         own = options if device is None else driver.for_device(options, device.facts)
-        package = driver.compile_fusion(at(fusion, sizes), own)
+        wanted = at(fusion, sizes)
+        check_sizes(wanted)
+        check_fits(wanted)
+        package = driver.compile_fusion(wanted, own)
         return variant_of(package, fusion)
 
     return make
@@ -118,7 +141,7 @@ def _fusions(source: Any, options: CompileOptions) -> list[Fusion]:
         fusions = fusions_of(str(source), options)  # pyright: ignore[reportUnknownArgumentType]
         return [p.original for f in fusions for p in Compilation(f, options).parts]
     elif isinstance(source, FusionDefinition):
-        given = source.fusion()
+        given = source.graph()
     elif isinstance(source, Fusion):
         given = source
     else:

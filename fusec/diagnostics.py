@@ -85,8 +85,8 @@ def _shown(line: str) -> str:
     return "".join(c if c.isprintable() else " " if c == "\t" else "\ufffd" for c in line)
 
 
-class FusecError(Exception):
-    """Wrong usage or input: exit code 2.
+class FusecError(RuntimeError):
+    """Wrong usage or input: exit code 2; a RuntimeError, as nvFuser's users expect.
 
     As text it is all that is known: `diagnostic.message` is the headline alone.
     """
@@ -134,6 +134,10 @@ class Unsupported(FusecError):
 
     exit_code = 3
     severity = "unsupported"
+
+
+class WrongType(FusecError, TypeError):
+    """An argument of a Python call is of a type that it cannot have."""
 
 
 class EnvironmentProblem(FusecError):

@@ -332,6 +332,16 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     return [results[o.value.name] for o in fusion.outputs]
 
 
+def describe(fusion: Fusion, what: str) -> str:
+    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to."""
+    program = Compilation(replace(fusion, phases=()), CompileOptions())
+    if what == "cuda":
+        return "\n".join(source.text for source in program.kernel_sources)
+    from fusec.dumps.nvfuser import segmented_fusion_text
+
+    return segmented_fusion_text(program.segmented)
+
+
 def measure(device: Device, package: Package, target: str, repeats: int) -> Timing:
     """Return the median times of the kernels for `target` on random inputs, with a cold L2."""
     from fusec.run.execute import Executable

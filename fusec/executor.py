@@ -12,16 +12,26 @@ if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
 
 Execute = Callable[["Fusion", Sequence[Any]], list[Any]]
-"""Returns one array per output for one array per input."""
+"""Returns one array per output for one array per input: NumPy's, or tensors on a GPU."""
+
+Describe = Callable[["Fusion", str], str]
+"""Returns what a fusion is compiled to: `cuda`, its kernels, or `segments`, nvFuser's dump."""
 
 _given: list[Execute] = []
+_describe: list[Describe] = []
 
 
-def give(execute: Execute) -> None:
-    """Let `execute` run fusions from now on."""
+def give(execute: Execute, describe: Describe) -> None:
+    """Let `execute` run fusions, and `describe` print them, from now on."""
     _given[:] = [execute]
+    _describe[:] = [describe]
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     """Run a fusion on its inputs."""
     return _given[0](fusion, arrays)
+
+
+def describe(fusion: Fusion, what: str) -> str:
+    """Return what a fusion is compiled to, as text."""
+    return _describe[0](fusion, what)

@@ -34,7 +34,7 @@ def with_schedule(fusion: Fusion, options: CompileOptions) -> Fusion:
 
 def _fusions_of(path: str, sizes: Mapping[str, int]) -> list[Fusion]:
     if Path(path).suffix == ".py":
-        from fusec.parse.script import load_script
+        from fusec.nvfuser.script import load_script
 
         names = Names()
         return [with_sizes(names.unique(f), sizes) for f in load_script(path)]

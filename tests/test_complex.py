@@ -140,7 +140,7 @@ LITERALS = fusion_of(
 
 def test_text_and_scripts_read_back(tmp_path) -> None:
     assert read_text(to_text(LITERALS)) == LITERALS
-    from fusec.parse.script import load_script
+    from fusec.nvfuser.script import load_script
 
     path = tmp_path / "twin.py"
     path.write_text(to_python(LITERALS))
@@ -340,7 +340,7 @@ def test_no_complex_number_leaves_a_fusion_alone() -> None:
 
 
 def test_stand_in_tensors_have_both_parts(tmp_path) -> None:
-    from fusec.parse.script import run_script
+    from fusec.nvfuser.script import run_script
 
     path = tmp_path / "script.py"
     path.write_text(

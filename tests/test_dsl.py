@@ -66,7 +66,8 @@ def test_define_tensor_by_rank_is_symbolic_and_strided() -> None:
         ((4, 8), (16, 1), (False, True), None),
         ((4, 8), (16, 2), (True, False), None),
         ((4, 8, 3), (0, 0, 1), (None, None, True), None),
-        ((4, 1, 3), (3, 7, 1), (True, None, True), None),
+        ((4, 1, 3), (3, 7, 1), (None, True, True), (1, 2, 0)),
+        ((2, 3, 1, 5, 4), (28, 4, 14, 0, 1), (False, None, True, None, True), (4, 2, 3, 1, 0)),
         ((2, 3, 5, 7), (105, 1, 21, 3), (True, True, True, True), (3, 0, 2, 1)),
     ],
 )

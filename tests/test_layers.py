@@ -24,7 +24,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "ops executor stages",
         "reference",
         "parse index target passes",
-        "segment",
+        "segment nvfuser",
         "dumps exact",
         "schedule",
         "codegen",

@@ -14,9 +14,9 @@ from fusec import driver
 from fusec.commands.lint import lint, lint_strides
 from fusec.diagnostics import Diagnostic, Unsupported
 from fusec.ir.graph import Fusion
+from fusec.nvfuser.script import load_script, run_script
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.parse.script import load_script, run_script
 from fusec.segment.segmented import SegmentedFusion
 
 Capture = pytest.CaptureFixture[str]

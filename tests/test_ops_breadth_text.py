@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fusec.ir.text import to_text
+from fusec.nvfuser.script import load_script
 from fusec.parse import read_text
-from fusec.parse.script import load_script
 from fusec.parse.twin import to_python
 
 LINES = """

@@ -13,8 +13,8 @@ import pytest
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion
+from fusec.nvfuser.script import load_script, run_script
 from fusec.parse import read_file
-from fusec.parse.script import load_script, run_script
 from fusec.reference.evaluate import evaluate
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
@@ -73,7 +73,7 @@ def test_a_script_runs_with_the_standin(tmp_path: Path, capsys) -> None:
 def test_the_standin_says_so_once(tmp_path: Path) -> None:
     text = HEADER + "fd.execute([torch.ones(2, 2)])\n"
     code = (
-        "from fusec.parse.script import load_script\n"
+        "from fusec.nvfuser.script import load_script\n"
         f"path = {str(write(tmp_path, text))!r}\n"
         "load_script(path)\nload_script(path)\n"
     )
@@ -247,8 +247,10 @@ def test_what_the_standin_lacks_is_refused(tmp_path: Path) -> None:
 
 
 def test_unsupported_modules_of_nvfuser_are_refused(tmp_path: Path) -> None:
-    error = error_of(tmp_path, "from nvfuser_direct import ParallelType\n")
+    error = error_of(tmp_path, "from nvfuser_direct import KernelExecutor\nKernelExecutor()\n")
     assert isinstance(error, Unsupported)
+    assert error.diagnostic.span is not None
+    assert error.diagnostic.span.line == 2
     error = error_of(tmp_path, "from nvfuser import FusionDefinitio\n")
     assert error.diagnostic.help == "did you mean `FusionDefinition`?"
 

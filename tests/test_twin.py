@@ -8,8 +8,8 @@ import pytest
 
 from fusec import DataType, FusionDefinition
 from fusec.ir.graph import Fusion
+from fusec.nvfuser.script import load_script
 from fusec.parse import read_file, read_text
-from fusec.parse.script import load_script
 from fusec.parse.twin import to_python
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

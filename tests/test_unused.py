@@ -15,7 +15,7 @@ TEMPLATES = PACKAGE / "templates"
 WORD = re.compile(r"\w+")
 
 # Programs of users call these; so do files of nvFuser that `fusec` reads.
-CALLED_BY_USERS = ("parse/dsl/", "parse/torch_standin")
+CALLED_BY_USERS = ("parse/dsl/", "parse/torch_standin", "nvfuser/")
 # The tests and benchmarks use these, too.
 DEVELOPMENT = "dev/"
 # A function under any other decorator is registered by it.

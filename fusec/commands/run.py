@@ -308,7 +308,7 @@ def _run_script(
 ) -> int:
     """Execute a script; each fusion that it executes is run and verified, its results go back."""
     from fusec.generator import manual_seed
-    from fusec.parse.script import run_script
+    from fusec.nvfuser.script import run_script
     from fusec.run.inputs import bind_sizes
 
     codes: list[int] = []

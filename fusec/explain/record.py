@@ -142,7 +142,7 @@ def _programs_of(given: Any, options: CompileOptions) -> Sequence[Compilation]:
     if isinstance(given, (str, PathLike)):
         return driver.programs(str(given), options)  # pyright: ignore[reportUnknownArgumentType]
     if isinstance(given, FusionDefinition):
-        given = given.fusion()
+        given = given.graph()
     if isinstance(given, Fusion):
         return Compilation(with_sizes(given, options.sizes), options).parts
     kind = type(given).__name__  # pyright: ignore[reportUnknownVariableType]

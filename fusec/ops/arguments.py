@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.diagnostics import FusecError, Span, Unsupported, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
@@ -258,7 +258,7 @@ def _axis(op: OpDef, param: Param, value: Any, operands: Sequence[Operand]) -> i
         sizes = operands[0].shape if operands and isinstance(value, Dim) else ()
         places = [str(k) for k, size in enumerate(sizes) if size == value]
         help = f"dims are numbered: {value} is dim {' or '.join(places)}" if places else None
-        raise FusecError(error.diagnostic.message, help=help) from None
+        raise type(error)(error.diagnostic.message, help=help) from None
 
 
 def _int(op: OpDef, param: Param, value: Any) -> int:
@@ -268,7 +268,7 @@ def _int(op: OpDef, param: Param, value: Any) -> int:
         value = value.value
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    raise FusecError(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
+    raise WrongType(f"`{param.name}` of `{op.name}` must be an integer, got {value!r}")
 
 
 def size_argument(op: str, param: str, value: Any) -> Dim:

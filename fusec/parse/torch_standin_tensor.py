@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -307,11 +308,17 @@ def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def of_array(array: Any) -> Tensor:
-    """Return a tensor on a NumPy array; memory is shared where the array is contiguous."""
+def of_array(array: Any, order: tuple[int, ...] | None = None) -> Tensor:
+    """Return a tensor on a NumPy array; memory is shared where the array lies in this order."""
     made: Any = np.asarray(array)
-    flat = np.ascontiguousarray(made).reshape(-1)
-    return Tensor(Storage(flat.size, dtypes.of_numpy(made.dtype), lambda: flat), made.shape)
+    axes = sorted(range(made.ndim), key=lambda axis: -order[axis] if order else axis)
+    flat = np.ascontiguousarray(made.transpose(axes)).reshape(-1)
+    strides = [
+        math.prod(made.shape[a] for a in axes[axes.index(k) + 1 :]) for k in range(made.ndim)
+    ]
+    return Tensor(
+        Storage(flat.size, dtypes.of_numpy(made.dtype), lambda: flat), made.shape, strides
+    )
 
 
 def _listed(values: tuple[Any, ...]) -> tuple[int, ...]:

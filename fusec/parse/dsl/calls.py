@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from fusec.diagnostics import FusecError, Unsupported
+from fusec.diagnostics import FusecError, Unsupported, WrongType
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
@@ -206,5 +206,8 @@ def as_size(value: Any, what: str) -> Dim | int:
     if isinstance(value, Dim):
         return value.value if value.is_const else value
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise FusecError(f"{what} is a size, got {value!r}")
-    return value.__index__()
+        raise WrongType(f"{what} is a size, got {value!r}")
+    size = value.__index__()
+    if size >= 2**63:
+        raise WrongType(f"{what} is {size}, more than 64 bits hold")
+    return size

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from fusec.diagnostics import FusecError, Span
 from fusec.ir import dtype as dtypes
@@ -15,9 +15,9 @@ from fusec.ops.draws import PARTS
 from fusec.ops.names import check_name
 from fusec.ops.size_operands import operand_of_size
 from fusec.parse.dsl import calls, inputs, tensors
-from fusec.parse.dsl.boundaries import Boundaries, nothing, span_of, value_of
+from fusec.parse.dsl.boundaries import nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
-from fusec.parse.dsl.draws import with_generator
+from fusec.parse.dsl.executed import Executed
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
@@ -25,18 +25,13 @@ from fusec.parse.dsl.operations import Operations
 from fusec.parse.dsl.place import Place, here, placed
 from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_overrides
 from fusec.parse.dsl.session import current
-from fusec.parse.dsl.steps import Steps, wants_sizes
+from fusec.parse.dsl.steps import Steps
 
 UNKNOWN_SIZE = 64
 """The default of a `-1` until `execute` shows the actual size."""
 
-_EXECUTE_OPTIONS = """
-    device save_repro_inputs _enable_options _disable_options override_user_schedule profile
-    capture_debug_output print_repro auto_schedule fusion_execution_cache
-"""
 
-
-class FusionDefinition(Boundaries):
+class FusionDefinition(Executed):
     """A fusion being defined: `with FusionDefinition() as fd: ...`, then `fd.execute(inputs)`.
 
     Subclasses may put their definition into a method `definition`, as nvFuser's older versions do.
@@ -70,7 +65,7 @@ class FusionDefinition(Boundaries):
             adopt(self)
         current().definitions.append(self)
 
-    def __enter__(self) -> FusionDefinition:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -327,6 +322,10 @@ class FusionDefinition(Boundaries):
 
     def fusion(self) -> Fusion:
         """Return the fusion as defined so far, unknown sizes as symbols."""
+        return self.graph()
+
+    def graph(self) -> Fusion:
+        """Return the same; nvFuser's own `fusion` is no method."""
         with placed():
             self._define()
             made = self._steps.finish()
@@ -350,38 +349,6 @@ class FusionDefinition(Boundaries):
             if (name, None) not in self._inputs:
                 raise FusecError(f"the fusion has no scalar input `{name}`", span=span)
 
-    def execute(self, inputs: Iterable[Any], **options: Any) -> list[Any]:
-        """Run the fusion on `inputs` and return its outputs, without those written into inputs."""
-        with placed():
-            unknown = options.keys() - set(_EXECUTE_OPTIONS.split())
-            if unknown:
-                raise FusecError(f"execute has no argument `{min(unknown)}`")
-            from fusec.parse.dsl.execute import execute
-
-            bound, actuals = self._bound(inputs)
-            return execute(bound, actuals, current().executor)
-
-    def _bound(self, given: Iterable[Any]) -> tuple[Fusion, tuple[inputs.Actual, ...]]:
-        """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
-        self._define()
-        actuals = inputs.adopt_all([name for name, _ in self._inputs], self._defaults, given)
-        bound = None if self._steps.failure else inputs.bind(self.fusion(), actuals)
-        if bound is None or (self._unknown and wants_sizes(bound)):
-            sizes = inputs.sizes_of(self._inputs, actuals)
-            bound = inputs.bind(self._steps.finish(sizes), actuals)
-        self.executed_as = self.executed_as or bound
-        return bound, with_generator(bound, actuals)
-
-    def validate(
-        self, inputs: Iterable[Any], reference_outputs: Sequence[Any] | None = None, **_: Any
-    ) -> list[Any]:
-        """Run the fusion and compare with given outputs, or with fusec's reference."""
-        with placed():
-            from fusec.parse.dsl.execute import validate
-
-            bound, actuals = self._bound(inputs)
-            return validate(bound, actuals, reference_outputs, current().executor)
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "definition":
             raise AttributeError(name)
@@ -390,4 +357,4 @@ class FusionDefinition(Boundaries):
     def __repr__(self) -> str:
         from fusec.parse.twin import to_python
 
-        return to_python(self.fusion())
+        return to_python(self.graph())

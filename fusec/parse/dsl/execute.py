@@ -6,8 +6,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from fusec import executor
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
+from fusec.parse.dsl.devices import Wrap
 from fusec.parse.dsl.inputs import Actual, adopt
 from fusec.parse.dsl.session import Executor
 
@@ -35,38 +37,54 @@ for _name in _USES.split():
     setattr(NotRun, f"__{_name}__", _stop)
 
 
-def execute(bound: Fusion, actuals: Sequence[Actual], executor: Executor) -> list[Any]:
+def call(fusion: Fusion, given: Sequence[Any]) -> list[Any]:
+    """Run a fusion on tensors where they lie; outputs that are inputs' memory are not returned."""
+    results = executor.execute(fusion, given)
+    into = fusion.effects.into
+    if not into:
+        return results
+    return [r for o, r in zip(fusion.outputs, results, strict=True) if o.value not in into]
+
+
+def execute(
+    bound: Fusion, actuals: Sequence[Actual], run: Executor, wrap: Wrap | None
+) -> list[Any]:
     """Run a fusion bound to its inputs; outputs that are written into inputs are not returned."""
-    return _deliver(bound, actuals, executor(bound, tuple(actuals)))
+    return _deliver(bound, actuals, run(bound, tuple(actuals)), wrap)
 
 
-def _deliver(bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any] | None) -> list[Any]:
+def _deliver(
+    bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any] | None, wrap: Wrap | None
+) -> list[Any]:
     if results is None:
         return [NotRun() for _ in bound.effects.fresh]
-    wrap = next((a.wrap for a in actuals if a.wrap is not None), None)
     returned: list[Any] = []
     for output, result in zip(bound.outputs, results, strict=True):
         target = bound.effects.into.get(output.value)
         if target is not None:
             actuals[bound.input_position[target.value]].write(result)
         else:
-            returned.append(result if wrap is None else wrap(result))
+            returned.append(result if wrap is None else wrap(result, output.stride_order))
     return returned
 
 
 def validate(
-    bound: Fusion, actuals: Sequence[Actual], references: Sequence[Any] | None, executor: Executor
+    bound: Fusion,
+    actuals: Sequence[Actual],
+    references: Sequence[Any] | None,
+    run: Executor,
+    wrap: Wrap | None,
 ) -> list[Any]:
     """Run a fusion and compare its outputs; FusecError names the first one that differs.
 
     Without references they are compared with fusec's own. References of the caller are expected to
     err as a framework does that runs operation by operation, with roundings after each.
     """
-    results = executor(bound, tuple(actuals))
+    results = run(bound, tuple(actuals))
     if results is not None:
         # Compared before anything is written into inputs, which the reference reads.
         _check(bound, actuals, results, references)
-    return _deliver(bound, actuals, results)
+    return _deliver(bound, actuals, results, wrap)
 
 
 def _check(

@@ -49,6 +49,14 @@ class Handle:
         function = getattr(self.definition.ops, name)
         return lambda *args, **kwargs: function(self, *args, **kwargs)
 
+    def is_tensor(self) -> bool:
+        """Return whether this is a tensor; scalars of nvFuser are values too."""
+        return isinstance(self, Tensor)
+
+    def is_symbolic(self) -> bool:
+        """Return whether the value is not a constant."""
+        return self.const is None
+
     def __hash__(self) -> int:
         return id(self)
 

@@ -13,7 +13,7 @@ from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Fusion, Input
-from fusec.ops.limits import check_layouts
+from fusec.ops.limits import check_fits, check_layouts, check_sizes
 from fusec.parse.dsl.lists import is_list
 
 
@@ -22,8 +22,8 @@ class Actual:
     """An input given to `execute`: what it looks like, and how to get its data.
 
     strides count elements. `array` makes a NumPy array with these strides; `write` stores a result
-    into the caller's memory; `wrap` makes a result of the caller's kind out of an array. `tensor`
-    is PyTorch's own.
+    into the caller's memory; `wrap` makes a result of the caller's kind out of an array, laid
+    out in a stride order. `tensor` is PyTorch's own.
     """
 
     shape: tuple[int, ...] | None
@@ -31,13 +31,13 @@ class Actual:
     dtype: DType
     array: Callable[[], Any]
     write: Callable[[Any], None]
-    wrap: Callable[[Any], Any] | None = None
+    wrap: Callable[[Any, tuple[int, ...] | None], Any] | None = None
     tensor: Any = None
 
 
 def adopt(values: Iterable[Any]) -> tuple[Actual, ...]:
     """Return the inputs that a script passes, with lists (vectors of scalars) laid flat."""
-    return tuple(_adopt(v) for v in _flat(values))
+    return tuple(_adopt(v) for v in flat(values))
 
 
 def adopt_all(
@@ -47,7 +47,7 @@ def adopt_all(
 
     A scalar that is left out at the end, or given as None, has its default.
     """
-    given = [*_flat(values)]
+    given = [*flat(values)]
     count = f"{len(given)} inputs are given, the fusion takes {len(names)}"
     notes = [f"the fusion takes {', '.join(f'`{n}`' for n in names)}"] if names else []
     if len(given) > len(names):
@@ -66,10 +66,11 @@ def adopt_all(
     return tuple(actuals)
 
 
-def _flat(values: Iterable[Any]) -> Iterator[Any]:
+def flat(values: Iterable[Any]) -> Iterator[Any]:
+    """Yield the inputs that a script passes, vectors of scalars laid flat."""
     for value in values:
         if is_list(value):
-            yield from _flat(value)
+            yield from flat(value)
         else:
             yield value
 
@@ -142,7 +143,6 @@ def _cannot_write(_: Any) -> None:
 
 
 def _adopt_torch(tensor: Any) -> Actual:
-    import numpy as np
 
     torch = sys.modules["torch"]
     dtype = dtypes.find(str(tensor.dtype).removeprefix("torch."))
@@ -158,17 +158,40 @@ def _adopt_torch(tensor: Any) -> Actual:
         flat = flat.numpy() if has_numpy else flat.view(bits).numpy().view(dtype.numpy)
         return strided(flat, shape, strides, 0)
 
-    def wrap(result: Any) -> Any:
-        result = np.ascontiguousarray(result)
-        own = dtypes.of_numpy(result.dtype)
-        if result.dtype.isbuiltin == 1:
-            made = torch.from_numpy(result)
-        else:
-            raw = np.uint8 if own.size == 1 else np.int16
-            made = torch.from_numpy(result.view(raw)).view(getattr(torch, own.long))
-        return made.to(tensor.device)
+    def write(result: Any) -> None:
+        if result is not tensor:
+            tensor.copy_(to_torch(result, None, tensor.device))
 
-    return Actual(shape, strides, dtype, array, lambda r: tensor.copy_(wrap(r)), wrap, tensor)
+    def wrap(result: Any, order: tuple[int, ...] | None) -> Any:
+        return to_torch(result, order, tensor.device)
+
+    return Actual(shape, strides, dtype, array, write, wrap, tensor)
+
+
+def to_torch(result: Any, order: tuple[int, ...] | None, device: Any) -> Any:
+    """Return an array as a PyTorch tensor on a device; `order`: each dim's place, 0 the fastest.
+
+    What is a tensor already, made by PyTorch on the GPU, stays as it is.
+    """
+    import numpy as np
+
+    torch = sys.modules["torch"]
+    if isinstance(result, torch.Tensor):
+        return result
+    # Not ascontiguousarray, which makes one dim of none.
+    result = np.require(result, requirements=["C", "W"])
+    own = dtypes.of_numpy(result.dtype)
+    if result.dtype.isbuiltin == 1:
+        made = torch.from_numpy(result)
+    else:
+        raw = np.uint8 if own.size == 1 else np.int16
+        made = torch.from_numpy(result.view(raw)).view(getattr(torch, own.long))
+    made = made.to(device)
+    if order is None:
+        return made
+    slow_to_fast = sorted(range(made.ndim), key=lambda axis: -order[axis])
+    back = sorted(range(made.ndim), key=slow_to_fast.__getitem__)
+    return made.permute(slow_to_fast).contiguous().permute(back)
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:
@@ -216,7 +239,10 @@ def bind(fusion: Fusion, actuals: Sequence[Actual]) -> Fusion:
     _solve([*pending, *strides], sizes)
     hints = {name: size for name, (size, _) in sizes.items()}
     inputs += [i for i in fusion.inputs if i.generator]
-    return with_hints(replace(fusion, inputs=tuple(inputs)), hints)
+    bound = with_hints(replace(fusion, inputs=tuple(inputs)), hints)
+    check_sizes(bound)
+    check_fits(bound)
+    return bound
 
 
 def with_hints(fusion: Fusion, hints: Mapping[str, int]) -> Fusion:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from fusec.ops import TABLE
 from fusec.parse.dsl import calls
 from fusec.parse.dsl.place import placed
-from fusec.parse.dsl.refused import find_nvfuser_op
+from fusec.parse.dsl.refused import find_method
 from fusec.parse.dsl.running import UPDATING, call_updating
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class Operations:
         if name.startswith("__"):
             raise AttributeError(name)
         with placed():
-            op = find_nvfuser_op(calls.OLD_NAMES.get(name, name.rstrip("_")))
+            op = find_method(calls.OLD_NAMES.get(name, name.rstrip("_")))
 
         def method(*args: Any, **options: Any) -> Any:
             if op.name in UPDATING:
@@ -37,7 +37,7 @@ class Operations:
             several = several or (op.name == "grouped_mm" and len(args) > 3)
             return (result, None, None) if several else result
 
-        method.__name__, method.__doc__ = name, op.doc
+        method.__name__, method.__doc__ = op.name, op.doc
         return method
 
     def __dir__(self) -> Iterable[str]:

@@ -21,7 +21,8 @@ _SCHEDULING = """
     bounded_transform_backward can_schedule find_compatible_schedulers compute_heuristics
     warp_specialize ParallelType MemoryType CacheOp
     LoadStoreOpType IdMappingMode SchedulerType LaunchParams CompileParams HeuristicParams
-    PointwiseParams ReductionParams MatmulParams KernelExecutor idm
+    PointwiseParams ReductionParams MatmulParams KernelExecutor idm Merge Split IterDomain
+    BroadcastOp SqueezeOp ReshapeOp
 """
 SCHEDULING = frozenset(_SCHEDULING.split())
 
@@ -32,11 +33,9 @@ _SEVERAL_GPUS = """
 SEVERAL_GPUS = frozenset(_SEVERAL_GPUS.split())
 
 _INTERNALS = """
-    last_cuda_code cuda_code_for last_scheduled_fusion_ir scheduled_fusion_ir_for print_math
-    print_kernel profile last_repro_script repro_script_for FusionExecutorCache FusionCache
-    PythonProfiler LruFusionCache translate_fusion nvf_cutlass clone
-    validate_with_auto_inferred_outputs get_val_tolerances compute_tensor_descriptor
-    SchedulerDesc segment segment_index_space fusion_cache
+    last_cuda_code cuda_code_for last_scheduled_fusion_ir scheduled_fusion_ir_for
+    last_repro_script repro_script_for profile nvf_cutlass validate_with_auto_inferred_outputs
+    get_val_tolerances SchedulerDesc segment_index_space segment_index_space_maps fusion_cache
 """
 INTERNALS = frozenset(_INTERNALS.split())
 
@@ -47,6 +46,14 @@ OPERATIONS = frozenset(_OPERATIONS.split())
 """Operations of nvFuser that fusec may lack; asked only for names outside its own table."""
 
 
+class MissingName(FusecError, AttributeError):
+    """A name that does not exist, so that `hasattr` answers False."""
+
+
+class UnsupportedName(Unsupported, AttributeError):
+    """A name of nvFuser that fusec does not support, so that `hasattr` answers False."""
+
+
 def find_nvfuser_op(name: str) -> OpDef:
     """Return an operation; Unsupported if only nvFuser has it, FusecError if nobody has."""
     if name not in TABLE and name not in REFUSED and name in OPERATIONS:
@@ -54,6 +61,16 @@ def find_nvfuser_op(name: str) -> OpDef:
             f"the operation `{name}` of nvFuser", help="`fusec ops` lists all operations"
         )
     return find_op(name)
+
+
+def find_method(name: str) -> OpDef:
+    """Return the operation of `fd.ops.name`; the same errors, that `hasattr` understands."""
+    try:
+        return find_nvfuser_op(name)
+    except FusecError as error:
+        kind = UnsupportedName if isinstance(error, Unsupported) else MissingName
+        old = error.diagnostic
+        raise kind(old.message, span=old.span, notes=old.notes, help=old.help) from None
 
 
 def refuse_overrides(kind: type, base: type) -> None:
@@ -75,20 +92,20 @@ def _line_of(method: Any) -> Span | None:
 
 def refuse(
     name: str, owner: str, known: Iterable[str] = (), *, span: Span | None = None
-) -> FusecError:
+) -> MissingName | UnsupportedName:
     """Return the error for a name that `owner` lacks: unsupported, or mistyped."""
     if span is None:
         place = here()
         span = None if place is None else place.span
     if name in SEVERAL_GPUS:
-        return Unsupported(
+        return UnsupportedName(
             f"nvFuser's scheduling for several GPUs (`{name}`)",
             span=span,
             notes=["fusec compiles for one GPU: it shards no tensor and makes no collective"],
             help="leave it out, and define what one GPU computes",
         )
     if name in SCHEDULING:
-        return Unsupported(
+        return UnsupportedName(
             f"nvFuser's manual scheduling (`{name}`)",
             span=span,
             notes=["fusec chooses schedules itself"],
@@ -96,13 +113,13 @@ def refuse(
             "`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
         )
     if name in INTERNALS:
-        return Unsupported(
+        return UnsupportedName(
             f"`{name}` of nvFuser",
             span=span,
             help="`fusec dump` shows kernels, graphs and parameters",
         )
     close = difflib.get_close_matches(name, list(known), n=1)
-    return FusecError(
+    return MissingName(
         f"{owner} has no `{name}`",
         span=span,
         help=f"did you mean `{close[0]}`?" if close else None,

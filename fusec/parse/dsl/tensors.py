@@ -124,12 +124,7 @@ def describe(
 ) -> tuple[Contiguity, tuple[int, ...] | None]:
     """Return contiguity (slowest dim first) and stride order of a tensor with known strides."""
     rank = len(sizes)
-    # A broadcast dim has no stride of its own; it stays in front of its neighbour.
-    effective = list(strides)
-    for axis in reversed(range(rank - 1)):
-        if sizes[axis] == 1 or strides[axis] == 0:
-            effective[axis] = effective[axis + 1]
-    slow_to_fast = sorted(range(rank), key=lambda d: (-effective[d], d))
+    slow_to_fast = _by_stride(strides)
     contiguity: list[bool | None] = []
     expected = 1
     for axis in reversed(slow_to_fast):
@@ -143,3 +138,22 @@ def describe(
         order[axis] = position
     plain = order == list(range(rank - 1, -1, -1))
     return tuple(reversed(contiguity)), None if plain else tuple(order)
+
+
+def _by_stride(strides: Sequence[int]) -> list[int]:
+    """Return the axes from the largest stride to the smallest; a stride of 0 holds its place.
+
+    As PyTorch and nvFuser sort them: by insertion, past what has no stride of its own.
+    """
+    order = list(range(len(strides)))
+    for start in range(1, len(order)):
+        own = start
+        for place in reversed(range(start)):
+            left, right = strides[order[place]], strides[order[own]]
+            if left == 0 or right == 0:
+                continue
+            if left >= right:
+                break
+            order[place], order[own] = order[own], order[place]
+            own = place
+    return order

@@ -17,11 +17,11 @@ from typing import Any
 from fusec.diagnostics import FusecError, Span
 from fusec.escape import visible
 from fusec.ir.graph import Fusion
+from fusec.nvfuser.modules import make_modules
 from fusec.parse.dsl import session
 from fusec.parse.dsl.execute import NotRun, StopRecording
 from fusec.parse.dsl.inputs import Actual
 from fusec.parse.dsl.place import is_own, of_frame
-from fusec.parse.nvfuser_modules import make_modules
 from fusec.parse.source import source_of_file
 
 OnFusion = Callable[[Fusion, "tuple[Actual, ...] | None"], "Sequence[Any] | None"]
@@ -35,14 +35,14 @@ def run_script(path: str | Path, on_fusion: OnFusion) -> None:
         _execute(str(path))
         for definition in made.definitions:
             if definition.executed_as is None and definition.is_complete:
-                on_fusion(definition.fusion(), None)
+                on_fusion(definition.graph(), None)
 
 
 def load_script(path: str | Path) -> list[Fusion]:
     """Return the fusions that a script defines, with the sizes of their first execution."""
     with session.recording(lambda fusion, actuals: None) as made:
         stopped = _execute(str(path))
-        fusions = [d.executed_as or d.fusion() for d in made.definitions if d.is_complete]
+        fusions = [d.executed_as or d.graph() for d in made.definitions if d.is_complete]
     if not fusions:
         raise FusecError(
             f"`{path}` defines no fusion",

@@ -1,0 +1,26 @@
+"""`nvfuser` and `nvfuser_direct` made of fusec, for programs that speak nvFuser's interface."""
+
+from __future__ import annotations
+
+import sys
+
+from fusec.diagnostics import FusecError
+
+
+def install() -> None:
+    """Let `import nvfuser` and `import nvfuser_direct` find fusec from now on, in all modules.
+
+    FusecError where nvFuser itself is imported already.
+    """
+    from fusec.nvfuser.modules import NvFuserModule, make_modules
+
+    for root in ("nvfuser", "nvfuser_direct"):
+        loaded = sys.modules.get(root)
+        if isinstance(loaded, NvFuserModule):
+            return
+        if loaded is not None:
+            raise FusecError(
+                f"`{root}` is imported already, from {getattr(loaded, '__file__', 'elsewhere')}",
+                help="call fusec.nvfuser.install() before the first import of it",
+            )
+    sys.modules.update(make_modules())

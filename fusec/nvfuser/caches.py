@@ -1,0 +1,276 @@
+"""Fusions as nvFuser's clients hold them: handles, their executors, and caches of both."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from fusec import executor
+from fusec.diagnostics import FusecError, InternalError
+from fusec.parse.dsl.inputs import Actual, adopt
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.place import placed
+
+if TYPE_CHECKING:
+    from fusec.nvfuser.definition import FusionDefinition
+
+
+_MOST_FORMS = 64
+"""Executions of different inputs that an executor can print."""
+
+
+class Fusion:
+    """The handle of a definition's fusion; two are equal where their definitions read the same."""
+
+    def __init__(self, definition: FusionDefinition | None = None) -> None:
+        """Stand for `definition`, or for the one that is given this handle later."""
+        self._definition = definition
+
+    def adopt_definition(self, definition: FusionDefinition) -> None:
+        """Take the definition that is made with this handle, as nvFuser's first versions did."""
+        self._definition = definition
+
+    @property
+    def definition(self) -> FusionDefinition:
+        """Return the definition."""
+        if self._definition is None:
+            with placed():
+                raise FusecError("the Fusion has no definition yet")
+        return self._definition
+
+    @property
+    def key(self) -> str:
+        """Return the text of the definition."""
+        return "\n".join(self.definition.calls.lines)
+
+    def inputs(self) -> list[Any]:
+        """Return the inputs."""
+        return self.definition.inputs()
+
+    def outputs(self) -> list[Any]:
+        """Return the outputs."""
+        return self.definition.outputs()
+
+    def execute(self, inputs: Iterable[Any], **options: Any) -> list[Any]:
+        """Run the definition."""
+        return self.definition.execute(inputs, **options)
+
+    def print_math(self, from_outputs_only: bool = True) -> str:
+        """Return the fusion in fusec's own words."""
+        from fusec.ir.text import to_text
+
+        return to_text(self.definition.graph())
+
+    def print_kernel(self) -> str:
+        """Return the CUDA kernels."""
+        return executor.describe(self.definition.graph(), "cuda")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Fusion) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class FusionExecutorCache:
+    """Runs one fusion, and knows for which inputs it has."""
+
+    def __init__(self, fusion: Fusion, fusion_id: int = 0, auto_schedule: bool = True) -> None:
+        """Run `fusion`; its number chooses nothing."""
+        if not auto_schedule:
+            from fusec.parse.dsl.refused import refuse
+
+            raise refuse("schedule", "FusionExecutorCache")
+        self._fusion = fusion
+        self._ran: OrderedDict[Any, tuple[Actual, ...]] = OrderedDict()
+
+    def fusion(self) -> Fusion:
+        """Return the fusion."""
+        return self._fusion
+
+    def execute(self, inputs: Iterable[Any], *, device: Any = None, **options: Any) -> list[Any]:
+        """Run the fusion."""
+        given = list(inputs)
+        results = self._fusion.definition.run(given, device)
+        key = _key(given)
+        if key not in self._ran:
+            self._ran[key] = tuple(_form(a) for a in adopt(given))
+            if len(self._ran) > _MOST_FORMS:
+                self._ran.popitem(last=False)
+        self._ran.move_to_end(key)
+        return results
+
+    def is_compiled(self, inputs: Iterable[Any], device: int = 0) -> bool:
+        """Return whether the fusion has run with inputs of these types, shapes and strides."""
+        return _key(inputs) in self._ran
+
+    def get_cuda_kernel(
+        self, inputs: Iterable[Any], intrinsic_code: bool = False, device: int = 0
+    ) -> str:
+        """Return the kernels for inputs with which the fusion has run."""
+        return self._text(_key(inputs), "cuda")
+
+    def get_scheduled_ir(
+        self, inputs: Iterable[Any], tensor_transforms: bool = False, device: int = 0
+    ) -> str:
+        """Return the segments for inputs with which the fusion has run."""
+        return self._text(_key(inputs), "segments")
+
+    def get_most_recent_scheduled_ir(self, tensor_transforms: bool = False) -> str:
+        """Return the segments of the last execution."""
+        return self._text(self._last(), "segments")
+
+    def get_most_recent_cuda_kernel(self) -> str:
+        """Return the kernels of the last execution."""
+        return self._text(self._last(), "cuda")
+
+    def _text(self, key: Any, what: str) -> str:
+        forms = self._ran.get(key)
+        if forms is None:
+            with placed():
+                raise FusecError("the fusion is not compiled for such inputs: execute it with them")
+        return executor.describe(self._fusion.definition.graph_for(forms), what)
+
+    def _last(self) -> Any:
+        if not self._ran:
+            with placed():
+                raise FusecError("the fusion has never been executed")
+        return next(reversed(self._ran))
+
+
+def _form(actual: Actual) -> Actual:
+    """Return what an input looks like, without holding on to its memory."""
+    if actual.shape is None:
+        return actual
+    return replace(actual, array=_not_kept, write=_not_kept, wrap=None, tensor=None)
+
+
+def _not_kept(*_: Any) -> Any:
+    raise InternalError("an input is read that was only looked at")
+
+
+def _key(inputs: Iterable[Any]) -> tuple[Any, ...]:
+    """Return what a compiled fusion depends on: types, shapes and strides, and numbers."""
+    return tuple(
+        (x.dtype, tuple(x.shape), x.stride() if callable(getattr(x, "stride", None)) else x.strides)
+        if getattr(x, "shape", None) is not None
+        else _key(x) if is_list(x) else x
+        for x in inputs
+    )  # fmt: skip
+
+
+class LRUCache:
+    """Executors by fusion; the one that is used longest ago goes first."""
+
+    def __init__(self, max_fusions: int = 16384) -> None:
+        """Keep at most `max_fusions`."""
+        self._most = max_fusions
+        self._kept: OrderedDict[str, FusionExecutorCache] = OrderedDict()
+        self._hits: dict[str, int] = {}
+        self._lookups = self._compiled = 0
+
+    def cache_compile(self, fusion: Fusion) -> FusionExecutorCache:
+        """Return the executor of an equal fusion, or a new one."""
+        self._lookups += 1
+        found = self._kept.get(fusion.key)
+        if found is None:
+            self._compiled += 1
+            found = self._kept[fusion.key] = FusionExecutorCache(fusion, self._compiled - 1)
+            self._hits[fusion.key] = 0
+            while len(self._kept) > self._most:
+                del self._hits[self._kept.popitem(last=False)[0]]
+        else:
+            self._hits[fusion.key] += 1
+        self._kept.move_to_end(fusion.key)
+        return found
+
+    def num_fusions(self) -> int:
+        """Return how many fusions are kept."""
+        return len(self._kept)
+
+    def stats(self) -> str:
+        """Return counts as nvFuser prints them."""
+        lines = [f"Max Fusions Allowed: {self._most}"]
+        if not self._kept:
+            return "\n".join([*lines, "The fusion cache is empty.\n"])
+        hits = self._lookups - self._compiled
+        lines += [
+            f"Total Fusions in Cache: {len(self._kept)}",
+            f"Total Unique Fusions Compiled: {self._compiled}",
+            "Cache Hits by LRU ordering:",
+            *(f"\t{k} -> {self._hits[key]} hits" for k, key in enumerate(reversed(self._kept))),
+            f"Cache Lookups: {self._lookups}",
+            f"Cache Hits: {hits}",
+            f"Hit Rate: {100 * hits / self._lookups:.0f}%\n",
+        ]
+        return "\n".join(lines)
+
+
+class LruFusionCache:
+    """A decorator of functions that make definitions: equal ones share an executor."""
+
+    def __init__(self, max_fusions: int = 16384) -> None:
+        """Keep at most `max_fusions` executors."""
+        self.cache = LRUCache(max_fusions)
+
+    def __call__(self, create: Callable[..., FusionDefinition]) -> Any:
+        """Return `create`, whose definitions run through the cache."""
+
+        @functools.wraps(create)
+        def wrapper(*args: Any, **options: Any) -> FusionDefinition:
+            definition = create(*args, **options)
+            if not hasattr(definition, "fec"):
+                definition.fec = self.cache.cache_compile(definition.fusion)
+            return definition
+
+        made: Any = wrapper
+        made.stats, made.num_fusions = self.cache.stats, self.cache.num_fusions
+        return made
+
+
+class FusionCache:
+    """All definitions of the process that differ, numbered as they come."""
+
+    _one: ClassVar[FusionCache | None] = None
+
+    def __init__(self) -> None:
+        """Know none."""
+        self._numbers: dict[str, int] = {}
+
+    @classmethod
+    def get(cls, max_fusions: int = 8192, *_: Any) -> FusionCache:
+        """Return the cache of the process."""
+        if FusionCache._one is None:
+            FusionCache._one = FusionCache()
+        return FusionCache._one
+
+    @classmethod
+    def reset(cls) -> None:
+        """Forget all definitions."""
+        FusionCache._one = None
+
+    def add(self, definition: FusionDefinition) -> None:
+        """Number a definition, unless an equal one has a number."""
+        self._numbers.setdefault(Fusion(definition).key, len(self._numbers))
+
+    def number_of(self, definition: FusionDefinition) -> int | None:
+        """Return the number of a definition, None where it is not complete."""
+        return self._numbers.get(Fusion(definition).key)
+
+    def num_fusions(self) -> int:
+        """Return how many definitions are known."""
+        return len(self._numbers)
+
+    def serialize(self, path: str) -> None:
+        """Write the definitions' texts."""
+        Path(path).write_text(json.dumps(list(self._numbers)), encoding="utf-8")
+
+    def deserialize(self, path: str) -> None:
+        """Know the definitions of a file again."""
+        for text in json.loads(Path(path).read_text(encoding="utf-8")):
+            self._numbers.setdefault(text, len(self._numbers))

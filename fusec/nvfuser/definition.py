@@ -1,0 +1,384 @@
+"""nvFuser's FusionDefinition: fusec's, with the text, handles and caches that clients ask for."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from fusec.diagnostics import FusecError
+from fusec.nvfuser import options
+from fusec.nvfuser.operations import RecordedOperations
+from fusec.nvfuser.repro import call_for
+from fusec.nvfuser.text import Calls
+from fusec.parse import dsl
+from fusec.parse.dsl.datatype import DataType, as_dtype
+from fusec.parse.dsl.handles import Scalar, Tensor
+from fusec.parse.dsl.inputs import flat
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.place import placed
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion as Graph
+    from fusec.nvfuser.caches import FusionExecutorCache
+
+
+class Undefined(FusecError, NotImplementedError):
+    """There is nothing to run yet."""
+
+
+class NotExecuted(FusecError):
+    """Something that only an execution makes is asked for before it."""
+
+
+class BadArgument(FusecError, ValueError):
+    """An argument of the right type has a value that cannot be."""
+
+
+class FusionDefinition(dsl.FusionDefinition):
+    """A fusion by nvFuser's first interface: `repr` prints it as Python that defines it again."""
+
+    _prefers_torch = True
+    _module: ClassVar[str] = "nvfuser"
+    fec: FusionExecutorCache
+
+    def __init__(self, id: Any = None, *args: Any, **options: Any) -> None:
+        """Start an empty definition."""
+        self.calls = self._new_calls()
+        super().__init__(id, *args, **options)
+        self.ops = self.Ops = RecordedOperations(self)
+        self.segments: list[FusionDefinition] = []
+        self._input_handles: list[Any] = []
+        self._output_handles: list[Any] = []
+        self._in_place: set[int] = set()
+        self._written: dict[Any, Any] = {}
+        self._began = False
+        self._debug_output: str | None = None
+        self._fake_inputs: list[Any] | None = None
+
+    def _new_calls(self) -> Calls:
+        return Calls("T", "S", orders=True)
+
+    # What a script calls to define.
+
+    def __enter__(self) -> Self:
+        from fusec.nvfuser.caches import Fusion
+
+        self._began = True
+        self._fusion = Fusion(self)
+        super().__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if kind is None:
+            self._finish_definition()
+
+    def _finish_definition(self) -> None:
+        from fusec.nvfuser.caches import FusionCache
+
+        FusionCache.get().add(self)
+
+    def define_tensor(self, *args: Any, **options: Any) -> Tensor:
+        """Declare an input tensor; -1 is an unknown size, 1 a broadcast dim."""
+        made: Tensor = self.calls.take(
+            lambda: self.calls.tensor(args, options),
+            lambda: super(FusionDefinition, self).define_tensor(*args, **options),
+        )
+        self._input_handles.append(made)
+        return made
+
+    def define_scalar(self, value: Any = None, dtype: Any = None, **options: Any) -> Scalar:
+        """Return a constant, or without a value declare a scalar input."""
+        if isinstance(value, DataType):
+            value, dtype = None, value
+        made: Scalar = self.calls.take(
+            lambda: self.calls.scalar(value, as_dtype(dtype)),
+            lambda: super(FusionDefinition, self).define_scalar(value, dtype, **options),
+        )
+        if value is None:
+            self._input_handles.append(made)
+        return made
+
+    define_constant = define_scalar
+
+    def define_vector(
+        self, values: Any = None, dtype: Any = DataType.Int, *, size: int | None = None
+    ) -> dsl.Vector:
+        """Return a list of integer scalars: given ones, or as many scalar inputs as `size` says."""
+        count = size if size is not None else values
+
+        def text() -> str | None:
+            return f"fd.define_vector({count})" if isinstance(count, int) else None
+
+        made: dsl.Vector = self.calls.take(
+            text, lambda: super(FusionDefinition, self).define_vector(values, dtype, size=size)
+        )
+        if isinstance(count, int):
+            self._input_handles += made.elements
+        return made
+
+    def add_output(
+        self, output: Any, alias_input: Any = None, stride_order: Sequence[int] | None = None
+    ) -> None:
+        """Make a value an output; with `alias_input` it is written into that input's memory."""
+        if is_list(alias_input):
+            stride_order, alias_input = list[int](alias_input), None
+        self.calls.take(
+            lambda: self.calls.output(output, alias_input, stride_order),
+            lambda: super(FusionDefinition, self).add_output(output, alias_input, stride_order),
+        )
+        self._output_handles.append(output)
+        if alias_input is not None:
+            self._in_place.add(len(self._output_handles) - 1)
+            self._written[output] = alias_input
+
+    def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
+        """Declare an input like a given tensor on a GPU, or like a CPU scalar."""
+        device = getattr(tensor, "device", None)
+        on_cpu = getattr(device, "type", "cuda") == "cpu"
+        if on_cpu and len(tensor.shape) and _has_gpu():
+            with placed():
+                raise BadArgument(
+                    f"Found unsupported device {device}, only scalar CPU or CUDA tensors are "
+                    "supported"
+                )
+        return super().from_pytorch(tensor, static_sizes)
+
+    # What it says of itself.
+
+    def id(self) -> int | None:
+        """Return the number of this definition among all that differ, None before its end."""
+        from fusec.nvfuser.caches import FusionCache
+
+        return FusionCache.get().number_of(self)
+
+    @property
+    def definition_name(self) -> str:
+        """Return the name of the function that `repr` prints."""
+        number = self.id()
+        return f"nvfuser_fusion_id{0 if number is None else number}"
+
+    def __repr__(self) -> str:
+        body = "".join(f"    {line}\n" for line in self.calls.lines or ["pass"])
+        return f"\ndef {self.definition_name}(fd : FusionDefinition) -> None :\n{body}"
+
+    @property
+    def fusion(self) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """Return the handle of the fusion."""
+        executor_cache = self.__dict__.get("fec")
+        return self._fusion if executor_cache is None else executor_cache.fusion()
+
+    def inputs(self) -> list[Any]:
+        """Return the inputs, in the order in which `execute` takes them."""
+        return list(self._input_handles)
+
+    def outputs(self) -> list[Any]:
+        """Return the outputs."""
+        return list(self._output_handles)
+
+    # What runs it.
+
+    def execute(
+        self,
+        inputs: Iterable[Any],
+        *,
+        device: Any = None,
+        override_user_schedule: bool = False,
+        capture_debug_output: bool = False,
+        print_repro: bool = False,
+        profile: bool = False,
+        save_repro_inputs: bool = False,
+        _enable_options: Sequence[str] | None = None,
+        _disable_options: Sequence[str] | None = None,
+    ) -> list[Any]:
+        """Run the fusion on `inputs` and return its outputs, without those written into inputs.
+
+        `device`: the GPU of the inputs or, without any, of the outputs. Options of nvFuser's own
+        schedulers are checked by name and choose nothing.
+        """
+        given = list(inputs)
+        with placed():
+            options.check(_enable_options, _disable_options)
+        if profile:
+            warnings.warn("execute(profile=True): fusec has no such profile", stacklevel=2)
+        if print_repro:
+            print(self.repro_script_for(given))
+        if save_repro_inputs:
+            self._fake_inputs = [call_for(x) for x in given]
+        self._debug_output = "" if capture_debug_output else None
+        return self._executor_cache().execute(given, device=device)
+
+    def _executor_cache(self) -> FusionExecutorCache:
+        made = self.__dict__.get("fec")
+        if made is None:
+            from fusec.nvfuser.caches import Fusion, FusionExecutorCache
+
+            with placed():
+                self._define()
+                self._check_definition()
+            made = self.fec = FusionExecutorCache(self.__dict__.get("_fusion") or Fusion(self))
+        return made
+
+    def run(self, inputs: Iterable[Any], device: Any) -> list[Any]:
+        """Run this very definition, whatever executor `fec` is."""
+        given = list(inputs)
+        return self._sharing(super().execute(given, device=device), given)
+
+    def _sharing(self, results: list[Any], given: Sequence[Any]) -> list[Any]:
+        """Return results with the inputs themselves where outputs are inputs, or written there."""
+        if not self._written:
+            return results
+        values = dict(zip(self._input_handles, flat(given), strict=True))
+        fresh = [o for k, o in enumerate(self._output_handles) if k not in self._in_place]
+        own = (values.get(self._written.get(output, output)) for output in fresh)
+        return [r if v is None else v for r, v in zip(results, own, strict=True)]
+
+    def graph_for(self, inputs: Iterable[Any]) -> Graph:
+        """Return the fusion as inputs make it."""
+        return self._bound(inputs)[0]
+
+    def _define(self) -> None:
+        defined = self._defined
+        super()._define()
+        if not defined and self._defined:
+            self._began = True
+            self._finish_definition()
+
+    def _check_definition(self) -> None:
+        if not self._began:
+            raise Undefined(
+                "Fusion does not exist! "
+                "Use `with FusionDefinition() as fd: ...` to define a fusion."
+            )
+        if not self._has_outputs:
+            raise Undefined("Fusion is empty!")
+
+    def validate(
+        self,
+        inputs: Iterable[Any],
+        reference_outputs: Sequence[Any] | None = None,
+        *,
+        device: Any = None,
+        **execute_options: Any,
+    ) -> list[Any]:
+        """Run the fusion and compare with given outputs, or with fusec's reference."""
+        with placed():
+            names = ("_enable_options", "_disable_options")
+            options.check(*(execute_options.pop(name, None) for name in names))
+            if execute_options:
+                raise FusecError(f"validate has no argument `{min(execute_options)}`")
+            self._define()
+            self._check_definition()
+        return super().validate(inputs, reference_outputs, device=device)
+
+    def segment(self, inputs: Iterable[Any]) -> list[FusionDefinition]:
+        """Return no segments: fusec cuts a fusion itself when it runs it."""
+        return []
+
+    # What it was compiled to.
+
+    def last_cuda_code(self, intrinsic_code: bool = False, **_: Any) -> str:
+        """Return the kernels of the last execution."""
+        return self._executed().get_most_recent_cuda_kernel()
+
+    def cuda_code_for(self, inputs: Iterable[Any], intrinsic_code: bool = False, **_: Any) -> str:
+        """Return the kernels for inputs with which the fusion has run."""
+        return self._executed().get_cuda_kernel(inputs)
+
+    def last_scheduled_fusion_ir(self, tensor_transforms: bool = False, **_: Any) -> str:
+        """Return the segments of the last execution."""
+        return self._executed().get_most_recent_scheduled_ir()
+
+    def scheduled_fusion_ir_for(
+        self, inputs: Iterable[Any], tensor_transforms: bool = False, **_: Any
+    ) -> str:
+        """Return the segments for inputs with which the fusion has run."""
+        return self._executed().get_scheduled_ir(inputs)
+
+    def fusion_ir(self) -> str:
+        """Return the fusion in fusec's own words."""
+        return self.fusion.print_math()
+
+    def _executed(self) -> FusionExecutorCache:
+        if "fec" not in self.__dict__:
+            with placed():
+                raise NotExecuted("the fusion has never been executed")
+        return self.fec
+
+    def debug_output(self) -> str | None:
+        """Return what the last execution printed: nothing, or None if it was not captured."""
+        return self._debug_output
+
+    # What makes it again.
+
+    def repro_script_for(self, inputs: Iterable[Any] | None = None) -> str:
+        """Return a script that defines the fusion and, given inputs, executes it on such ones."""
+        lines = [
+            "# FusionDefinition repro, printed by fusec",
+            "import torch",
+            f"from {self._module} import FusionDefinition, DataType",
+            f"{self!r}{self._after_text}with FusionDefinition() as fd:",
+            f"    {self.definition_name}(fd)",
+        ]
+        if inputs is not None:
+            described = [f"    {call_for(x)}," for x in inputs]
+            lines += ["", "inputs = [", *described, "]", "fd.execute(inputs)"]
+        return "\n".join(lines) + "\n"
+
+    _after_text: ClassVar[str] = "\n"
+
+    def last_repro_script(self) -> str:
+        """Return the script for the inputs of the last `execute(..., save_repro_inputs=True)`."""
+        if self._fake_inputs is None:
+            raise AssertionError(
+                "fd.last_repro_script() cannot provide a repro because fd.execute(inputs, "
+                "save_repro_inputs=True) was not executed!"
+            )
+        return self.repro_script_for(self._fake_inputs)
+
+
+class DirectDefinition(FusionDefinition):
+    """A fusion by nvFuser's direct interface, which prints otherwise."""
+
+    _module = "nvfuser_direct"
+    _after_text = ""
+
+    def _new_calls(self) -> Calls:
+        return Calls("tv", "c", orders=False)
+
+    @property
+    def definition_name(self) -> str:
+        """Return the name of the function that `repr` prints."""
+        return "nvfuser_fusion"
+
+    def __repr__(self) -> str:
+        return super().__repr__().lstrip("\n")
+
+    def validate_definition(self) -> tuple[bool, str | None]:
+        """Return whether there is something to run, and why not."""
+        try:
+            self._check_definition()
+        except Undefined as error:
+            return False, error.diagnostic.message
+        return True, None
+
+
+def _has_gpu() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()
+
+
+def clone(source: FusionDefinition, target: FusionDefinition) -> None:
+    """Define in `target` what `source` defines."""
+    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
+    exec(repr(source), names)
+    with target:
+        names[source.definition_name](target)

@@ -1,0 +1,162 @@
+"""What a script has called of a definition, as the Python text that nvFuser prints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError
+from fusec.ir import dtype as dtypes
+from fusec.ir.dim import Dim
+from fusec.ir.dtype import DType
+from fusec.ops import find_op
+from fusec.parse.dsl import calls, tensors
+from fusec.parse.dsl.datatype import DataType, as_dtype, of_dtype
+from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
+from fusec.parse.dsl.lists import is_list
+
+_OF_PYTHON = (dtypes.BOOL, dtypes.I64, dtypes.F64, dtypes.C128)
+"""Types of constants that Python's own literals have."""
+
+Arguments = tuple[Sequence[Any], Mapping[str, Any]]
+
+
+class Calls:
+    """The calls of one definition as lines of Python, with names for what they returned."""
+
+    def __init__(self, tensor: str, scalar: str, *, orders: bool) -> None:
+        """Name tensors and scalars by two prefixes; `orders`: print stride orders always."""
+        self.lines: list[str] = []
+        self._prefixes = tensor, scalar
+        self._orders = orders
+        self._names: dict[Any, str] = {}
+        self._count = 0
+        self._inside = False
+
+    def take(self, text: Callable[[], str | None], run: Callable[[], Any]) -> Any:
+        """Run a call and note its text, unless it is part of another one or has none."""
+        if self._inside:
+            return run()
+        self._inside = True
+        try:
+            result = run()
+            line = text()
+        finally:
+            self._inside = False
+        if line is not None:
+            names = self._named(result)
+            self.lines.append(f"{', '.join(names)} = {line}" if names else line)
+        return result
+
+    def _named(self, result: Any) -> list[str]:
+        """Return new names for what a call returned, a tuple of handles or one."""
+        if isinstance(result, tuple):
+            parts: tuple[Any, ...] = result  # pyright: ignore[reportUnknownVariableType]
+            return [name for part in parts for name in self._named(part) or ["_"]]
+        if isinstance(result, Vector):
+            name = self._next("V")
+            self._names.update((e, f"{name}[{k}]") for k, e in enumerate(result.elements))
+            return [name]
+        if not isinstance(result, Handle):
+            return []
+        tensor, scalar = self._prefixes
+        self._names[result] = self._next(tensor if isinstance(result, Tensor) else scalar)
+        return [self._names[result]]
+
+    def _next(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count - 1}"
+
+    def tensor(self, args: tuple[Any, ...], options: Mapping[str, Any]) -> str:
+        """Return the text of a call of `define_tensor`, in the one form of all its forms."""
+        known = {k: v for k, v in options.items() if k not in ("name", "range")}
+        form = tensors.read_form(args, known)
+        rank = len(form.shape)
+        order = form.stride_order
+        if order is None and self._orders:
+            order = tuple(range(rank))[::-1]
+        fields: dict[str, Any] = {"shape": list(form.shape)}
+        if form.contiguity is None:
+            fields["strides"] = list(form.strides or ())
+        else:
+            fields["contiguity"] = list(form.contiguity)
+        fields |= {"dtype": of_dtype(form.dtype), "is_cpu": form.is_cpu}
+        if order is not None and form.contiguity is not None:
+            fields["stride_order"] = list(order)
+        return f"fd.define_tensor({self._keywords(fields)})"
+
+    def scalar(self, value: Any, dtype: DType | None) -> str | None:
+        """Return the text of a scalar input, or of a constant that is no literal of Python's."""
+        if value is None:
+            return f"fd.define_scalar(None, dtype={of_dtype(dtype or dtypes.F64)})"
+        const = calls.scalar_const(value, dtype)
+        if const.dtype in _OF_PYTHON:
+            return None
+        return f"fd.define_scalar({self.value(const.value)}, dtype={of_dtype(const.dtype)})"
+
+    def operation(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> str:
+        """Return the text of a call of `fd.ops.name`: operands by place, the others by name."""
+        op = find_op(name)
+        given = {k: v for k, v in options.items() if k != "name"}
+        positional, named = calls.named_arguments(op, args, given)
+        named = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
+        texts: list[str] = []
+        by_place = True
+        for parameter in op.params:
+            if parameter.name not in named:
+                by_place = False
+                continue
+            value = named.pop(parameter.name)
+            by_place = by_place and parameter.is_operand and parameter.kind != "optional"
+            if by_place:
+                texts.append(self.value(value))
+            elif value is not None and (_is_handle(value) or value != parameter.default):
+                value = as_dtype(value) or DataType.Null if parameter.kind == "dtype" else value
+                texts.append(f"{parameter.name}={self.value(value)}")
+        texts += [f"{n}={self.value(v)}" for n, v in named.items() if v is not None]
+        return f"fd.ops.{name}({', '.join(texts)})"
+
+    def output(self, output: Any, alias: Any, order: Sequence[int] | None) -> str:
+        """Return the text of a call of `add_output`."""
+        fields = {"stride_order": list(order)} if order else {}
+        places = [output] if alias is None else [output, alias]
+        texts = [*map(self.value, places), *([self._keywords(fields)] if fields else [])]
+        return f"fd.add_output({', '.join(texts)})"
+
+    def _keywords(self, fields: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name}={self.value(value)}" for name, value in fields.items())
+
+    def value(self, value: Any) -> str:
+        """Return the text of one argument."""
+        if isinstance(value, Handle):
+            return self._handle(value)
+        if isinstance(value, Vector) or is_list(value):
+            return f"[{', '.join(map(self.value, value))}]"
+        if isinstance(value, DType):
+            return repr(of_dtype(value))
+        if isinstance(value, Dim):
+            return str(value)
+        if hasattr(value, "item"):
+            value = value.item()
+        if isinstance(value, complex):
+            return f"complex({_float(value.real)}, {_float(value.imag)})"
+        return _float(value) if isinstance(value, float) else repr(value)
+
+    def _handle(self, handle: Handle) -> str:
+        if handle in self._names:
+            return self._names[handle]
+        if isinstance(handle, Scalar) and handle.const is not None:
+            return self.value(handle.const.value)
+        raise FusecError(f"`{handle!r}` belongs to another FusionDefinition")
+
+
+def _is_handle(value: Any) -> bool:
+    return isinstance(value, Handle)  # whose `!=` is an operation
+
+
+def _float(value: float) -> str:
+    if not math.isfinite(value):
+        return f'float("{value}")'
+    short = f"{value:#.6g}"
+    return short if float(short) == value else repr(value)

@@ -1,0 +1,94 @@
+"""What a definition does with inputs: it runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from fusec.ir.graph import Fusion
+from fusec.parse.dsl import devices
+from fusec.parse.dsl.boundaries import Boundaries
+from fusec.parse.dsl.devices import Wrap
+from fusec.parse.dsl.draws import with_generator
+from fusec.parse.dsl.inputs import Actual, adopt_all, bind, flat, sizes_of
+from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.session import current
+from fusec.parse.dsl.steps import wants_sizes
+
+
+class Executed(Boundaries):
+    """The calls of a definition that run it."""
+
+    _inputs: list[tuple[str, int | None]]
+    _defaults: dict[str, Any]
+    _prefers_torch = False
+    executed_as: Fusion | None
+
+    def graph(self) -> Fusion:
+        """Return the fusion as defined so far."""
+        raise NotImplementedError
+
+    def _define(self) -> None:
+        raise NotImplementedError
+
+    def execute(self, inputs: Iterable[Any], *, device: Any = None) -> list[Any]:
+        """Run the fusion on `inputs` and return its outputs, without those written into inputs.
+
+        `device`: the GPU of the inputs or, without any, of the outputs.
+        """
+        from fusec.parse.dsl.execute import call, execute
+
+        with placed():
+            given = tuple(flat(inputs))
+            if current().calls and devices.all_on_gpu(given):
+                with devices.on_device(devices.check_device(given, devices.index_of(device))):
+                    return call(self._fusion_for(given), given)
+            bound, actuals = self._bound(given)
+            return self._on(device, actuals, lambda wrap: execute(
+                bound, actuals, current().executor, wrap))  # fmt: skip
+
+    def _fusion_for(self, given: Sequence[Any]) -> Fusion:
+        """Return the fusion for the given inputs, the same one while it need not know sizes."""
+        self._define()
+        made = None if self._steps.failure else self._steps.finish()
+        if made is None or (self._unknown and wants_sizes(made)):
+            made = self._steps.finish(sizes_of(self._inputs, self._adopted(given)))
+        self.executed_as = self.executed_as or made
+        return made
+
+    def _on(
+        self, device: Any, actuals: Sequence[Actual], run: Callable[[Wrap | None], list[Any]]
+    ) -> list[Any]:
+        """Run on a GPU that the inputs allow, with results of the caller's kind."""
+        index = devices.check_device([a.tensor for a in actuals], devices.index_of(device))
+        with devices.on_device(index):
+            return run(devices.wrap_for(actuals, index, prefers_torch=self._prefers_torch))
+
+    def _adopted(self, given: Iterable[Any]) -> tuple[Actual, ...]:
+        return adopt_all([name for name, _ in self._inputs], self._defaults, given)
+
+    def _bound(self, given: Iterable[Any]) -> tuple[Fusion, tuple[Actual, ...]]:
+        """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
+        self._define()
+        actuals = self._adopted(given)
+        bound = None if self._steps.failure else bind(self.graph(), actuals)
+        if bound is None or (self._unknown and wants_sizes(bound)):
+            sizes = sizes_of(self._inputs, actuals)
+            bound = bind(self._steps.finish(sizes), actuals)
+        self.executed_as = self.executed_as or bound
+        return bound, with_generator(bound, actuals)
+
+    def validate(
+        self,
+        inputs: Iterable[Any],
+        reference_outputs: Sequence[Any] | None = None,
+        *,
+        device: Any = None,
+    ) -> list[Any]:
+        """Run the fusion and compare with given outputs, or with fusec's reference."""
+        from fusec.parse.dsl.execute import validate
+
+        with placed():
+            bound, actuals = self._bound(inputs)
+            return self._on(device, actuals, lambda wrap: validate(
+                bound, actuals, reference_outputs, current().executor, wrap))  # fmt: skip
