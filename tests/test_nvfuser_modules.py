@@ -240,6 +240,11 @@ def test_definitions_are_numbered_and_written(tmp_path: Path) -> None:
     assert FusionCache.get().num_fusions() == 0
     FusionCache.get().deserialize(path)
     assert made[1].id() == 1
+    again = FusionDefinition(1)
+    assert again.fusion == made[1].fusion
+    assert len(again.execute(inputs())) == 2
+    with pytest.raises(FusecError, match="number 7"):
+        FusionDefinition(7)
 
 
 def test_a_clone_defines_the_same() -> None:

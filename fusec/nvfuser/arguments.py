@@ -59,14 +59,20 @@ def _is_float(value: Any) -> bool:
 def _check_slice(given: Mapping[str, Any]) -> None:
     starts, ends = _constants(given.get("start_indices")), _constants(given.get("end_indices"))
     if any(s is not None and s < 0 for s in starts):
-        raise FusecError("Slice operation start_indices must be greater than or equal to 0")
+        raise FusecError(
+            "Slice operation start_indices must be greater than or equal to 0. "
+            f"They are {given['start_indices']}"
+        )
     if any(s is not None and e is not None and e < s for s, e in zip(starts, ends, strict=False)):
         raise FusecError(
-            "Slice operation end_indices must be greater than or equal to start_indices"
+            "Slice operation end_indices must be greater than or equal to start_indices. "
+            f"They are {given['end_indices']} and {given['start_indices']}"
         )
     if any(k not in (None, 1) for k in _constants(given.get("strides"))):
         raise FusecError(
-            "All slice operation strides must be of const size 1", help="fusec's own DSL has steps"
+            f"nvFuser Limitation: All slice operation strides must be of const size 1. "
+            f"They are {given['strides']}",
+            help="fusec's own DSL has steps",
         )
 
 

@@ -262,6 +262,14 @@ class FusionCache:
         """Return the number of a definition, None where it is not complete."""
         return self._numbers.get(Fusion(definition).key)
 
+    def lines_of(self, number: int) -> list[str]:
+        """Return the calls of the definition with a number."""
+        for key, known in self._numbers.items():
+            if known == number:
+                return key.split("\n")
+        with placed():
+            raise FusecError(f"no definition has the number {number}")
+
     def num_fusions(self) -> int:
         """Return how many definitions are known."""
         return len(self._numbers)

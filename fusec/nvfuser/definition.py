@@ -45,7 +45,7 @@ class FusionDefinition(dsl.FusionDefinition):
     fec: FusionExecutorCache
 
     def __init__(self, id: Any = None, *args: Any, **options: Any) -> None:
-        """Start an empty definition."""
+        """Start an empty definition, or the one of a number that `fd.id()` gave."""
         self.calls = self._new_calls()
         super().__init__(id, *args, **options)
         self.ops = self.Ops = RecordedOperations(self)
@@ -57,6 +57,11 @@ class FusionDefinition(dsl.FusionDefinition):
         self._began = False
         self._debug_output: str | None = None
         self._fake_inputs: list[Any] | None = None
+        if isinstance(id, int):
+            from fusec.nvfuser.caches import FusionCache
+
+            with self:
+                _define_by(FusionCache.get().lines_of(id), self)
 
     def _new_calls(self) -> Calls:
         return Calls("T", "S", orders=True)
@@ -378,7 +383,9 @@ def _has_gpu() -> bool:
 
 def clone(source: FusionDefinition, target: FusionDefinition) -> None:
     """Define in `target` what `source` defines."""
-    names: dict[str, Any] = {"FusionDefinition": FusionDefinition, "DataType": DataType}
-    exec(repr(source), names)
     with target:
-        names[source.definition_name](target)
+        _define_by(source.calls.lines, target)
+
+
+def _define_by(lines: Sequence[str], target: FusionDefinition) -> None:
+    exec("\n".join(lines), {"fd": target, "DataType": DataType})
