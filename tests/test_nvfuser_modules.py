@@ -87,6 +87,16 @@ def test_the_texts_are_nvfusers() -> None:
     )
 
 
+def test_constants_and_numbers_read_the_same() -> None:
+    texts: list[str] = []
+    for constant in (False, True):
+        with DirectDefinition() as fd:
+            given = [fd.define_scalar(v) if constant else v for v in (5, 0, 1)]
+            fd.add_output(fd.ops.iota(*given, DataType.Int))
+        texts.append(repr(fd))
+    assert texts[0] == texts[1]
+
+
 def test_operations_that_write_into_inputs_are_printed_once() -> None:
     with DirectDefinition() as fd:
         x = fd.define_tensor(shape=[4, 3, 5])

@@ -107,7 +107,7 @@ class Calls:
             if parameter.name not in named:
                 by_place = False
                 continue
-            value = named.pop(parameter.name)
+            value = _number(named.pop(parameter.name))
             by_place = by_place and parameter.is_operand and parameter.kind != "optional"
             if by_place:
                 texts.append(self.value(value))
@@ -149,6 +149,12 @@ class Calls:
         if isinstance(handle, Scalar) and handle.const is not None:
             return self.value(handle.const.value)
         raise FusecError(f"`{handle!r}` belongs to another FusionDefinition")
+
+
+def _number(value: Any) -> Any:
+    """Return the number that a constant stands for where Python writes it; other values as is."""
+    const = value.const if isinstance(value, Scalar) else None
+    return value if const is None or const.dtype not in _OF_PYTHON else const.value
 
 
 def _is_handle(value: Any) -> bool:
