@@ -35,10 +35,6 @@ __all__ = [
 
 
 def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
-    if any(getattr(array, "is_cuda", False) for array in arrays):
-        from fusec import api
-
-        return api.execute(fusion, arrays)
     from fusec import driver
 
     return driver.execute(fusion, arrays)
@@ -50,7 +46,13 @@ def _describe(fusion: Fusion, what: str) -> str:
     return driver.describe(fusion, what)
 
 
-executor.give(_execute, _describe)
+def _program(fusion: Fusion) -> Program:
+    from fusec import api
+
+    return api.program_for(fusion)
+
+
+executor.give(_execute, _program, _describe)
 
 
 def __getattr__(name: str) -> Any:

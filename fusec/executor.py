@@ -6,30 +6,53 @@ A front end stands below the stages that run what it reads, and imports none of 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
 
 Execute = Callable[["Fusion", Sequence[Any]], list[Any]]
-"""Returns one array per output for one array per input: NumPy's, or tensors on a GPU."""
+"""Returns one array per output for one array per input, of NumPy."""
+
+
+class Called(Protocol):
+    """A program: called with tensors on a GPU, and numbers."""
+
+    def __call__(self, *arguments: Any) -> Any:
+        """Return the output, or a tuple of several."""
+        ...
+
+    def again(self, *arguments: Any) -> Any:
+        """Return the same for arguments that look as the last ones did, else NotImplemented."""
+        ...
+
+
+ProgramOf = Callable[["Fusion"], Called]
+"""Returns the program of a fusion, the same one for the same fusion."""
 
 Describe = Callable[["Fusion", str], str]
 """Returns what a fusion is compiled to: `cuda`, its kernels, or `segments`, nvFuser's dump."""
 
 _given: list[Execute] = []
+_program: list[ProgramOf] = []
 _describe: list[Describe] = []
 
 
-def give(execute: Execute, describe: Describe) -> None:
-    """Let `execute` run fusions, and `describe` print them, from now on."""
+def give(execute: Execute, program: ProgramOf, describe: Describe) -> None:
+    """Let `execute` and programs run fusions, and `describe` print them, from now on."""
     _given[:] = [execute]
+    _program[:] = [program]
     _describe[:] = [describe]
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     """Run a fusion on its inputs."""
     return _given[0](fusion, arrays)
+
+
+def program(fusion: Fusion) -> Called:
+    """Return the program that runs a fusion on tensors of a GPU."""
+    return _program[0](fusion)
 
 
 def describe(fusion: Fusion, what: str) -> str:

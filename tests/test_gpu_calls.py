@@ -350,3 +350,37 @@ def test_a_folder_is_loaded(tmp_path: Path) -> None:
     with pytest.raises(FusecError, match="only for any B; H = 64"):
         fusec.load(tmp_path / "d", build=False)(x, w)
     close(program(x, w), norm(x, w))
+
+
+def test_definitions_run_as_programs() -> None:
+    """fd.execute on tensors: of any sizes, with other numbers, and after more was defined."""
+    fd = fusec.FusionDefinition()
+    x = fd.define_tensor(shape=[-1, -1], contiguity=[True, True], dtype=fusec.DataType.Float)
+    s = fd.define_scalar(dtype=fusec.DataType.Double)
+    fd.add_output(fd.ops.mul(x, s))
+    for b, h, factor in ((4, 8, 2.0), (4, 8, 3.0), (4, 8, -1.5), (5, 16, 2.0), (4, 8, 2.0)):
+        t = drawn(b, h)
+        (found,) = fd.execute([t, factor])
+        assert found.shape == t.shape
+        close(found, t * factor)
+    fd.add_output(fd.ops.sum(x, dims=[1]))
+    for _ in range(2):
+        t = drawn(4, 8, seed=3)
+        first, second = fd.execute((t, 2.0))
+        close(first, t * 2)
+        close(second, t.sum(1))
+
+
+def test_definitions_write_into_tensors() -> None:
+    """An aliased output is written where the input lies, and not returned."""
+    fd = fusec.FusionDefinition()
+    x = fd.define_tensor(shape=[-1], contiguity=[True], dtype=fusec.DataType.Float)
+    y = fd.ops.add(x, 1.0)
+    fd.add_output(y, x)
+    fd.add_output(fd.ops.mul(y, 2.0))
+    for _ in range(3):
+        t = drawn(64)
+        wanted = t + 1
+        (found,) = fd.execute([t])
+        close(t, wanted)
+        close(found, wanted * 2)

@@ -37,13 +37,27 @@ for _name in _USES.split():
     setattr(NotRun, f"__{_name}__", _stop)
 
 
-def call(fusion: Fusion, given: Sequence[Any]) -> list[Any]:
-    """Run a fusion on tensors where they lie; outputs that are inputs' memory are not returned."""
-    results = executor.execute(fusion, given)
-    into = fusion.effects.into
-    if not into:
-        return results
-    return [r for o, r in zip(fusion.outputs, results, strict=True) if o.value not in into]
+class Ready:
+    """A fusion with its program, for tensors where they lie."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        """Find the program."""
+        self.fusion, self._program = fusion, executor.program(fusion)
+        into = fusion.effects.into
+        self._fresh = [k for k, o in enumerate(fusion.outputs) if o.value not in into]
+
+    def call(self, given: Sequence[Any]) -> list[Any]:
+        """Return the outputs, but for those that are inputs' memory."""
+        return self._listed(self._program(*given))
+
+    def again(self, given: Sequence[Any]) -> list[Any] | None:
+        """Return the same for inputs that look as the last ones did, else None."""
+        results = self._program.again(*given)
+        return None if results is NotImplemented else self._listed(results)
+
+    def _listed(self, results: Any) -> list[Any]:
+        listed = [results] if len(self.fusion.outputs) == 1 else results
+        return [listed[k] for k in self._fresh]
 
 
 def execute(

@@ -101,6 +101,11 @@ class Steps:
             return error
         return None
 
+    @property
+    def made(self) -> Fusion | None:
+        """Return the fusion with unknown sizes as symbols, if it is made and nothing was added."""
+        return self._fusions.get(())
+
     def finish(self, sizes: Sizes | None = None) -> Fusion:
         """Return the fusion, with unknown sizes as symbols or as the constants of `sizes`."""
         key = () if sizes is None else tuple(sizes.items())
