@@ -162,7 +162,7 @@ def space_of(name: str) -> Space:
     """Return the space of a case."""
     case = CASES[name]
     fusion, family = case.fusion, find_scheduler(case.scheduler)
-    problem: Any = family.known(fusion)  # type: ignore[attr-defined]
+    problem: Any = family.built(fusion)  # type: ignore[attr-defined]
     assert not isinstance(problem, Refusal), problem
     first = family.likeliest(problem, GPU)  # type: ignore[attr-defined]
     assert not isinstance(first, Refusal), first
@@ -181,7 +181,7 @@ def failures(
 ) -> list[str]:
     """Run schedules on the host; return what is wrong with their results."""
     family: Any = find_scheduler(space.case.scheduler)
-    problem, sizes = family.known(space.fusion), space.fusion.hints
+    problem, sizes = family.built(space.fusion), space.fusion.hints
     inputs = random_inputs(space.fusion, sizes, 0)
     plans = [family.plan(problem, record, GPU) for record in records]
     kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]

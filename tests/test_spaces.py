@@ -53,7 +53,7 @@ def test_every_template_has_a_case() -> None:
     found: set[str] = set()
     for name, case in CASES.items():
         space, family = space_of(name), find_scheduler(case.scheduler)
-        problem = family.known(space.fusion)
+        problem = family.built(space.fusion)
         for record in space.covering:
             plan = family.plan(problem, record, target.find("sm_90a"))
             found |= {k.template for k in plan.kernels}
@@ -65,7 +65,7 @@ def test_every_family_declares_its_fields_as_data() -> None:
         family: Any = scheduler
         cases = [c for c in CASES.values() if c.scheduler == scheduler.name]
         for case in cases:
-            problem = family.known(case.fusion)
+            problem = family.built(case.fusion)
             gpu = target.find("sm_90a")
             first = family.likeliest(problem, gpu)
             space = [*family.space(problem, gpu)]

@@ -120,7 +120,9 @@ def _coordinate(atom: Atom, number: str) -> str:
     assert isinstance(atom, (Quotient, Remainder))
     sign = "/" if isinstance(atom, Quotient) else "%"
     ((inner, _),) = atom.inner.terms
-    return f"{_coordinate(inner, number)} {sign} {dim_text(atom.divisor).at_least(14)}"
+    divisor = dim_text(atom.divisor)
+    by = divisor.at_least(14) if atom.divisor.is_const else f"static_cast<int>({divisor})"
+    return f"{_coordinate(inner, number)} {sign} {by}"
 
 
 def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str, ...]:

@@ -222,6 +222,8 @@ class Nest:
             inner = self.index(atom.inner, phase)
             sign, word = ("/", "over") if isinstance(atom, Quotient) else ("%", "mod")
             divisor = dim_text(atom.divisor)
+            if not atom.divisor.is_const and not self.wide:  # sizes are passed in 64 bits
+                divisor = Text(f"static_cast<int>({divisor})")
             base = inner.text if inner.text.isidentifier() else "part"
             tail = divisor.text if divisor.text.isalnum() else "size"
             name = self.fresh(f"{base}_{word}_{tail}", "part", home, number)

@@ -36,12 +36,20 @@ class Family(ABC, Generic[P, R, L]):
     def __init__(self) -> None:
         """Know no segment yet."""
         self._problems: Recent[P | Refusal] = Recent()
+        self._general: Recent[P | Refusal] = Recent()
 
     # -- what a family says
 
     @abstractmethod
     def problem(self, segment: Fusion) -> P | Refusal:
         """Return the segment as the family sees it, whatever is chosen, or why it is not its."""
+
+    def general(self, problem: P) -> P:
+        """Return the problem with as many sizes left to run time as cost no element anything.
+
+        Of what is built alone: what is proposed has the same price.
+        """
+        return problem
 
     @abstractmethod
     def likeliest(self, problem: P, target: Target) -> R | Refusal:
@@ -133,14 +141,21 @@ class Family(ABC, Generic[P, R, L]):
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> Proposal:
         """Return the price of the plan that would be built, or a refusal."""
-        offer = self.offer(segment, target, settings)
+        offer = self._offer(self.known(segment), target, settings)
         return offer if isinstance(offer, Refusal) else offer[1]
 
     def offer(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> tuple[L, Estimate] | Refusal:
         """Return the first plan of the space of a segment and its price, or why there is none."""
-        problem = self.known(segment)
+        offer = self._offer(self.built(segment), target, settings)
+        if isinstance(offer, Refusal) and self.built(segment) is not self.known(segment):
+            return self._offer(self.known(segment), target, settings)
+        return offer
+
+    def _offer(
+        self, problem: P | Refusal, target: Target, settings: Mapping[str, Setting]
+    ) -> tuple[L, Estimate] | Refusal:
         if isinstance(problem, Refusal):
             return problem
         chosen = self.chosen(problem, target, settings)
@@ -197,7 +212,7 @@ class Family(ABC, Generic[P, R, L]):
 
         settings: fields that all of them have.
         """
-        problem = self.known(segment)
+        problem = self.built(segment)
         assert not isinstance(problem, Refusal), problem
         space = self.space(problem, target, settings)
         if isinstance(space, Refusal):
@@ -207,8 +222,17 @@ class Family(ABC, Generic[P, R, L]):
     def _chosen(
         self, segment: Fusion, target: Target, settings: Mapping[str, Setting] = NOTHING_SET
     ) -> R | Refusal:
-        problem = self.known(segment)
+        problem = self.built(segment)
         return problem if isinstance(problem, Refusal) else self.chosen(problem, target, settings)
+
+    def built(self, segment: Fusion) -> P | Refusal:
+        """Return the problem of a segment whose plan is built, found now or lately."""
+
+        def found() -> P | Refusal:
+            known = self.known(segment)
+            return known if isinstance(known, Refusal) else self.general(known)
+
+        return self._general.of(segment, None, found)
 
     def known(self, segment: Fusion) -> P | Refusal:
         """Return the problem of a segment, found now or lately."""

@@ -28,7 +28,7 @@ from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
-from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.strides import side_by_side
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -57,10 +57,14 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         fusion = with_columns(segment)
         if isinstance(fusion, Refusal):
             return fusion
-        problem = as_rows(segment, two_pass(fusion), stores=True, inner=True)
+        problem = _by_rows(segment, fusion)
         if isinstance(problem, RowsProblem) and is_empty(problem.fusion):
             return Refusal("empty", "a tensor has no elements")
         return problem
+
+    def general(self, problem: RowsProblem) -> RowsProblem:
+        """Return the problem for any number of rows."""
+        return with_any_rows(problem, lambda f: _by_rows(problem.segment, f))
 
     def likeliest(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         """Return the parameters: threads that keep the row in registers, if that goes."""
@@ -188,6 +192,10 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> tuple[Redefinition, ...]:
         """Return variances as two passes over rows that stay on chip."""
         return variances_in_two_passes(segment)
+
+
+def _by_rows(segment: Fusion, fusion: Fusion) -> RowsProblem | Refusal:
+    return as_rows(segment, two_pass(fusion), stores=True, inner=True)
 
 
 def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, ...]:

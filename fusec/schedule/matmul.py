@@ -38,6 +38,7 @@ from fusec.schedule.pressure import Pressure, of_template
 from fusec.schedule.problem import Problem
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.schedule.registers import words
+from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
@@ -84,6 +85,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         if isinstance(product, Refusal):
             return product
         return _unreadable(fusion, product) or MatmulProblem(segment, fusion, product)
+
+    def general(self, problem: MatmulProblem) -> MatmulProblem:
+        """Return the problem for any number of rows and of products."""
+        return _with_any_rows(problem)
 
     def likeliest(self, problem: MatmulProblem, target: Target) -> MatmulParameters:
         """Return the cheapest parameters."""
@@ -212,6 +217,35 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         return replace(
             own, staged=p.tile_m * p.tile_n // kernel.block[0] * words(result.dtype.compute)
         )
+
+
+def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
+    """Return the problem with more sizes left to run time, of rows and batches."""
+
+    def made(fusion: Fusion) -> MatmulProblem | Refusal:
+        product = find_product(fusion)
+        if isinstance(product, Refusal):
+            return product
+        return _unreadable(fusion, product) or MatmulProblem(strict.segment, fusion, product)
+
+    def loops(found: MatmulProblem) -> Loops:
+        product = found.product
+        binding, chunk, lane = bind(product, 1)
+        lowering = Lowering(product.epilogue.fusion, product.domain, binding)
+        for output in product.epilogue.fusion.outputs:
+            lowering.at_home(output.value)
+        operands = (product.a, product.b)
+        numbers = [d for o in operands for d in (o.row, o.depth) if d is not None]
+        form = [(o.k_major, [type(a) for a, _ in o.batch.terms]) for o in operands]
+        axes = [len(x) for x in (product.batch_axes, product.row_axes, product.column_axes)]
+        return Loops(
+            lowering,
+            frozenset({chunk, lane}),
+            widths=(str(form), str(axes)),
+            numbers=(product.n, product.k, *numbers),
+        )
+
+    return with_run_time_sizes(strict, made, loops)
 
 
 def order_of(problem: Product, p: MatmulParameters) -> PlannedOrder:

@@ -29,7 +29,7 @@ from fusec.schedule.registers import (
     words,
 )
 from fusec.schedule.rows import PhasedPlan
-from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import POWERS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import bytes_read, traffic, work
@@ -93,6 +93,13 @@ class OuterPersistent(Family[RowsProblem, OuterPersistentParameters, OuterPersis
         if isinstance(problem, RowsProblem) and problem.inner:
             return Refusal("reduction_axes", "the reduced axes run along memory")
         return problem
+
+    def general(self, problem: RowsProblem) -> RowsProblem:
+        """Return the problem for more sizes of what is kept."""
+        segment = problem.segment
+        return with_any_rows(
+            problem, lambda f: as_rows(segment, two_pass(f), stores=True, inner=False)
+        )
 
     def likeliest(self, problem: RowsProblem, target: Target) -> OuterPersistentParameters:
         """Return the parameters: as many rows at a time as keep a thread's columns in registers.

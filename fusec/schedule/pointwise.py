@@ -26,8 +26,9 @@ from fusec.schedule.pointwise_choice import (
     vector_facts,
 )
 from fusec.schedule.pressure import Pressure, flat_pressure
-from fusec.schedule.registers import blocks_beside_doubles
+from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
+from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import axis_lowering, strided_loads
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
@@ -64,6 +65,10 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         if isinstance(domain, Refusal):
             return domain
         return FlatProblem(segment, fusion, domain, first)
+
+    def general(self, problem: FlatProblem) -> FlatProblem:
+        """Return the problem for more sizes of what is not innermost."""
+        return _with_any_rows(problem)
 
     def likeliest(self, problem: FlatProblem, target: Target) -> PointwiseParameters:
         """Return the parameters of least cost."""
@@ -156,6 +161,29 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
             else 0,
             build=flat_build_time(computed, ELEMENTS),
         )
+
+
+def _with_any_rows(strict: FlatProblem) -> FlatProblem:
+    """Return the problem with more sizes left to run time, of what is not innermost."""
+
+    def made(fusion: Fusion) -> FlatProblem | Refusal:
+        domain = find_domain(fusion)
+        if isinstance(domain, Refusal):
+            return domain
+        return FlatProblem(strict.segment, fusion, domain, strict.segment_domain)
+
+    def loops(found: FlatProblem) -> Loops:
+        p = likeliest(found.fusion, found.domain, found.wide, MOST_REGISTERS)
+        lowering = lowered_flat(found.fusion, found.domain, p.break_point, p.vector_width)
+        for output in found.fusion.outputs:
+            lowering.at_home(output.value)
+        inner = frozenset(bind(found.domain, p.break_point, p.vector_width)[1][1:])
+        widths = (p.break_point, p.vector_width, p.unroll, p.threads_x)
+        columns = found.domain.axes[p.break_point :] if p.break_point else ()
+        return Loops(lowering, inner, widths=widths, numbers=tuple(a.extent for a in columns))
+
+    last = innermost(strict.segment_domain.reference.shape)
+    return with_run_time_sizes(strict, made, loops, last)
 
 
 def _in_place_trouble(segment: Fusion, domain: Domain) -> Refusal | None:

@@ -24,11 +24,11 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
-from fusec.schedule.plan import Kernel, Workspace
+from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
-from fusec.schedule.rows_problem import RowsProblem, as_rows, with_columns
+from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.space import (
     COUNTS,
     THREADS,
@@ -45,7 +45,6 @@ from fusec.target import Target
 MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
 UNROLLED = 4
-"""Vectors that a loop takes at a time."""
 DIVISION = 12
 """Operations of a division, which a Welford state takes for each element that is pushed by itself.
 
@@ -99,6 +98,17 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         fusion = unsupported_nodes(segment, MEMORY_BOUND) or with_columns(segment)
         found = fusion if isinstance(fusion, Refusal) else as_rows(segment, fusion)
         return found if isinstance(found, Refusal) else _trouble(found) or found
+
+    def general(self, problem: RowsProblem) -> RowsProblem:
+        """Return the problem for any number of rows.
+
+        All of a tensor, or its outer axes, are summed in a loop of any length.
+        """
+        segment, inner = problem.segment, problem.inner
+        any_length = not inner or not problem.rows.kept
+        return with_any_rows(
+            problem, lambda f: as_rows(segment, f, inner=inner), any_length=any_length
+        )
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits until every SM has two blocks."""
@@ -156,7 +166,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             (kernel,),
             parameters,
             workspaces,
-            (*problem.index[1], *problem.vectors[1]),
+            (*_not_empty(problem.rows), *problem.index[1], *problem.vectors[1]),
             problem.specialised,
             orders=of_all(problem.segment, order_of(problem.rows, parameters)),
             problem=problem,
@@ -217,6 +227,13 @@ def _trouble(problem: RowsProblem) -> Refusal | None:
     if any(lowering.home(n.inputs[0])[1] for n in phases.reductions[0]):
         return Refusal("conditions", "a reduction reads only a part of the domain")
     return in_place_hazard(fusion, lowering, on_chip=False)
+
+
+def _not_empty(rows: Rows) -> tuple[Guard, ...]:
+    """Return the guards that keep a sum of any length from being one of nothing."""
+    if rows.columns.is_const:
+        return ()
+    return (Guard(rows.columns * -1, "<=", -1, "nothing would be reduced"),)
 
 
 def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:

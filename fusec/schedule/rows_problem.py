@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,9 +18,12 @@ from fusec.schedule.common import dynamic_symbols, specialise
 from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
+from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import is_inner
 from fusec.segment.protocol import Refusal
 
+FEW = 4096
+"""Elements that a block reads one by one about as fast as by vectors."""
 _RECENT: Recent[tuple[Lowering, Phases]] = Recent()
 
 
@@ -69,7 +73,13 @@ class RowsProblem(Problem):
 
     @cached_property
     def vectors(self) -> tuple[int, tuple[Guard, ...]]:
-        """Return the widest vectors along memory, and the guards that they need."""
+        """Return the widest vectors along memory, and the guards that they need.
+
+        Few elements of any number are taken one by one, which needs none.
+        """
+        length = self.rows.columns
+        if self.inner and not length.is_const and length.evaluate(self.hints) <= FEW:
+            return 1, ()
         return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
 
     def rereading_trouble(self, *, on_chip: bool) -> Refusal | None:
@@ -97,6 +107,34 @@ class RowsProblem(Problem):
         """Return the operations that later phases do again for all elements, and special ones."""
         elements = product(a.extent for a in self.domain.axes).evaluate(self.hints)
         return elements * phases.repeated[0], elements * phases.repeated[1]
+
+
+def with_any_rows(
+    problem: RowsProblem,
+    make: Callable[[Fusion], RowsProblem | Refusal],
+    *,
+    any_length: bool = False,
+) -> RowsProblem:
+    """Return the problem with further sizes left to run time: of rows, and `any_length` of columns.
+
+    make: the problem of a fusion with some sizes put in.
+    """
+    symbolic = find_domain(problem.segment)
+    if isinstance(symbolic, Refusal):
+        return problem
+    fixed = () if any_length else tuple(a.extent for a in symbolic.reduced_axes)
+    if not problem.inner or not any_length:
+        fixed += innermost(symbolic.reference.shape)
+
+    def loops(found: RowsProblem) -> Loops:
+        width = found.vectors[0]
+        widths = () if any_length and found.inner else (width,)
+        lowering, _, (row, chunk, lane) = found.loops(width)
+        if found.inner:
+            return Loops(lowering, frozenset({chunk, lane}), widths=widths)
+        return Loops(lowering, frozenset({row, chunk, lane}), frozenset({row}), widths)
+
+    return with_run_time_sizes(problem, make, loops, fixed)
 
 
 def with_columns(segment: Fusion) -> Fusion | Refusal:

@@ -30,6 +30,7 @@ from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, part, words
 from fusec.schedule.rows import Rows, in_place_hazard
 from fusec.schedule.rows_problem import bind_outer
+from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.sort_parts import free_name
 from fusec.schedule.space import COUNTS, THREADS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
@@ -122,6 +123,10 @@ class Scans(Family[Scan, ScanParameters, ScanPlan]):
     def problem(self, segment: Fusion) -> Scan | Refusal:
         """Return the segment around its scan."""
         return unsupported_nodes(segment, FAMILIES) or prepare(segment)
+
+    def general(self, problem: Scan) -> Scan:
+        """Return the problem for any number of rows."""
+        return _with_any_rows(problem)
 
     def likeliest(self, problem: Scan, target: Target) -> ScanParameters:
         """Return the parameters: a whole row in one tile where it fits, small rows side by side."""
@@ -232,15 +237,40 @@ def order_of(scan: Scan, p: ScanParameters) -> PlannedOrder:
 
 def prepare(segment: Fusion) -> Scan | Refusal:
     """Return a segment around its scan, or why it has no kernel."""
-    scans = [n for n in segment.nodes if n.op.family == "scan"]
+    scans = _scans(segment)
     if len(scans) != 1:
         return Refusal("scans", f"{len(scans)} scans instead of one")
     if is_empty(segment):
         return Refusal("empty", "a tensor has no elements")
     axis: int = scans[0].attributes["dim"]
     length = scans[0].inputs[0].shape[axis]
-    fusion, _ = specialise(segment, dynamic_symbols(segment) - length.symbols)
+    return _around(segment, specialise(segment, dynamic_symbols(segment) - length.symbols)[0])
+
+
+def _with_any_rows(strict: Scan) -> Scan:
+    """Return the problem with more sizes left to run time, of what is not scanned."""
+
+    def loops(found: Scan) -> Loops:
+        width = found.vectors[0]
+        binding, (row, chunk, lane) = found.bind(width)
+        lowering = Lowering(found.fusion, found.domain, binding)
+        found.scanned(lowering)
+        for output in found.fusion.outputs:
+            lowering.at_home(output.value)
+        steps = frozenset[Var]() if found.inner else frozenset({row})
+        return Loops(lowering, steps | {chunk, lane}, steps, (width, found.inner))
+
+    scanned = _scans(strict.segment)[0]
+    shape = scanned.inputs[0].shape
+    axis: int = scanned.attributes["dim"]
+    fixed = (shape[axis], *innermost(shape))
+    return with_run_time_sizes(strict, lambda f: _around(strict.segment, f), loops, fixed)
+
+
+def _around(segment: Fusion, fusion: Fusion) -> Scan | Refusal:
+    """Return a segment around its scan, with sizes put in."""
     fusion, node = as_elementwise(fusion)
+    axis: int = node.attributes["dim"]
     domain = find_domain(fusion, node.inputs[0])
     if isinstance(domain, Refusal):
         return domain
@@ -251,6 +281,11 @@ def prepare(segment: Fusion) -> Scan | Refusal:
     binding, _ = scan.bind(1)
     lowering = Lowering(fusion, domain, binding)
     return _trouble(scan, lowering) or scan
+
+
+def _scans(fusion: Fusion) -> list[Node]:
+    """Return the scans of a fusion."""
+    return [n for n in fusion.nodes if n.op.family == "scan"]
 
 
 def as_elementwise(fusion: Fusion) -> tuple[Fusion, Node]:

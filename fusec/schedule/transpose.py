@@ -25,6 +25,7 @@ from fusec.schedule.pointwise import FAMILIES
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
+from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.strides import innermost, strided_loads
 from fusec.segment.price import traffic, work
@@ -98,13 +99,17 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             return refusal
         if is_empty(segment) or all(o.value.is_scalar for o in segment.outputs):
             return Refusal("empty", "there is nothing to transpose")
-        crossing = cross(segment)
+        crossing = cross(segment, specialise(segment, dynamic_symbols(segment))[0])
         if isinstance(crossing, Refusal):
             return crossing
         sides = (crossing.line.extent, crossing.column.extent)
         if min(s.evaluate(crossing.hints) for s in sides) < 8:
             return Refusal("tile", "a side of the tile has fewer than 8 elements")
         return crossing
+
+    def general(self, problem: Crossing) -> Crossing:
+        """Return the problem for any number of tiles side by side."""
+        return _with_any_batch(problem)
 
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters:
         """Return the parameters: tiles of 128 bytes a side, the widest accesses."""
@@ -176,9 +181,26 @@ def _tiles(crossing: Crossing, tile: int) -> Dim:
     return ceildiv(crossing.line.extent, tile) * ceildiv(crossing.column.extent, tile)
 
 
-def cross(segment: Fusion) -> Crossing | Refusal:
-    """Return the tile axes of a segment, or why it has none."""
-    fusion, _ = specialise(segment, dynamic_symbols(segment))
+def _with_any_batch(strict: Crossing) -> Crossing:
+    """Return the problem with more sizes left to run time, of what is no side of a tile."""
+    symbolic = find_domain(strict.segment)
+    if isinstance(symbolic, Refusal):
+        return strict
+    tile = {strict.domain.axes.index(a) for a in (strict.line, strict.column)}
+
+    def loops(found: Crossing) -> Loops:
+        widths = widest_accesses(found, Facts(found.hints))
+        lowering, inner = write_lowering(found, widths[1])
+        for output in found.fusion.outputs:
+            lowering.at_home(output.value)
+        return Loops(lowering, frozenset(inner), frozenset(inner[:1]), widths)
+
+    fixed = (a.extent for k, a in enumerate(symbolic.axes) if k in tile)
+    return with_run_time_sizes(strict, lambda f: cross(strict.segment, f), loops, fixed)
+
+
+def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
+    """Return the tile axes of a segment, with sizes put in, or why it has none."""
     domain = find_domain(fusion)
     if isinstance(domain, Refusal):
         return domain

@@ -27,8 +27,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                        const bool* __restrict__ keep,
                                        fusec::bf16* __restrict__ y,
                                        float scale,
-                                       fusec::i64 B) {
-  const int rows = B * 4096;
+                                       fusec::i64 B,
+                                       fusec::i64 NH,
+                                       fusec::i64 Q) {
+  const int rows = B * NH * Q;
   // Rows past the end repeat the last one, so that every thread takes part in the reductions.
   const int row_of_thread = blockIdx.x * static_cast<int>(kThreadsY) + threadIdx.y;
   const bool is_row = row_of_thread < rows;
@@ -38,14 +40,14 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::Vec<fusec::bf16, kVec> scores_row[kChunks];
   fusec::Vec<float, kVec> exp_1_kept[kChunks];
 
-  const int row_mod_4096 = row % 4096;
-  const int row_over_4096 = row / 4096;
+  const int row_mod_size = row % static_cast<int>(NH * Q);
+  const int row_over_size = row / static_cast<int>(NH * Q);
   // The row stays in registers between the phases.
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    bias_row[c] = fusec::load_readonly<kVec>(bias + row_mod_4096 * kColumns + column);
-    keep_row[c] = fusec::load_readonly<kVec>(keep + row_over_4096 * kColumns + column);
+    bias_row[c] = fusec::load_readonly<kVec>(bias + row_mod_size * kColumns + column);
+    keep_row[c] = fusec::load_readonly<kVec>(keep + row_over_size * kColumns + column);
     scores_row[c] = fusec::load_readonly<kVec>(scores + row * kColumns + column);
   }
   float max_1_part = fusec::Max<float>::identity();

@@ -23,8 +23,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                           float* __restrict__ largest,
                           float* sum_1_partials,
                           float* largest_partials,
-                          fusec::u32* arrived) {
-  const int rows = 4096;
+                          fusec::u32* arrived,
+                          fusec::i64 B) {
+  const int rows = B;
   const int columns = 2048;
   const int column_of_thread = (blockIdx.x * static_cast<int>(kThreadsX) + threadIdx.x) * kVec;
   // Columns past the end repeat the last ones, so that every thread takes part in the reductions.
@@ -75,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     fusec::Vec<float, kVec> largest_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      average_vec[v] = fusec::divide(sum_1[v], static_cast<float>(rows));
+      average_vec[v] = fusec::divide(sum_1[v], fusec::convert<float>(B));
       largest_vec[v] = largest_value[v];
     }
     fusec::store(average + column, average_vec);

@@ -18,8 +18,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     complex_rotate_pointwise(const float* __restrict__ q_re,
                              const float* __restrict__ angle,
                              float* __restrict__ y_re,
-                             fusec::i64 B) {
-  const int rows = B * 16;
+                             fusec::i64 B,
+                             fusec::i64 NH) {
+  const int rows = B * NH;
   const int columns = 65536;
   const int column = (blockIdx.y * kThreadsX + threadIdx.x) * kVec;
   if (column >= columns) return;

@@ -21,8 +21,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                    const fusec::bf16* __restrict__ cos,
                    const fusec::bf16* __restrict__ sin,
                    fusec::bf16* __restrict__ y,
-                   fusec::i64 B) {
-  const int rows = B * 16;
+                   fusec::i64 B,
+                   fusec::i64 NH) {
+  const int rows = B * NH;
   const int columns = 131072;
   const int column = (blockIdx.y * kThreadsX + threadIdx.x) * kVec;
   if (column >= columns) return;

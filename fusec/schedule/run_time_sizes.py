@@ -1,0 +1,126 @@
+"""Leaves sizes to run time that no element of a loop needs as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Set
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from fusec.diagnostics import Unsupported
+from fusec.index.domain import Refusal
+from fusec.index.instances import Lowering
+from fusec.ir.dim import Dim
+from fusec.ir.expression import Atom, Index, Loaded, Quotient, Remainder, Var, variables_of
+from fusec.ir.graph import Fusion
+from fusec.schedule.common import specialise
+from fusec.schedule.problem import Problem
+
+P = TypeVar("P", bound=Problem)
+TRIES = 4
+"""Sets of sizes that are tried, each without what the one before it needs as numbers."""
+
+
+@dataclass(frozen=True)
+class Loops:
+    """The loops in which a segment is computed.
+
+    inner: the variables that differ from element to element; steps: those of them whose strides may
+    be run-time ones, as a loop adds them up; widths: elements per access, and what else must not
+    change; numbers: extents that are numbers in any case.
+    """
+
+    lowering: Lowering
+    inner: frozenset[Var]
+    steps: frozenset[Var] = frozenset()
+    widths: tuple[object, ...] = ()
+    numbers: tuple[Dim, ...] = ()
+
+    @cached_property
+    def needed(self) -> frozenset[str]:
+        """Return the symbols that elements would divide by, or step by."""
+        found = frozenset[str]().union(*(n.symbols for n in self.numbers))
+        return found.union(*(self._of(i) for i in self._indices()))
+
+    @property
+    def form(self) -> tuple[object, ...]:
+        """Return what is the same whether sizes are numbers or not, where nothing is lost."""
+        made = self.lowering.made.values()
+        conditions = sum(len(i.conditions) + sum(map(len, i.branches)) for i in made)
+        stored = (self.lowering.home(o.value)[1] for o in self.lowering.fusion.outputs)
+        return self.widths, len(made), conditions, sum(map(len, stored))
+
+    def _indices(self) -> Iterable[Index]:
+        for instance in self.lowering.made.values():
+            if instance.address is not None:
+                yield instance.address
+            for conditions in (instance.conditions, *instance.branches):
+                yield from (c.position for c in conditions)
+        fusion = self.lowering.fusion
+        for output in fusion.outputs:
+            if not output.value.is_scalar:
+                yield self.lowering.address(output.value, fusion.effects.strides(output.value))
+                yield from (c.position for c in self.lowering.home(output.value)[1])
+
+    def _of(self, index: Index) -> frozenset[str]:
+        found = frozenset[str]()
+        for atom, coefficient in index.terms:
+            if variables_of(atom) & self.inner:
+                found |= self._of_atom(atom)
+                found |= frozenset() if atom in self.steps else coefficient.symbols
+        return found
+
+    def _of_atom(self, atom: Atom) -> frozenset[str]:
+        if isinstance(atom, Quotient | Remainder):
+            return atom.divisor.symbols | self._of(atom.inner)
+        if isinstance(atom, Loaded):
+            return frozenset[str]().union(*(self._of(c) for c in atom.coordinates))
+        return frozenset()
+
+
+def with_run_time_sizes(
+    strict: P,
+    make: Callable[[Fusion], P | Refusal],
+    loops: Callable[[P], Loops],
+    fixed: Iterable[Dim] = (),
+) -> P:
+    """Return a problem with more sizes left to run time, the given one where that costs elements.
+
+    make: the problem of the segment with some sizes put in; fixed: extents that stay numbers.
+    """
+    segment = strict.segment
+    numbers = frozenset[str]().union(*(e.symbols for e in fixed))
+    wanted = {d.name for d in segment.dims if d.default > 0} - numbers - strict.hints.keys()
+    if segment.effects.in_place:
+        return strict  # what is read and what is written must be told apart
+    for _ in range(TRIES):
+        if not wanted:
+            break
+        found = _made(segment, strict.hints.keys() | wanted, make, loops)
+        if found is None:
+            break
+        problem, made = found
+        needed = made.needed & wanted
+        if not needed:
+            return problem if made.form == loops(strict).form else strict
+        wanted -= needed
+    return strict
+
+
+def _made(
+    segment: Fusion,
+    kept: Set[str],
+    make: Callable[[Fusion], P | Refusal],
+    loops: Callable[[P], Loops],
+) -> tuple[P, Loops] | None:
+    """Return the problem that keeps some symbols, and its loops; None where there is none."""
+    try:
+        problem = make(specialise(segment, kept)[0])
+        return None if isinstance(problem, Refusal) else (problem, loops(problem))
+    except Unsupported:
+        return None
+
+
+def innermost(shape: Iterable[Dim]) -> tuple[Dim, ...]:
+    """Return the last extent of a shape, of those that are not 1."""
+    return tuple(e for e in shape if e != 1)[-1:]
