@@ -128,15 +128,15 @@ def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
 
     What is never in memory counts, too: loops go over it.
     """
-    guards: list[Guard] = []
-    spans = _spans(fusion)
-    for elements in (*spans, *_made(fusion)):
-        if elements.evaluate(fusion.hints) > INT32_MAX // 2:
-            return True, ()
-        implied = elements not in spans and any((g.value - elements).at_least(0) for g in guards)
-        if not elements.is_const and not implied:
-            guards.append(Guard(elements, "<=", INT32_MAX // 2, "32-bit addresses"))
-    return False, tuple(dict.fromkeys(guards))
+    found = dict.fromkeys((*_spans(fusion), *_made(fusion)))
+    if any(elements.evaluate(fusion.hints) > INT32_MAX // 2 for elements in found):
+        return True, ()
+    open_ = [elements for elements in found if not elements.is_const]
+    # Where an extent is 0, nothing is addressed, so that the larger of two is enough; a run-time
+    # stride, of which the name has a dot, may be 0.
+    dense = [elements for elements in open_ if not any("." in s for s in elements.symbols)]
+    largest = (e for e in open_ if not any(o is not e and (o - e).at_least(0) for o in dense))
+    return False, tuple(Guard(e, "<=", INT32_MAX // 2, "32-bit addresses") for e in largest)
 
 
 def _spans(fusion: Fusion) -> list[Dim]:
