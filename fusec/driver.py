@@ -193,10 +193,11 @@ STAGES: tuple[Stage[Any], ...] = (
 
 @dataclass(frozen=True)
 class Package:
-    """A fusion's programs, each for targets of its own, with machine code by (kernel, target).
+    """A fusion's programs, with machine code by (kernel, target).
 
-    targets: of all programs, as they were asked for. edited: the kernels of a compiled folder whose
-    text somebody changed.
+    Each is for targets and sizes of its own; where several can run, see `at`. targets: of all
+    programs, as they were asked for. edited: the kernels of a compiled folder whose text somebody
+    changed.
     """
 
     programs: tuple[Compilation, ...]
@@ -211,7 +212,21 @@ class Package:
 
     def artifacts_of(self, program: Compilation) -> dict[tuple[str, str], Artifact]:
         """Return the artifacts of one of the programs."""
-        return {key: a for key, a in self.artifacts.items() if key[1] in program.targets}
+        own = {source.name for source in program.kernel_sources}
+        found = self.artifacts.items()
+        return {key: a for key, a in found if key[0] in own and key[1] in program.targets}
+
+    def sizes_of(self, program: Compilation) -> dict[str, int]:
+        """Return the sizes that one of the programs was planned for, where the first has others."""
+        first = self.program.original.hints
+        return {n: s for n, s in program.original.hints.items() if s != first[n]}
+
+    def at(self, target: str, sizes: Mapping[str, int]) -> Compilation:
+        """Return the program that runs at some sizes; FusecError says which are covered."""
+        from fusec.hostir.coverage import fitting
+
+        found = [p for p in self.programs if target in p.targets]
+        return found[fitting([(p.host, p.original.dims) for p in found], sizes)]
 
     def cubins(self, target: str) -> dict[str, bytes]:
         """Return the machine code for one target, by kernel."""

@@ -20,6 +20,12 @@ def fusions_of(path: str, options: CompileOptions) -> list[Fusion]:
 
     One fusion for YAML, each definition of a script.
     """
+    if options.buckets:
+        name, sizes = next(iter(options.buckets.items()))
+        raise FusecError(
+            f"--set {name}={','.join(map(str, sizes))}: one size is wanted",
+            help="`fusec compile` builds for several",
+        )
     return [with_schedule(fusion, options) for fusion in _fusions_of(path, options.sizes)]
 
 
@@ -83,6 +89,14 @@ def with_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     sized = replace(fusion, dims=tuple(replace(d, default=chosen[d.name]) for d in fusion.dims))
     check_sizes(sized)
     return sized
+
+
+def variant(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+    """Return the fusion for other sizes in the same folder: its kernels have names of their own."""
+    if not sizes:
+        return fusion
+    tail = "_".join(f"{name.replace('.', '_')}{size}" for name, size in sizes.items())
+    return replace(with_sizes(fusion, sizes), name=f"{fusion.name}_{tail}")
 
 
 def with_planned_strides(fusion: Fusion) -> Fusion:

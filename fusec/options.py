@@ -56,10 +56,11 @@ class CompileOptions:
 
     targets: architectures to build for, each with plans of its own; targets_given: whether the user
     chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
-    sizes: default sizes that the user replaces. check_bounds: whether kernels check indices that
-    are data. redefine: when schedulers are asked for other definitions of segments: `after` these
-    were accepted, `before` there are any, or `never`. rates: a folder of target files that are used
-    instead of those of FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`.
+    sizes: default sizes that the user replaces; buckets: of a dim all sizes to build for, where
+    there are several. check_bounds: whether kernels check indices that are data. redefine: when
+    schedulers are asked for other definitions of segments: `after` these were accepted, `before`
+    there are any, or `never`. rates: a folder of target files that are used instead of those of
+    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -69,6 +70,7 @@ class CompileOptions:
     jobs: int | None = None
     use_cache: bool = True
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    buckets: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     check_bounds: bool = False
     redefine: str = "after"
     rates: Path | None = None

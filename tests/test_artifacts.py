@@ -15,7 +15,7 @@ from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, Result, fusec, small
 
 from fusec import __version__, driver
 from fusec.commands.artifacts import digest, write_folder
-from fusec.commands.folder import plan_for, read_folder
+from fusec.commands.folder import plans_for, read_folder
 from fusec.commands.manifest_records import SCHEMA_VERSION, signed
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.parse import read_file
@@ -201,9 +201,9 @@ def test_targets_that_differ_have_folders_of_their_own(tmp_path: Path, capsys: C
     assert [b"wgmma" in texts[n] for n in sorted(texts)] == [False, True]
     folder = read_folder(out)
     plans = folder.manifest.plans
-    assert plans[plan_for(folder, "sm_90a")].targets == ("sm_90a",)
+    assert plans[plans_for(folder, "sm_90a")[0]].targets == ("sm_90a",)
     for later in ("sm_89", "sm_90", "sm_100", "sm_120"):
-        assert plans[plan_for(folder, later)].targets == ("sm_80", "sm_89"), later
+        assert plans[plans_for(folder, later)[0]].targets == ("sm_80", "sm_89"), later
     for target in ("sm_80", "sm_120"):
         done = fusec(capsys, "run", out, "--target", target)
         assert done.code == 0
@@ -212,7 +212,7 @@ def test_targets_that_differ_have_folders_of_their_own(tmp_path: Path, capsys: C
 
 def test_a_target_that_a_folder_cannot_serve(folder: Path, capsys: Capture) -> None:
     with pytest.raises(EnvironmentProblem, match="compiled for sm_90a, which sm_80 cannot run"):
-        plan_for(read_folder(folder), "sm_80")
+        plans_for(read_folder(folder), "sm_80")
     done = fusec(capsys, "run", folder, "--target", "sm_120")
     done.says(4, "compiled for sm_90a", "--target sm_120")
 
@@ -315,7 +315,7 @@ def test_a_fault_of_an_edited_kernel_is_no_bug(
 
 
 def test_options_without_effect_on_a_folder(folder: Path, capsys: Capture) -> None:
-    for option in (["--set", "B=4"], ["--without", "remove_dead"], ["--schedule", "s.yaml"]):
+    for option in (["--without", "remove_dead"], ["--schedule", "s.yaml"]):
         fusec(capsys, "run", folder, *option).says(2, "no effect on a compiled folder")
 
 

@@ -33,6 +33,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "call",
         "files",
         "driver",
+        "variants",
         "explain",
         "dev",
         "commands",

@@ -44,7 +44,8 @@ def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
     domains.clear()
     plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
     assert max(domains.values(), default=0) <= 1
-    assert domains.total() <= 2 * len(plans)
+    # With symbols, with sizes put in, and with those of them that stay open.
+    assert domains.total() <= 3 * len(plans)
     domains.clear()
     for plan in plans:
         if plan.scheduler not in NO_LOOPS:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from fusec.commands.report import count, print_times
 from fusec.escape import visible
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
+from fusec.variants import compile_variants, variants
 
 if TYPE_CHECKING:
     from fusec.driver import Compilation, Package
@@ -27,6 +29,7 @@ def compile_file(
     from fusec.commands.lint import lint, lint_strides
     from fusec.commands.progress import build_progress
 
+    buckets, options = options.buckets, replace(options, buckets={})
     wholes = [driver.Compilation(fusion, options) for fusion in fusions_of(path, options)]
     report.warn(d for whole in wholes for d in lint(whole.original))
     programs = [part for whole in wholes for part in whole.parts]
@@ -40,7 +43,7 @@ def compile_file(
     for folder in folders:
         check_place(folder)
     with build_progress() as progress:
-        packages = [driver.compile_targets(p, progress) for p in programs]
+        packages = [compile_variants(variants(p, buckets), progress) for p in programs]
     for folder, package in zip(folders, packages, strict=True):
         write_folder(folder, files_of(package))
     for folder, package in zip(folders, packages, strict=True):
@@ -119,18 +122,19 @@ def check_file(path: str, options: CompileOptions, report: Report, *, times: boo
     """Parse, type and segment every fusion of a file; nothing is compiled."""
     from fusec.commands.lint import lint
 
+    buckets, options = options.buckets, replace(options, buckets={})
     for whole in fusions_of(path, options):
         report.warn(lint(whole))
         for program in driver.Compilation(whole, options).parts:
-            _check(program, report, times=times)
+            _check(program, variants(program, buckets)[1:], report, times=times)
     return 0
 
 
-def _check(program: Compilation, report: Report, *, times: bool) -> None:
+def _check(
+    program: Compilation, others: Sequence[Compilation], report: Report, *, times: bool
+) -> None:
     """Print what a fusion makes, in which segments, and which sizes a build covers."""
     from fusec.commands.lint import lint_strides
-    from fusec.hostir.coverage import coverage
-    from fusec.hostir.lower import lower
 
     fusion, kinds = program.original, [plan.scheduler for plan in program.plans]
     report.warn(lint_strides(program))
@@ -139,9 +143,18 @@ def _check(program: Compilation, report: Report, *, times: bool) -> None:
     print(f"{fusion.name}: {operations}, {segments} ({_kinds(kinds)})")
     for value, into in _outputs(fusion):
         print(f"  {value.name}: {value.type}{f' into {into}' if into else ''}")
-    host = lower(program.segmented, program.plans, fusion)
-    covers = coverage(host.guards, fusion.dims)
-    _print_coverage(covers)
+    covers = _covers(program)
+    for each in (covers, *map(_covers, others)):
+        _print_coverage(each)
     report.facts.setdefault("fusions", []).append(_facts(program, covers))
     if times:
         print_times(program.timings.seconds)
+
+
+def _covers(program: Compilation) -> str:
+    """Return which sizes a program is for; its kernels need no CUDA text for that."""
+    from fusec.hostir.coverage import coverage
+    from fusec.hostir.lower import lower
+
+    fusion = program.original
+    return coverage(lower(program.segmented, program.plans, fusion).guards, fusion.dims)

@@ -27,15 +27,16 @@ CONTEXT: dict[str, Any] = {
 }
 
 
-def sizes_of(items: Sequence[str]) -> dict[str, int]:
-    """Return `B=4096` options as a dict."""
-    sizes: dict[str, int] = {}
+def sizes_of(items: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return `B=4096` and `B=16,4096` options as a dict."""
+    sizes: dict[str, tuple[int, ...]] = {}
     for item in items:
         name, _, text = (part.strip() for part in item.partition("="))
         try:
-            if not name or len(text) > 40:
+            values = text.split(",")
+            if not name or max(map(len, values)) > 40:
                 raise ValueError
-            sizes[name] = int(text, 0)
+            sizes[name] = tuple(dict.fromkeys(int(value, 0) for value in values))
         except ValueError:
             raise FusecError(
                 f"--set {item}: expected NAME=INTEGER", help="e.g. --set B=4096"
@@ -52,7 +53,8 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         help=f"Architectures to build for, e.g. sm_80,sm_90a (default {DEFAULT_TARGET}).",
     )
     @click.option(
-        "--set", "sizes", multiple=True, metavar="DIM=SIZE", help="Override a default size.",
+        "--set", "sizes", multiple=True, metavar="DIM=SIZE",
+        help="Override a default size; `compile` builds for each of DIM=SIZE,SIZE,...",
         shell_complete=completion.dims,
     )  # fmt: skip
     @click.option(
@@ -99,6 +101,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             raise FusecError("--target names no architecture", help="e.g. --target sm_80,sm_90a")
         for arch in archs:
             targets.find(arch)
+        given = sizes_of(sizes)
         options = CompileOptions(
             targets=archs,
             targets_given=named is not None,
@@ -106,7 +109,8 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             stop_after=stop_after,
             jobs=jobs,
             use_cache=not no_cache,
-            sizes=sizes_of(sizes),
+            sizes={name: values[0] for name, values in given.items()},
+            buckets={name: values for name, values in given.items() if len(values) > 1},
             check_bounds=check_bounds,
             redefine=redefine,
             schedule=schedule,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from fusec.commands.artifacts import digest
@@ -20,7 +20,9 @@ from fusec.commands.manifest_records import (
 from fusec.commands.replan import check_head, check_targets, planned_again
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
-from fusec.ir.graph import Fusion
+from fusec.hostir.coverage import fitting
+from fusec.hostir.program import HostProgram
+from fusec.ir.graph import DimFact, Fusion
 from fusec.options import CompileOptions
 from fusec.run.build import Source, artifact_of
 from fusec.run.headers import headers_for
@@ -58,14 +60,25 @@ def read_folder(folder: Path) -> Contents:
     return Contents(folder, manifest, fusion, files, tuple(edited))
 
 
-def package_of(contents: Contents, target: str, options: CompileOptions) -> Package:
-    """Return a folder's program and machine code for a target, built anew for what was edited.
+def package_of(
+    contents: Contents,
+    target: str,
+    options: CompileOptions,
+    sizes: Mapping[str, int] | None = None,
+) -> Package:
+    """Return a folder's programs and machine code for a target, built anew for what was edited.
 
-    FusecError where the program is not what this fusec plans for the folder's fusion.
+    sizes: what is to run, of which there is one program. FusecError where a program is not what
+    this fusec plans for the folder's fusion, or none is for these sizes.
     """
-    number, manifest = plan_for(contents, target), contents.manifest
-    program = planned_again(contents.path, manifest, number, contents.fusion, contents.path / RATES)
-    kernels = [_kernel(contents, k) for k in _kernels(manifest.plans[number])]
+    numbers, manifest = plans_for(contents, target), contents.manifest
+    if sizes is not None:
+        numbers = [numbers[fitting([_build(contents, k) for k in numbers], sizes)]]
+    rates = contents.path / RATES
+    programs = tuple(
+        planned_again(contents.path, manifest, k, contents.fusion, rates) for k in numbers
+    )
+    kernels = [_kernel(contents, k) for number in numbers for k in _kernels(manifest.plans[number])]
     stale = [k for k in kernels if k.edited or target not in k.record.builds]
     artifacts = build_anew(stale, target, options)
     for kernel in kernels:
@@ -75,29 +88,36 @@ def package_of(contents: Contents, target: str, options: CompileOptions) -> Pack
             artifacts[kernel.name, target] = artifact_of(kernel.name, target, built.compiler, code)
         check_parameters(kernel, artifacts[kernel.name, target].cubin)
     edited = tuple(k.name for k in kernels if k.edited)
-    return Package((program,), artifacts, (target,), edited)
+    return Package(programs, artifacts, (target,), edited)
 
 
-def plan_for(contents: Contents, target: str) -> int:
-    """Return the number of the plan for `target`, else of the latest one that it can run."""
+def _build(contents: Contents, number: int) -> tuple[HostProgram, tuple[DimFact, ...]]:
+    """Return what the host does by a plan, and the dims with the sizes that it was made for."""
+    plan = contents.manifest.plans[number]
+    dims = (replace(d, default=plan.sizes.get(d.name, d.default)) for d in contents.fusion.dims)
+    return plan.program, tuple(dims)
+
+
+def plans_for(contents: Contents, target: str) -> list[int]:
+    """Return the numbers of the plans for `target`, else for the latest one that it can run."""
     from fusec import target as targets
 
     plans = contents.manifest.plans
     wanted = targets.find(target).capability
-    fitting = [
+    able = [
         (targets.find(t).capability, number)
         for number, plan in enumerate(plans)
         for t in plan.targets
         if t == target or (t[-1].isdigit() and targets.find(t).capability <= wanted)
     ]
     exact = [number for number, plan in enumerate(plans) if target in plan.targets]
-    if not exact and not fitting:
-        known = ", ".join(t for p in plans for t in p.targets)
+    if not exact and not able:
+        known = ", ".join(contents.manifest.targets)
         raise EnvironmentProblem(
             f"`{contents.path}` is compiled for {known}, which {target} cannot run",
             help=f"compile the fusion with --target {target}",
         )
-    return exact[0] if exact else max(fitting)[1]
+    return exact or [number for at, number in able if at == max(able)[0]]
 
 
 def _kernels(plan: PlanRecord) -> tuple[KernelRecord, ...]:

@@ -44,7 +44,10 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
         )  # fmt: skip
 
     count = len(package.programs)
-    plans = (plan_record(p, kernels_at(p.targets, count), build_of) for p in package.programs)
+    plans = (
+        plan_record(p, kernels_at(p.targets, count), build_of, package.sizes_of(p))
+        for p in package.programs
+    )
     return Manifest(
         schema_version=SCHEMA_VERSION,
         fusec=__version__,
@@ -108,8 +111,10 @@ def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
     )
 
 
-def plan_record(program: Compilation, folder: str, build_of: BuildOf) -> PlanRecord:
-    """Return the record of a program, whose CUDA text lies in `folder`."""
+def plan_record(
+    program: Compilation, folder: str, build_of: BuildOf, sizes: Mapping[str, int]
+) -> PlanRecord:
+    """Return the record of a program, whose CUDA text lies in `folder`, made for other sizes."""
     segmented, targets = program.segmented, program.targets
     launches = {launch.kernel: launch for launch in program.host.launches}
     least = roofline.of_fusion(segmented)
@@ -125,6 +130,7 @@ def plan_record(program: Compilation, folder: str, build_of: BuildOf) -> PlanRec
             EdgeRecord(f"s{e.producer}", f"s{e.consumer}", e.value.name) for e in segmented.edges
         ),
         program=program.host,
+        sizes=sizes,
     )
 
 

@@ -128,7 +128,11 @@ class EdgeRecord:
 
 @dataclass(frozen=True)
 class PlanRecord:
-    """What targets that share kernels run."""
+    """What targets that share kernels run.
+
+    sizes: those that it was decided for, of the dims where the manifest has others; of plans for a
+    target, that runs which was decided for the nearest sizes, of those whose guards hold.
+    """
 
     targets: tuple[str, ...]
     floor_bytes: int
@@ -136,6 +140,7 @@ class PlanRecord:
     segments: tuple[SegmentRecord, ...]
     edges: tuple[EdgeRecord, ...]
     program: HostProgram
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int], metadata=OMITTED)
 
 
 @dataclass(frozen=True, kw_only=True)

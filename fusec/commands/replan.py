@@ -33,6 +33,7 @@ from fusec.commands.manifest_records import (
 )
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
+from fusec.files import variant
 from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
@@ -53,8 +54,11 @@ def check_targets(path: Path, manifest: Manifest) -> None:
         for target in listed:
             if target not in targets.TARGETS:
                 raise damaged(path, f"there is no target `{target}`")
-        if len({*listed}) < len(listed) or {*listed} != {*planned_for}:
+        if {*listed} != {*planned_for}:
             raise damaged(path, "its targets are not those of its plans")
+    places = [(t, *sorted(p.sizes.items())) for p in manifest.plans for t in p.targets]
+    if len({*manifest.targets}) < len(manifest.targets) or len({*places}) < len(places):
+        raise damaged(path, "its targets are not those of its plans")
 
 
 def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
@@ -81,6 +85,7 @@ def planned_again(
     """
     recorded = manifest.plans[number]
     try:
+        fusion = variant(fusion, recorded.sizes)
         program = _as_recorded(Compilation(fusion, _options(manifest, recorded, rates)), recorded)
         made = _record(manifest, recorded, program)
     except FusecError as error:
@@ -117,7 +122,8 @@ def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> P
         record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
         return replace(record, cubin=cubin_path(kernel, target))
 
-    return plan_record(program, kernels_at(recorded.targets, len(manifest.plans)), build_of)
+    folder = kernels_at(recorded.targets, len(manifest.plans))
+    return plan_record(program, folder, build_of, recorded.sizes)
 
 
 def _as_recorded(program: Compilation, recorded: PlanRecord) -> Compilation:

@@ -135,9 +135,9 @@ def _run_folder(
 ) -> int:
     chosen = compile_options
     passes = chosen.without or chosen.stop_after or chosen.check_bounds
-    if chosen.sizes or passes or chosen.schedule:
+    if passes or chosen.schedule:
         raise FusecError(
-            "--set, --schedule, --without, --stop-after and --check-bounds have no effect on a "
+            "--schedule, --without, --stop-after and --check-bounds have no effect on a "
             "compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
@@ -145,10 +145,11 @@ def _run_folder(
     for name in contents.edited:
         print(visible(f"edited since it was compiled: {path / name}"))
     package = None
+    inputs, sizes = _inputs(with_sizes(contents.fusion, chosen.sizes), options, place)
+    _check_sizes(chosen.sizes, sizes)
     if place.builds:
         first = contents.manifest.plans[0].targets[0]
-        package = package_of(contents, _target(chosen, place) or first, chosen)
-    inputs, sizes = _inputs(contents.fusion, options, place)
+        package = package_of(contents, _target(chosen, place) or first, chosen, sizes)
     return _perform(contents.fusion, package, inputs, sizes, options, place)[0]
 
 
@@ -166,15 +167,20 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
         dump_for_environment(part)
         inputs, sizes = _inputs(part.original, options, place)
         inputs |= {name: known[name] for name in inputs if name in known}
-        for name, size in given.items():
-            if sizes.get(name, size) != size:
-                raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
+        _check_sizes(given, sizes)
         sized = Compilation(_at(part.original, sizes), program.options)
         package = _built(sized, place)
         code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
         known |= {**inputs, **outputs}
         codes.append(code)
     return max(codes)
+
+
+def _check_sizes(given: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+    """Raise FusecError where inputs have other sizes than the user set."""
+    for name, size in given.items():
+        if sizes.get(name, size) != size:
+            raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
 
 
 def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import log2
 
+from fusec.diagnostics import FusecError
+from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim, symbol
 from fusec.ir.graph import DimFact
 from fusec.schedule.plan import Guard
@@ -29,6 +32,33 @@ def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
     limits = [f"{d.name} a multiple of {d.multiple_of}" for d in free if d.multiple_of > 1]
     limits += _limits(every, fixed, {d.name: d.default for d in dims})
     return f"{text} ({', '.join(limits)})" if limits else text
+
+
+def fitting(
+    builds: Sequence[tuple[HostProgram, Sequence[DimFact]]], sizes: Mapping[str, int]
+) -> int:
+    """Return the number of the build to run at some sizes: that made for the nearest ones.
+
+    dims: those of each, with the sizes that it was made for. FusecError says what is covered.
+    """
+    if len(builds) == 1:
+        builds[0][0].check_guards(sizes)
+        return 0
+    able = [k for k, (program, _) in enumerate(builds) if program.covers(sizes)]
+    if not able:
+        dims = builds[0][1]
+        given = _listed([f"{d.name} = {sizes[d.name]}" for d in dims if "." not in d.name])
+        raise FusecError(
+            f"no kernels of these are built for {given}",
+            notes=[f"some are for {coverage(p.guards, dims)}" for p, dims in builds],
+            help="compile the fusion for these sizes, too: `--set DIM=SIZE,SIZE,...`",
+        )
+    return min(able, key=lambda k: sum(_apart(sizes[d.name], d.default) for d in builds[k][1]))
+
+
+def _apart(size: int, other: int) -> float:
+    """Return how far apart two sizes are, in powers of two."""
+    return abs(log2(max(size, 1)) - log2(max(other, 1)))
 
 
 def _listed(texts: Sequence[str]) -> str:

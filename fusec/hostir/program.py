@@ -255,6 +255,10 @@ class HostProgram:
         """Return the kernel launches in order."""
         return tuple(i for i in self.instructions if isinstance(i, Launch))
 
+    def covers(self, sizes: Mapping[str, int]) -> bool:
+        """Return whether all guards hold at `sizes`."""
+        return all(guard.holds(sizes) for guard in self.guards)
+
     def check_guards(self, sizes: Mapping[str, int]) -> None:
         """Raise FusecError for the first guard that does not hold at `sizes`."""
         for guard in self.guards:
