@@ -150,7 +150,7 @@ def keys_of(data: Any) -> Iterator[str]:
     elif isinstance(data, dict):
         for key, value in data.items():
             yield key
-            if key in ("files", "specialised", "parameters"):
+            if key in ("files", "specialised", "parameters", "sizes"):
                 continue
             named = key in ("builds", "orders")
             yield from keys_of(list(value.values()) if named else value)
@@ -165,9 +165,9 @@ def test_every_key_is_documented(tmp_path: Path, capsys: Capture) -> None:
         found |= set(keys_of(manifest(out)))
     known = documented()
     assert found - known == set(), "not in docs/manifest.md"
-    # What these examples have no use for: of an alias, a copy, a complex scalar, a draw and
-    # `schedules:`.
-    assert known - found <= {"offset", "target", "part", "generator", "overridden"}, (
+    # What these examples have no use for: of an alias, a copy, a complex scalar, a draw,
+    # `schedules:` and several sizes.
+    assert known - found <= {"offset", "target", "part", "generator", "overridden", "sizes"}, (
         "in docs/manifest.md, but not in manifests"
     )
 

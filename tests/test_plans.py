@@ -14,6 +14,7 @@ from fusec.index.instances import Lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.schedule.rows import PhasedPlan
+from fusec.schedule.run_time_sizes import TRIES
 
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.yaml"))
 OPTIONS = CompileOptions(targets=("sm_90a",))
@@ -44,8 +45,8 @@ def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
     domains.clear()
     plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
     assert max(domains.values(), default=0) <= 1
-    # With symbols, with sizes put in, and with those of them that stay open.
-    assert domains.total() <= 3 * len(plans)
+    # With symbols, with sizes put in, and with those of them that may stay open.
+    assert domains.total() <= (2 + TRIES) * len(plans)
     domains.clear()
     for plan in plans:
         if plan.scheduler not in NO_LOOPS:

@@ -112,7 +112,10 @@ def outputs_of(fusion: Fusion) -> tuple[OutputRecord, ...]:
 
 
 def plan_record(
-    program: Compilation, folder: str, build_of: BuildOf, sizes: Mapping[str, int]
+    program: Compilation,
+    folder: str,
+    build_of: BuildOf,
+    sizes: Mapping[str, int] | None = None,
 ) -> PlanRecord:
     """Return the record of a program, whose CUDA text lies in `folder`, made for other sizes."""
     segmented, targets = program.segmented, program.targets
@@ -130,7 +133,7 @@ def plan_record(
             EdgeRecord(f"s{e.producer}", f"s{e.consumer}", e.value.name) for e in segmented.edges
         ),
         program=program.host,
-        sizes=sizes,
+        sizes=sizes or {},
     )
 
 
