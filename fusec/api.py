@@ -68,9 +68,8 @@ def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
     else:
         options = replace(options, targets=contents.manifest.targets[:1])
     package = package_of(contents, options.target, options)
-    variant = variant_of(package, contents.fusion)
     make = _maker(contents.fusion, package.program.options) if build else None
-    return Program(contents.fusion, [variant], make, driver.reference)
+    return Program(contents.fusion, variants_of(package), make, driver.reference)
 
 
 def program_of(fusion: Fusion) -> Program:
@@ -96,11 +95,12 @@ _kept: dict[int, Fusion] = {}
 """Fusions by the number that their programs are found by, which lasts as long as they."""
 
 
-def variant_of(package: Package, fusion: Fusion) -> Variant:
-    """Return a package's program with its machine code, as calls take it."""
-    host = package.program.host
+def variants_of(package: Package) -> list[Variant]:
+    """Return a package's programs with their machine code, as calls take them."""
     cubins = {t: package.cubins(t) for t in package.targets}
-    return Variant(host, cubins, coverage(host.guards, fusion.dims))
+    return [
+        Variant(p.host, cubins, coverage(p.host.guards, p.original.dims)) for p in package.programs
+    ]
 
 
 def _maker(fusion: Fusion, options: CompileOptions) -> Make:
@@ -110,7 +110,7 @@ def _maker(fusion: Fusion, options: CompileOptions) -> Make:
         check_sizes(wanted)
         check_fits(wanted)
         package = driver.compile_fusion(wanted, own)
-        return variant_of(package, fusion)
+        return variants_of(package)[0]
 
     return make
 

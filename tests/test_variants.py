@@ -11,6 +11,7 @@ from cli_tools import fusec
 from emulated import emulated
 
 from fusec import driver
+from fusec.api import load
 from fusec.commands.folder import package_of, read_folder
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
@@ -100,6 +101,14 @@ def test_of_several_that_can_run_that_for_the_nearest_sizes_does(tmp_path: Path)
     package = driver.Package(tuple(variants(program, {"T": (64, 2048)})), {}, (TARGET,))
     found = [package.at(TARGET, {"T": size}).original.name for size in (1, 200, 400, 5000)]
     assert found == ["total", "total", "total_T2048", "total_T2048"]
+
+
+def test_a_loaded_folder_has_all_of_its_programs(compiled: Path) -> None:
+    program = load(compiled, build=False)
+    covered = [v.covers.partition(" (")[0] for v in program.variants]
+    assert covered == [f"any B; H = {size}" for size in (64, 128, 96)]
+    holding = [v.holds({"B": 3, "H": 96}) for v in program.variants]
+    assert holding == [False, False, True]
 
 
 def test_sizes_that_no_program_covers_are_told(compiled: Path, capsys: Capture) -> None:

@@ -28,7 +28,7 @@ class Variant:
 
     def holds(self, sizes: Sizes) -> bool:
         """Return whether the kernels are built for `sizes`."""
-        return all(guard.holds(sizes) for guard in self.host.guards)
+        return self.host.covers(sizes)
 
     def on(self, device: Device) -> Executable:
         """Return the kernels loaded on a device; EnvironmentProblem where it cannot run them."""
