@@ -65,6 +65,11 @@ CASES = {
         "s = where(k, x, -9.0); y = softmax(s, -1)",
         "y", "any B, NH, Q; K = 32", [{"B": 3, "NH": 1, "Q": 5}, {"B": 1, "NH": 5, "Q": 2}],
     ),
+    "rows written into their input": Case(
+        ("inner_persistent",), "B: 3, S: 5, H: 64", "x: 'f32[B, S, H]'",
+        f"{NORM}; z = mul(y, y)", "z: {alias: x}", "any B, S; H = 64",
+        [{"B": 1, "S": 9}, {"B": 2, "S": 33}],
+    ),
     "row sums of two dims": Case(
         ("reduction",), "B: 3, S: 5, H: 64", "x: 'f32[B, S, H]'", "y = sum(x, dims=[2])", "y",
         "any B, S; H = 64", [{"B": 2, "S": 1}, {"B": 5, "S": 11}],

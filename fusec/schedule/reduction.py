@@ -105,10 +105,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         All of a tensor, or its outer axes, are summed in a loop of any length.
         """
         segment, inner = problem.segment, problem.inner
-        any_length = not inner or not problem.rows.kept
-        return with_any_rows(
-            problem, lambda f: as_rows(segment, f, inner=inner), any_length=any_length
-        )
+
+        def made(fusion: Fusion) -> RowsProblem | Refusal:
+            found = as_rows(segment, fusion, inner=inner)
+            return found if isinstance(found, Refusal) else _trouble(found) or found
+
+        return with_any_rows(problem, made, any_length=not inner or not problem.rows.kept)
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits until every SM has two blocks."""

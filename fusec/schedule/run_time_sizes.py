@@ -91,8 +91,6 @@ def with_run_time_sizes(
     segment = strict.segment
     numbers = frozenset[str]().union(*(e.symbols for e in fixed))
     wanted = {d.name for d in segment.dims if d.default > 0} - numbers - strict.hints.keys()
-    if segment.effects.in_place:
-        return strict  # what is read and what is written must be told apart
     for _ in range(TRIES):
         if not wanted:
             break
