@@ -107,7 +107,7 @@ def lower(
 
     printed = zip(plans, sources, strict=True)
     read = [replace(plan, kernels=tuple(s.kernel for s in each)) for plan, each in printed]
-    return lower(segmented, read, original)
+    return lower(segmented, read, original, sources)
 
 
 class Compilation:

@@ -242,7 +242,7 @@ def test_a_smaller_workspace_is_refused(made: dict[str, Made], capsys: Capture) 
         fusec(capsys, "run", known.folder).says(2, f"plans[0].program.buffers[{number}].shape[0]")
 
 
-NO_BUILD = BuildRecord("", 0, 0, 0, "")
+NO_BUILD = BuildRecord("", 0, 0, 0, "", 0)
 STRIDES = """\
 fusion: strides
 dims: {B: 96, A: 4}

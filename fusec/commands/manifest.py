@@ -23,6 +23,7 @@ from fusec.commands.manifest_records import (
 from fusec.driver import Compilation, Package
 from fusec.hostir.program import Launch
 from fusec.ir.graph import Fusion, Input
+from fusec.run.nvrtc import least_driver
 from fusec.schedule.plan import KernelPlan
 from fusec.segment import roofline
 from fusec.segment.segmented import Segment
@@ -40,7 +41,7 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
         built = package.artifacts[kernel, target]
         return BuildRecord(
             cubin_path(kernel, target), built.registers, built.spill_bytes, built.shared_bytes,
-            built.compiler,
+            built.compiler, least_driver(built.compiler),
         )  # fmt: skip
 
     count = len(package.programs)

@@ -79,6 +79,7 @@ class BuildRecord:
     spill_bytes: int
     shared_bytes: int
     compiler: str
+    driver: int
 
 
 @dataclass(frozen=True)

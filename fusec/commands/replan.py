@@ -119,7 +119,7 @@ def _record(manifest: Manifest, recorded: PlanRecord, program: Compilation) -> P
 
     def build_of(kernel: str, target: str) -> BuildRecord:
         # Registers and the like are told, and decide nothing.
-        record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, ""))
+        record = builds.get(kernel, {}).get(target, BuildRecord("", 0, 0, 0, "", 0))
         return replace(record, cubin=cubin_path(kernel, target))
 
     folder = kernels_at(recorded.targets, len(manifest.plans))

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import prod
 
+from fusec.codegen.render import KernelSource
 from fusec.diagnostics import FusecError, InternalError, Unsupported
+from fusec.hostir.alignment import aligned
 from fusec.hostir.checks import index_checks
 from fusec.hostir.program import (
     Alias,
@@ -54,11 +56,15 @@ class _Lowering:
 
 
 def lower(
-    segmented: SegmentedFusion, plans: Sequence[KernelPlan], original: Fusion | None = None
+    segmented: SegmentedFusion,
+    plans: Sequence[KernelPlan],
+    original: Fusion | None = None,
+    sources: Sequence[Sequence[KernelSource]] | None = None,
 ) -> HostProgram:
     """Return the host program that runs `plans`, one for each segment, in order.
 
     original: the fusion as it was given, by whose names the program tells the orders of sums.
+    sources: the plans' texts, which say what alignment their accesses ask; the most without them.
     """
     fusion = segmented.fusion
     state = _Lowering(segmented, plans)
@@ -77,11 +83,12 @@ def lower(
         shape = (dim(2),)
         state.buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
         state.first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
+    buffers, instructions = tuple(state.buffers), (*state.first, *state.body, *state.last)
     program = HostProgram(
         name=fusion.name,
-        buffers=tuple(state.buffers),
+        buffers=buffers if sources is None else aligned(buffers, instructions, plans, sources),
         scalars=tuple(_scalar(i) for i in fusion.inputs if i.value.is_scalar),
-        instructions=(*state.first, *state.body, *state.last),
+        instructions=instructions,
         outputs=tuple(dict.fromkeys(whole_name(o) for o in fusion.outputs)),
         guards=(*_guards(plans), *_distinct_elements(fusion)),
         aliases=tuple(

@@ -31,13 +31,17 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory by name; `role` is input, output, temporary or workspace. Strides in elements."""
+    """Memory by name; `role` is input, output, temporary or workspace. Strides in elements.
+
+    alignment: bytes of which the address must be a multiple.
+    """
 
     name: str
     role: str
     dtype: DType
     shape: Shape
     strides: Shape
+    alignment: int = 16
 
     @property
     def elements(self) -> Dim:

@@ -199,6 +199,9 @@ def encode_tensor_map(
     rank = len(given["extents"])
     block = aligned_block(TENSOR_MAP_BYTES, 64)
     kind, swizzle = map_codes(driver, given)
+    interleave = f"CU_TENSOR_MAP_INTERLEAVE_{described.interleave}"
+    promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{described.l2_promotion}"
+    fill = f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{described.oob_fill}"
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(ctypes.addressof(block)),
         kind,
@@ -208,10 +211,10 @@ def encode_tensor_map(
         (ctypes.c_uint64 * rank)(*given["strides"]),
         (ctypes.c_uint32 * rank)(*given["box"]),
         (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
-        int(driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE),
+        int(getattr(driver.CUtensorMapInterleave, interleave)),
         swizzle,
-        int(driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_L2_128B),
-        int(driver.CUtensorMapFloatOOBfill.CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+        int(getattr(driver.CUtensorMapL2promotion, promotion)),
+        int(getattr(driver.CUtensorMapFloatOOBfill, fill)),
     )
     if status:
         raise InternalError(

@@ -124,6 +124,14 @@ def compiler_version() -> str:
         return f"nvrtc {major}.{minor}"
 
 
+def least_driver(compiler: str) -> int:
+    """Return the least CUDA version of drivers for what `nvrtc 13.0.88` builds: 13000.
+
+    Any driver of the same major version loads it (CUDA's minor version compatibility).
+    """
+    return int(compiler.split()[-1].partition(".")[0]) * 1000
+
+
 @cache
 def supported_architectures() -> tuple[int, ...]:
     """Return the compute capabilities that this NVRTC builds for: 80, 90, ..."""

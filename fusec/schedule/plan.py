@@ -56,7 +56,8 @@ class WorkspaceArgument:
 class TensorMapArgument:
     """A tensor map (TMA descriptor), innermost dim first, passed as a __grid_constant__ parameter.
 
-    extents in elements; strides in bytes for all dims but the innermost; box in elements.
+    extents in elements; strides in bytes for all dims but the innermost; box in elements. The other
+    fields end the names of the driver's enumerators; element strides are 1.
     """
 
     name: str
@@ -66,6 +67,9 @@ class TensorMapArgument:
     strides: tuple[Dim, ...]
     box: tuple[int, ...]
     swizzle: str = "128B"
+    interleave: str = "NONE"
+    l2_promotion: str = "L2_128B"
+    oob_fill: str = "NONE"
 
 
 Argument = TensorArgument | SizeArgument | ScalarArgument | WorkspaceArgument | TensorMapArgument
