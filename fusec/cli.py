@@ -17,6 +17,7 @@ from fusec.commands import completion
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
 from fusec.diagnostics import FusecError, InternalError, Unsupported
+from fusec.emit import KINDS
 from fusec.escape import visible
 from fusec.options import DUMP_STYLES, ENVIRONMENT, CompileOptions, environment
 
@@ -41,18 +42,29 @@ def cli() -> None:
 @click.option(
     "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default NAME.fusec)."
 )
+@click.option(
+    "--emit",
+    type=click.Choice(KINDS),
+    multiple=True,
+    help="Also write C source files that launch the kernels, or a library for TVM-FFI.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options
 def compile_command(
-    file: str, output: str | None, times: bool, options: CompileOptions, report: Report
+    file: str,
+    output: str | None,
+    emit: tuple[str, ...],
+    times: bool,
+    options: CompileOptions,
+    report: Report,
 ) -> int:
     """Compile FILE: kernels, cubins, manifest.json and fusion.yaml in a folder."""
     from fusec.commands.build import compile_file
 
     if output == "":
         raise FusecError("-o names no folder")
-    return compile_file(file, options, output, report, times=times)
+    return compile_file(file, options, output, report, times=times, emit=emit)
 
 
 @cli.command("check")

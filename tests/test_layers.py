@@ -34,6 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "files",
         "driver",
         "variants",
+        "emit",
         "explain",
         "dev",
         "commands",

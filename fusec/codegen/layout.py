@@ -23,7 +23,12 @@ _OPERATORS = (" || ", " && ", " + ", " - ", " * ", " / ")
 def laid_out(text: str) -> str:
     """Return a kernel's text with every line where it belongs."""
     lines = _declared(_indented(text.split("\n")))
-    return "\n".join(_without_gaps(_aligned(_wrapped(lines))))
+    return "\n".join(_without_gaps(filled(lines)))
+
+
+def filled(lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines that are indented already, long ones broken, comments side by side."""
+    return _aligned(_wrapped(lines))
 
 
 def _declared(lines: Iterable[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,11 +25,12 @@ def digest(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-def files_of(package: Package) -> dict[str, bytes]:
-    """Return every file of a compiled folder by its path."""
+def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
+    """Return every file of a compiled folder by its path; emit: what else, as `c`."""
+    from fusec.emit import emitted
     from fusec.ir.text import to_text
 
-    files: dict[str, bytes] = {}
+    files = emitted(package, emit)
     for program in package.programs:
         folder = kernels_at(program.targets, len(package.programs))
         for source in program.kernel_sources:

@@ -22,9 +22,18 @@ if TYPE_CHECKING:
 
 
 def compile_file(
-    path: str, options: CompileOptions, output: str | None, report: Report, *, times: bool
+    path: str,
+    options: CompileOptions,
+    output: str | None,
+    report: Report,
+    *,
+    times: bool,
+    emit: Sequence[str] = (),
 ) -> int:
-    """Compile every fusion of a file into a folder each, and print what was built."""
+    """Compile every fusion of a file into a folder each, and print what was built.
+
+    emit: what else the folders get, of fusec.emit.KINDS.
+    """
     from fusec.commands.artifacts import check_place, files_of, write_folder
     from fusec.commands.lint import lint, lint_strides
     from fusec.commands.progress import build_progress
@@ -44,8 +53,9 @@ def compile_file(
         check_place(folder)
     with build_progress() as progress:
         packages = [compile_variants(variants(p, buckets), progress) for p in programs]
-    for folder, package in zip(folders, packages, strict=True):
-        write_folder(folder, files_of(package))
+    contents = [files_of(package, emit) for package in packages]
+    for folder, files in zip(folders, contents, strict=True):
+        write_folder(folder, files)
     for folder, package in zip(folders, packages, strict=True):
         _print_package(folder, package)
         if times:

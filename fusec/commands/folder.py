@@ -20,6 +20,7 @@ from fusec.commands.manifest_records import (
 from fusec.commands.replan import check_head, check_targets, planned_again
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
+from fusec.emit import paths_of
 from fusec.hostir.coverage import fitting
 from fusec.hostir.program import HostProgram
 from fusec.ir.graph import DimFact, Fusion
@@ -53,7 +54,7 @@ def read_folder(folder: Path) -> Contents:
     files = {path: _read(folder, path) for path in manifest.files}
     edited = sorted(p for p in files if digest(files[p]) != manifest.files[p])
     for path in edited:
-        if not path.startswith("kernels/"):
+        if not path.startswith("kernels/") and path not in paths_of(manifest.fusion):
             raise FusecError(f"`{folder / path}` was changed since it was compiled", help=AGAIN)
     fusion = read_file(folder / FUSION)
     check_head(folder, manifest, fusion)
@@ -140,7 +141,8 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
     for path in manifest.files.keys() - needed:
         place = PurePosixPath(path)
         is_header = place.suffix == ".cuh" and place.parent in local
-        if not is_header and path not in {f"{RATES}/{t}.toml" for t in manifest.targets}:
+        known = {*paths_of(manifest.fusion), *(f"{RATES}/{t}.toml" for t in manifest.targets)}
+        if not is_header and path not in known:
             raise damaged(folder / MANIFEST, f"`{path}` is no file of a compiled folder")
 
 

@@ -140,7 +140,7 @@ def launch_config(driver: Any, shape: Geometry, stream: Any) -> Any:
     return config
 
 
-_MAP_TYPES = {
+MAP_TYPES = {
     "f64": "FLOAT64", "f32": "FLOAT32", "f16": "FLOAT16", "bf16": "BFLOAT16", "i64": "INT64",
     "i32": "INT32", "u64": "UINT64", "u32": "UINT32", "u16": "UINT16", "i16": "UINT16",
 }  # fmt: skip
@@ -163,12 +163,17 @@ def tensor_map_operands(
     if not all(1 <= b <= 256 for b in described.box) or described.box[0] * item % 16:
         raise InternalError(f"the box {described.box} of `{name}` is not allowed")
     return {
-        "type": _MAP_TYPES.get(described.dtype.name, "UINT8"),
+        "type": MAP_TYPES.get(described.dtype.name, "UINT8"),
         "extents": extents,
         "strides": strides,
         "box": list(described.box),
-        "swizzle": "NONE" if described.swizzle in ("", "none") else described.swizzle.upper(),
+        "swizzle": swizzle_of(described),
     }
+
+
+def swizzle_of(described: TensorMapArgument) -> str:
+    """Return the end of the driver's name of a tensor map's swizzle."""
+    return "NONE" if described.swizzle in ("", "none") else described.swizzle.upper()
 
 
 def aligned_block(size: int, alignment: int) -> Any:

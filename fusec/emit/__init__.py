@@ -1,0 +1,27 @@
+"""Compiled folders as C: launchers without fusec, for the CUDA driver API and for TVM-FFI."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from fusec.driver import Package
+
+KINDS = ("c", "tvm-ffi")
+"""What can be emitted; tvm-ffi is c and more."""
+
+
+def emitted(package: Package, kinds: Sequence[str]) -> dict[str, bytes]:
+    """Return the files of some kinds by path; Unsupported for what they cannot launch."""
+    if not kinds:
+        return {}
+    from fusec.emit.c import files_of, view_of
+
+    return files_of(view_of(package))
+
+
+def paths_of(name: str) -> frozenset[str]:
+    """Return the paths of all files that may be emitted for a fusion."""
+    named = (f"{name}.h", f"{name}.c", f"{name}_tvm_ffi.cc")
+    return frozenset({*named, "example.c", "CMakeLists.txt"})

@@ -1,0 +1,261 @@
+"""A package as C source files: a program for each context, in a library of any C compiler."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from fusec.codegen.layout import filled
+from fusec.codegen.render import environment
+from fusec.diagnostics import Unsupported
+from fusec.driver import Compilation, Package
+from fusec.emit.conditions import conditions
+from fusec.emit.expressions import Sizes
+from fusec.emit.names import C_TYPES, FieldNames, about, check_agree, check_fusion_name, literal
+from fusec.emit.names import views_of as views_in
+from fusec.emit.plan import PlanPrinter
+from fusec.emit.scratch import is_given
+from fusec.emit.view import (
+    BuildView,
+    Condition,
+    Cubin,
+    Field,
+    KernelCode,
+    Pointer,
+    ProgramView,
+    Size,
+)
+from fusec.hostir.program import Buffer, HostProgram
+from fusec.hostir.program import Scalar as ScalarInput
+from fusec.ir.dtype import DType
+from fusec.run.arrays import span
+from fusec.run.inputs import choose_sizes
+from fusec.run.nvrtc import least_driver
+from fusec.target import find
+
+
+def files_of(view: ProgramView) -> dict[str, bytes]:
+    """Return the C files of a package by path."""
+    templates = {
+        f"{view.name}.h": "program.h",
+        f"{view.name}.c": "program.c",
+        "example.c": "example.c",
+        "CMakeLists.txt": "CMakeLists.txt",
+    }
+    return {path: rendered(f"c/{template}.j2", view) for path, template in templates.items()}
+
+
+def rendered(template: str, view: Any) -> bytes:
+    """Return a template's text with long lines broken."""
+    text = environment().get_template(template).render(k=view)
+    code, mark, tables = text.partition("// clang-format off\n")
+    if not template.endswith(".txt.j2"):
+        code = re.sub(r"\n{3,}", "\n\n", "\n".join(filled(code.split("\n"))))
+    return f"{code}{mark}{tables.rstrip()}\n".encode() if mark else f"{code.rstrip()}\n".encode()
+
+
+def view_of(package: Package) -> ProgramView:
+    """Return what is printed of a package; Unsupported for what C cannot launch."""
+    fusion = package.program.original
+    check_fusion_name(fusion.name)
+    programs = [p.host for p in package.programs]
+    for program in programs:
+        if any(c.index is None for c in program.checks):
+            raise Unsupported(
+                f"`{fusion.name}` cannot be emitted as C with --check-bounds: what the kernels "
+                "find out about indices is not read back",
+            )
+    check_agree(programs)
+    return _Printer(package).view()
+
+
+@dataclass
+class _Printer:
+    """A package on its way to C."""
+
+    package: Package
+    names: FieldNames = field(default_factory=FieldNames)
+    texts: dict[str, int] = field(default_factory=dict[str, int])
+    pointers: dict[str, Pointer] = field(default_factory=dict[str, Pointer])
+    helpers: set[str] = field(default_factory=set[str])
+
+    def view(self) -> ProgramView:
+        package = self.package
+        fusion = package.program.original
+        sizes = self._sizes()
+        fields = tuple(self._fields({s.symbol for s in sizes}))
+        plans = tuple(self._plan(p, sizes, fields) for p in package.programs)
+        builds, cubins = self._builds()
+        drivers = (least_driver(a.compiler) for a in package.artifacts.values())
+        return ProgramView(
+            name=fusion.name,
+            facts=fusion.dims,
+            sizes=sizes,
+            fields=fields,
+            plans=plans,
+            conditions=tuple(literal(t) for t in self.texts),
+            pointers=tuple(self.pointers.values()),
+            builds=builds,
+            cubins=cubins,
+            helpers=frozenset(self.helpers),
+            driver=max(drivers, default=0),
+        )
+
+    def _sizes(self) -> tuple[Size, ...]:
+        """Return the dims, strides and integer inputs that something depends on."""
+        fusion = self.package.program.original
+        chosen = choose_sizes(fusion)
+        sizes: list[Size] = []
+        for fact in fusion.dims:
+            stride = ".stride" in fact.name
+            text = f"stride of {fact.name.replace('.stride', ', dim ')}" if stride else "extent"
+            if fact.name in {s.name for s in self.package.program.host.scalars}:
+                text = "input"
+            fixed = {
+                g.bound
+                for p in self.package.programs
+                for g in p.host.guards
+                if g.relation == "==" and str(g.value) == fact.name
+            }
+            if fixed:
+                text += f", {' or '.join(map(str, sorted(fixed)))} in these kernels"
+            if fact.multiple_of > 1:
+                text += f", a multiple of {fact.multiple_of}"
+            name = self.names.add(fact.name, "size")
+            sizes.append(Size(name, text, chosen[fact.name], fact.name))
+        return tuple(sizes)
+
+    def _fields(self, sizes: set[str]) -> Iterator[Field]:
+        host = self.package.program.host
+        into = {source: output for output, source in host.aliases}
+        alignment = {
+            b.name: max(p.host.buffer[b.name].alignment for p in self.package.programs)
+            for b in host.buffers
+            if b.role in ("input", "output")
+        }
+        generated = {i.value.name: i.generator for i in self.package.program.fusion.inputs}
+        for buffer in host.inputs:
+            told = about(replace(buffer, alignment=alignment[buffer.name]))
+            written = buffer.name in into
+            if written:
+                told += f"; {into[buffer.name]} is written into it"
+            if generated.get(buffer.name):
+                told += f"; the {generated[buffer.name]} of random numbers"
+            yield self._tensor(buffer, "void*" if written else "const void*", told, written=written)
+        for scalar in host.scalars:
+            if scalar.name not in sizes:
+                yield self._scalar(scalar)
+        views = views_in(host)
+        for buffer in (host.buffer[n] for n in host.outputs):
+            if is_given(host, buffer.name) and buffer.name not in views:
+                told = about(replace(buffer, alignment=alignment[buffer.name]))
+                yield self._tensor(buffer, "void*", told, written=True)
+            elif buffer.name in views:
+                told = f"{about(buffer)}: set by the run, a part of other memory"
+                yield self._tensor(buffer, "void*", told, given=False)
+
+    def _tensor(
+        self, buffer: Buffer, kind: str, told: str, *, written: bool = False, given: bool = True
+    ) -> Field:
+        sizes = choose_sizes(self.package.program.original)
+        shape = [d.evaluate(sizes) for d in buffer.shape]
+        reach = span(shape, [d.evaluate(sizes) for d in buffer.strides]) * buffer.dtype.size
+        name = self.names.add(buffer.name, "tensor")
+        size = reach if given else None
+        return Field(
+            name, kind, told, buffer.name, buffer.dtype, size, given=given, written=written
+        )
+
+    def _scalar(self, scalar: ScalarInput) -> Field:
+        default = "" if scalar.default is None else _number(scalar.default, scalar.dtype)
+        told = f"{scalar.dtype}" + (f", by default {scalar.default}" if default else "")
+        kind = C_TYPES.get(scalar.dtype.name)
+        if kind is None:
+            told = f"{told}: its bits"
+            kind = "uint16_t" if scalar.dtype.size == 2 else "uint8_t"
+        return Field(
+            self.names.add(scalar.name, "scalar"), kind, told, scalar.name, scalar.dtype,
+            default=default,
+        )  # fmt: skip
+
+    def _plan(
+        self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
+    ) -> Any:
+        host, facts = program.host, program.original.dims
+        print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
+        free = frozenset(s.name for s in host.scalars)
+        held = tuple(
+            Condition(holds, self.texts.setdefault(text, len(self.texts)))
+            for holds, text in conditions(host, facts, free, print_)
+        )
+        pointers = tuple(
+            self._pointer(host.buffer[f.source], f, host, print_)
+            for f in fields
+            if f.given and f.bytes is not None
+        )
+        printer = PlanPrinter(
+            program.targets[0],
+            ", ".join(program.targets),
+            host,
+            {f.source: f for f in fields},
+            {s.symbol: s.name for s in sizes},
+            _numbers(host),
+            print_,
+        )
+        view = printer.view(held, pointers)
+        self.helpers |= print_.called
+        return view
+
+    def _pointer(self, buffer: Buffer, field_: Field, host: HostProgram, print_: Sizes) -> Pointer:
+        number = len(self.pointers)
+        alignment = buffer.alignment
+        known = self.pointers.get(buffer.name)
+        number = len(self.pointers) if known is None else known.number
+        text = literal(f"`{buffer.name}` is NULL, or not at the multiple of bytes that it needs")
+        made = Pointer(field_.name, print_.text(buffer.elements), alignment, number, text)
+        self.pointers.setdefault(buffer.name, made)
+        return made
+
+    def _builds(self) -> tuple[tuple[BuildView, ...], tuple[Cubin, ...]]:
+        """Return the builds, best first, and the machine code."""
+        builds: list[BuildView] = []
+        cubins: list[Cubin] = []
+        for program in self.package.programs:
+            kernels = {k.kernel: k for k in program.host.launches}
+            for target in program.targets:
+                gpu, codes = find(target), list[KernelCode]()
+                for name, launch in kernels.items():
+                    cubin = Cubin(f"{name}_{target}", self.package.artifacts[name, target].cubin)
+                    cubins.append(cubin)
+                    x, y, z = launch.cluster
+                    large = "true" if x * y * z > 8 else "false"
+                    codes.append(KernelCode(name, cubin.name, launch.shared_bytes, large))
+                just_one = "false" if target[-1].isdigit() else "true"
+                major, minor = divmod(gpu.capability, 10)
+                builds.append(
+                    BuildView(target, major, minor, just_one, tuple(codes), program.targets[0])
+                )
+        builds.sort(key=lambda b: (b.major, b.minor, b.just_one), reverse=True)
+        return tuple(builds), tuple(cubins)
+
+
+def _numbers(host: HostProgram) -> Mapping[str, int]:
+    """Return the place of each kernel in the array of functions."""
+    return {name: k for k, name in enumerate(dict.fromkeys(x.kernel for x in host.launches))}
+
+
+def _number(value: bool | int | float, dtype: DType) -> str:
+    """Return a default as C; nothing for what is no finite number."""
+    import numpy as np
+
+    from fusec.codegen.ctext import literal as number
+    from fusec.run.launch import pack_scalar
+
+    if dtype.is_half:
+        return str(pack_scalar(value, dtype).value)
+    text = str(number(np.asarray(value).astype(dtype.numpy).item(), dtype))
+    if "NAN" in text or "INFINITY" in text:
+        return ""
+    return text.rpartition("(")[2].rstrip(")")

@@ -1,0 +1,103 @@
+"""What must hold of sizes before anything is launched, as C expressions with a text each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import chain
+
+from fusec.emit.expressions import Sizes, divisors, largest_terms
+from fusec.emit.scratch import places
+from fusec.hostir.program import Alias, EncodeTensorMap, HostProgram, Launch
+from fusec.ir.dim import Dim, symbol
+from fusec.ir.graph import DimFact
+from fusec.run.launch import GRID_LIMITS
+from fusec.schedule.plan import Guard, SizeArgument
+
+Held = tuple[str, str]
+"""An expression that is true, and what to say where it is not."""
+_LARGEST = 2**62
+
+
+def conditions(
+    program: HostProgram, facts: Iterable[DimFact], free: frozenset[str], print_: Sizes
+) -> Iterator[Held]:
+    """Yield the conditions of a program; symbols in `free` may be negative."""
+    yield from _declared(facts, free, print_)
+    every = tuple(dict.fromkeys(_expressions(program)))
+    for product, factor in largest_terms(every):
+        print_.called.add("magnitude")
+        ((atoms, _),) = product.terms
+        factors = " * ".join(f"magnitude({print_.text(symbol(str(a)))})" for a in atoms)
+        limit = f"{_LARGEST // factor}.0"
+        yield f"{factors} <= {limit}", f"`{product}` is too large for 64 bits"
+    for divisor in divisors(every):
+        yield f"{print_.text(divisor)} != 0", f"`{divisor}` is 0, which nothing is divided by"
+    for guard in program.guards:
+        reason = f": {guard.reason}" if guard.reason else ""
+        yield _guard(guard, print_), f"`{guard}` does not hold{reason}"
+    for check in program.checks:
+        if check.index is not None:
+            text, extent = print_.text(check.index), print_.text(check.extent)
+            yield f"{text} >= 0 && {text} < {extent}", f"`{check}` does not hold"
+    for instruction in program.instructions:
+        if isinstance(instruction, EncodeTensorMap):
+            yield from _strides(instruction, print_)
+        elif isinstance(instruction, Launch):
+            yield from _launch(instruction, print_)
+
+
+def _declared(facts: Iterable[DimFact], free: frozenset[str], print_: Sizes) -> Iterator[Held]:
+    for fact in facts:
+        field = print_.text(symbol(fact.name))
+        if fact.name not in free:
+            yield f"{field} >= 0", f"`{fact.name}` is negative"
+        if fact.multiple_of > 1:
+            text = f"`{fact.name}` is no multiple of {fact.multiple_of}, as it is declared"
+            yield f"{field} % {fact.multiple_of} == 0", text
+
+
+def _guard(guard: Guard, print_: Sizes) -> str:
+    if guard.relation == "%":
+        return f"{print_.factor(guard.value)} % {guard.bound} == 0"
+    return f"{print_.text(guard.value)} {guard.relation} {guard.bound}"
+
+
+def _strides(encode: EncodeTensorMap, print_: Sizes) -> Iterator[Held]:
+    for stride in encode.map.strides:
+        if not stride.is_const:
+            text = f"a stride of `{encode.map.buffer}`, {stride} bytes, is no multiple of 16"
+            yield f"{print_.factor(stride)} % 16 == 0", text
+
+
+def _launch(launch: Launch, print_: Sizes) -> Iterator[Held]:
+    for axis, blocks, limit in zip("xyz", launch.grid, GRID_LIMITS, strict=True):
+        if not blocks.is_const:
+            because = f"kernel `{launch.kernel}` needs more blocks in {axis} than {limit}"
+            yield f"{print_.text(blocks)} <= {limit}", because
+    for argument in launch.arguments:
+        if isinstance(argument, SizeArgument) and not argument.wide and not argument.value.is_const:
+            because = f"`{argument.value}` does not fit 32 bits"
+            yield f"{print_.text(argument.value)} <= INT32_MAX", because
+            if argument.value.lower_bound() is None:
+                yield f"{print_.text(argument.value)} >= INT32_MIN", because
+
+
+def _expressions(program: HostProgram) -> Iterator[Dim]:
+    """Yield every size that is computed on the way to a run."""
+    yield from (guard.value for guard in program.guards)
+    yield from (v for c in program.checks if c.index is not None for v in (c.index, c.extent))
+    for buffer in program.buffers:
+        if buffer.role in ("input", "output"):
+            yield buffer.elements * buffer.dtype.size
+    yield from (place.bytes for place in places(program))
+    for instruction in program.instructions:
+        match instruction:
+            case Alias(buffer, _, offset):
+                yield offset * program.buffer[buffer].dtype.size
+            case EncodeTensorMap(_, described):
+                yield from chain(described.extents, described.strides)
+            case Launch():
+                yield from instruction.grid
+                yield from (a.value for a in instruction.arguments if isinstance(a, SizeArgument))
+            case _:
+                pass

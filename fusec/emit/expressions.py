@@ -1,0 +1,139 @@
+"""Size expressions in C, and what they need so that 64 bits are enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from fusec.ir.dim import Atom, Call, Dim, Symbol, dim, symbol
+
+FUNCTIONS = {
+    "floordiv": "floor_div", "ceildiv": "ceil_div", "mod": "floor_mod", "min": "min_of",
+    "max": "max_of",
+}  # fmt: skip
+"""What the emitted C calls them."""
+
+
+class Sizes:
+    """Prints size expressions; `fields` has by symbol the C expression of its value.
+
+    called: the functions that what was printed so far calls.
+    """
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        """Start with nothing printed."""
+        self._fields = fields
+        self.called: set[str] = set()
+
+    def text(self, value: Dim) -> str:
+        """Return an expression of type int64_t."""
+        if value.is_const:
+            return str(value.value)
+        text = ""
+        for monomial, coefficient in value.terms:
+            factors = [self._atom(a) for a in monomial]
+            if abs(coefficient) != 1 or not factors:
+                factors.append(str(abs(coefficient)))
+            body = " * ".join(factors)
+            if text:
+                text += f" {'-' if coefficient < 0 else '+'} {body}"
+            else:
+                text = f"-{body}" if coefficient < 0 else body
+        return text
+
+    def factor(self, value: Dim) -> str:
+        """Return an expression that binds at least as a product does."""
+        return self.text(value) if len(value.terms) <= 1 else f"({self.text(value)})"
+
+    def _atom(self, atom: Atom) -> str:
+        if isinstance(atom, Symbol):
+            return self._fields[atom.name]
+        function = FUNCTIONS[atom.function]
+        self.called.add(function)
+        return f"{function}({self.text(atom.left)}, {self.text(atom.right)})"
+
+
+def divisors(values: Iterable[Dim]) -> tuple[Dim, ...]:
+    """Return what expressions divide by that may be zero, in the order in which it is computed."""
+    found: dict[Dim, None] = {}
+
+    def visit(value: Dim) -> None:
+        for monomial, _ in value.terms:
+            for atom in monomial:
+                if isinstance(atom, Call):
+                    visit(atom.left)
+                    visit(atom.right)
+                    if atom.function not in ("min", "max") and not atom.right.is_const:
+                        found[atom.right] = None
+
+    for value in values:
+        visit(value)
+    return tuple(found)
+
+
+def largest_terms(values: Iterable[Dim]) -> tuple[tuple[Dim, int], ...]:
+    """Return products of symbols that bound expressions, and for each by how much to multiply it.
+
+    Where each product, with 1 for symbols below it, times its factor fits 64 bits, so does whatever
+    is computed on the way to a value.
+    """
+    factors: dict[tuple[str, ...], int] = {}
+    for value in values:
+        for names, coefficient in _bound(value).items():
+            factors[names] = max(factors.get(names, 0), coefficient)
+    found = [(n, c) for n, c in factors.items() if n and (len(n) > 1 or c > 1)]
+    kept = [
+        (names, max(c for n, c in factors.items() if _divides(n, names)))
+        for names, _ in found
+        if not any(n != names and _divides(names, n) for n, _ in found)
+    ]
+    return tuple((_product(names), c) for names, c in sorted(kept))
+
+
+def _product(names: Iterable[str]) -> Dim:
+    total = dim(1)
+    for name in names:
+        total = total * symbol(name)
+    return total
+
+
+def _divides(small: tuple[str, ...], large: tuple[str, ...]) -> bool:
+    return all(small.count(n) <= large.count(n) for n in small)
+
+
+def _bound(value: Dim) -> dict[tuple[str, ...], int]:
+    """Return by product of symbols what to multiply it by so that no partial sum goes beyond it."""
+    total: dict[tuple[str, ...], int] = {}
+    for monomial, coefficient in value.terms:
+        product: dict[tuple[str, ...], int] = {(): abs(coefficient)}
+        for atom in monomial:
+            product = _times(product, _bound_of(atom))
+        for names, c in product.items():
+            total[names] = total.get(names, 0) + c
+    # Each is checked by itself; all together are at most as many times the largest as there are.
+    return {names: c * max(1, len(total)) for names, c in total.items()}
+
+
+def _bound_of(atom: Atom) -> dict[tuple[str, ...], int]:
+    if isinstance(atom, Symbol):
+        return {(atom.name,): 1}
+    total: dict[tuple[str, ...], int] = {(): 1}  # of ceildiv
+    for side in (atom.left, atom.right):
+        for names, c in _bound(side).items():
+            total[names] = total.get(names, 0) + c
+    return total
+
+
+def _times(
+    a: Mapping[tuple[str, ...], int], b: Mapping[tuple[str, ...], int]
+) -> dict[tuple[str, ...], int]:
+    product: dict[tuple[str, ...], int] = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            names = tuple(sorted((*m, *n)))
+            product[names] = product.get(names, 0) + c * d
+    return product
+
+
+def symbols_of(values: Iterable[Dim]) -> Iterator[str]:
+    """Yield the names of all symbols of some expressions, sorted."""
+    yield from sorted({name for value in values for name in value.symbols})

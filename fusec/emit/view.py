@@ -1,0 +1,275 @@
+"""What the C templates print of a package, as records."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from fusec.emit.scratch import Place
+from fusec.ir.dtype import DType
+from fusec.ir.graph import DimFact
+
+
+@dataclass(frozen=True)
+class Size:
+    """A field of the sizes: a dim, a stride, or an integer input that sizes are made of."""
+
+    name: str
+    comment: str
+    default: int
+    symbol: str
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field of the arguments; bytes: of memory at default sizes, None for a scalar.
+
+    given: whether the caller sets it. source: the buffer or scalar that it stands for.
+    """
+
+    name: str
+    type: str
+    comment: str
+    source: str
+    dtype: DType
+    bytes: int | None = None
+    default: str = ""
+    given: bool = True
+    written: bool = False
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A pointer that is checked; elements: of its tensor, an expression."""
+
+    field: str
+    elements: str
+    alignment: int
+    number: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on sizes as an expression, and the number of its text."""
+
+    holds: str
+    number: int
+
+
+@dataclass(frozen=True)
+class PlacedMemory:
+    """Memory in the workspace; bytes: an expression."""
+
+    name: str
+    comment: str
+    bytes: str
+    zeroed: bool
+
+    @classmethod
+    def of(cls, name: str, place: Place, size: str) -> PlacedMemory:
+        """Return a place under a name, of a size that is an expression."""
+        return cls(name, ", then ".join(place.buffers), size, place.zeroed)
+
+
+@dataclass(frozen=True)
+class Address:
+    """The declaration of a buffer's address."""
+
+    code: str
+    kind: str = "address"
+
+
+@dataclass(frozen=True)
+class SetView:
+    """An output that is a part of other memory: the caller is told where it begins."""
+
+    field: str
+    address: str
+    kind: str = "view"
+
+
+@dataclass(frozen=True)
+class Fill:
+    """Zeros in each run."""
+
+    address: str
+    bytes: str
+    kind: str = "fill"
+
+
+@dataclass(frozen=True)
+class CopyBytes:
+    """A copy on the device."""
+
+    target: str
+    source: str
+    bytes: str
+    kind: str = "copy"
+
+
+@dataclass(frozen=True)
+class Map:
+    """A tensor map; the fields end the names of the driver's enumerators or list numbers."""
+
+    name: str
+    address: str
+    type: str
+    rank: int
+    extents: str
+    strides: str
+    box: str
+    interleave: str
+    swizzle: str
+    promotion: str
+    fill: str
+    kind: str = "map"
+
+
+@dataclass(frozen=True)
+class LaunchKernel:
+    """A launch; locals: declarations of what parameters point at. function: the call."""
+
+    kernel: str
+    locals: tuple[str, ...]
+    parameters: str
+    function: str
+    kind: str = "launch"
+
+
+Step = Address | SetView | Fill | CopyBytes | Map | LaunchKernel
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """What is launched for some targets. need: the bytes of workspace; failed: the way out."""
+
+    name: str
+    targets: str
+    conditions: tuple[Condition, ...]
+    pointers: tuple[Pointer, ...]
+    places: tuple[PlacedMemory, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def zeroed_places(self) -> tuple[PlacedMemory, ...]:
+        """Return what is zeroed once."""
+        return tuple(p for p in self.places if p.zeroed)
+
+    @property
+    def other_places(self) -> tuple[PlacedMemory, ...]:
+        """Return the other memory."""
+        return tuple(p for p in self.places if not p.zeroed)
+
+    @property
+    def sizes_unread(self) -> bool:
+        """Return whether the places do not depend on sizes."""
+        return not any("s->" in p.bytes for p in self.places)
+
+    @property
+    def launches(self) -> bool:
+        """Return whether there are kernels."""
+        return any(isinstance(s, LaunchKernel) for s in self.steps)
+
+    @property
+    def on_stream(self) -> bool:
+        """Return whether anything is put on the stream."""
+        kinds = (LaunchKernel, Fill, CopyBytes)
+        return bool(self.zeroed_places) or any(isinstance(s, kinds) for s in self.steps)
+
+    @property
+    def need(self) -> str:
+        """Return the bytes of workspace as an expression, 0 where the sizes cannot be."""
+        return f"error == 0 ? places_{self.name}(s).bytes : 0" if self.places else "0"
+
+    @property
+    def failed(self) -> str:
+        """Return the statement that ends a run that failed."""
+        return "return fail(w, error);" if self.zeroed_places else "return error;"
+
+
+@dataclass(frozen=True)
+class KernelCode:
+    """A kernel and the array with its machine code."""
+
+    name: str
+    cubin: str
+    shared_bytes: int
+    large_clusters: str
+
+
+@dataclass(frozen=True)
+class BuildView:
+    """The kernels for one target; plan: the name of what launches them."""
+
+    target: str
+    major: int
+    minor: int
+    just_one: str
+    kernels: tuple[KernelCode, ...]
+    plan: str
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code as an array."""
+
+    name: str
+    content: bytes = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return len(self.content)
+
+    @property
+    def bytes(self) -> str:
+        """Return the bytes as numbers, 24 a line."""
+        rows = (self.content[k : k + 24] for k in range(0, len(self.content), 24))
+        return "\n".join(",".join(map(str, row)) + "," for row in rows)
+
+
+@dataclass(frozen=True)
+class ProgramView:
+    """A package: k of the templates.
+
+    conditions: the texts of all conditions on sizes, as literals. pointers: of all plans.
+    constant: what stands before the type of the arguments, which views are written into.
+    """
+
+    name: str
+    facts: tuple[DimFact, ...]
+    sizes: tuple[Size, ...]
+    fields: tuple[Field, ...]
+    plans: tuple[PlanView, ...]
+    conditions: tuple[str, ...]
+    pointers: tuple[Pointer, ...]
+    builds: tuple[BuildView, ...]
+    cubins: tuple[Cubin, ...]
+    helpers: frozenset[str]
+    driver: int
+    languages: str = ""
+
+    @property
+    def macro(self) -> str:
+        """Return what the names of macros and enumerators begin with."""
+        return self.name.upper()
+
+    @property
+    def constant(self) -> str:
+        """Return `const ` where a run changes no argument."""
+        return "const " if all(f.given for f in self.fields) else ""
+
+    @property
+    def driver_text(self) -> str:
+        """Return the least CUDA version as people write it."""
+        return f"{self.driver // 1000}.{self.driver % 1000 // 10}"
+
+    @property
+    def targets(self) -> str:
+        """Return the targets, separated by commas."""
+        return ", ".join(b.target for b in self.builds)
+
+    @property
+    def most_kernels(self) -> int:
+        """Return how many kernels a program has at most, at least 1."""
+        return max(1, *(len(b.kernels) for b in self.builds))

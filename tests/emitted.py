@@ -1,0 +1,317 @@
+"""Emitted C, compiled and run on the stand-in for libcuda, whose kernels the host emulates."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+
+from fusec import driver
+from fusec.emit.c import files_of, view_of
+from fusec.emit.view import ProgramView
+from fusec.hostir.program import Launch
+from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
+from fusec.run.arrays import StridedArray
+from fusec.run.inputs import choose_sizes
+from fusec.run.kernel_parameters import sizes_passed
+from fusec.run.launch import pack_arguments
+from fusec.schedule.plan import TensorArgument, TensorMapArgument, WorkspaceArgument
+
+FAKE = Path(__file__).parent / "fake_cuda"
+STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
+HOOK = ctypes.CFUNCTYPE(
+    None, ctypes.c_char_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint), ctypes.c_void_p,
+    ctypes.POINTER(ctypes.c_void_p),
+)  # fmt: skip
+
+
+def compile_c(*arguments: object, compiler: str = "gcc") -> None:
+    """Run a C compiler; any warning of strict flags fails."""
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    command = [compiler, "-O1", "-fPIC", f"-I{FAKE}", *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@cache
+def stand_in() -> Path:
+    """Return the stand-in for libcuda, built once a process."""
+    folder = Path(mkdtemp(prefix="fake_cuda."))
+    library = folder / "libcuda.so"
+    soname = "-Wl,-soname,libcuda.so"
+    source = FAKE / "fake_cuda.c"
+    compile_c("-std=c11", *STRICT, "-D_GNU_SOURCE", "-shared", soname, source, "-o", library)
+    return library
+
+
+class FakeCuda:
+    """The stand-in: its own functions and those of the driver."""
+
+    def __init__(self, capability: int = 90, driver: int = 13000) -> None:
+        """Start as new, on a GPU and with a driver, in a current context and with a stream."""
+        self.library = ctypes.CDLL(str(stand_in()), mode=ctypes.RTLD_GLOBAL)
+        self.library.fake_cuda_complaint.restype = ctypes.c_char_p
+        self.library.fake_cuda_reset(driver, capability)
+        self._context, self.stream = ctypes.c_void_p(), ctypes.c_void_p()
+        self("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), 0)
+        self("cuCtxSetCurrent", self._context)
+        self("cuStreamCreate", ctypes.byref(self.stream), 1)
+
+    def __call__(self, function: str, *arguments: Any) -> None:
+        """Call a driver function, which must succeed."""
+        assert getattr(self.library, function)(*arguments) == 0, function
+
+    @property
+    def complaint(self) -> str:
+        """The first rule that was broken, if any."""
+        return self.library.fake_cuda_complaint().decode()
+
+    def count(self, what: str) -> int:
+        """Return how many launches, calls, modules or blocks of memory there are."""
+        return getattr(self.library, f"fake_cuda_{what}")()
+
+    def allocate(self, size: int, offset: int = 0) -> int:
+        """Return the address of fresh memory of 0xFF bytes; NULL for none."""
+        address = ctypes.c_ulonglong()
+        if size == 0:
+            return 0
+        self("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size + offset))
+        return address.value + offset
+
+    def kernel(self, launch: Launch) -> None:
+        """Tell what parameters a kernel takes."""
+        sizes = sizes_passed(launch.arguments)
+        values = (ctypes.c_int * max(1, len(sizes)))(*sizes)
+        self.library.fake_cuda_kernel(launch.kernel.encode(), len(sizes), values)
+
+
+def compiled(fusion: Fusion, *targets: str) -> driver.Package:
+    """Return a fusion compiled for targets, sm_80 where none are named."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    options = CompileOptions(targets=targets or ("sm_80",), targets_given=True)
+    return driver.compile_targets(driver.Compilation(fusion, options))
+
+
+_KINDS = {
+    "double": ctypes.c_double, "float": ctypes.c_float, "bool": ctypes.c_bool,
+    **{f"int{n}_t": getattr(ctypes, f"c_int{n}") for n in (8, 16, 32, 64)},
+    **{f"uint{n}_t": getattr(ctypes, f"c_uint{n}") for n in (8, 16, 32, 64)},
+}  # fmt: skip
+
+
+class Workspace(ctypes.Structure):
+    """NAME_workspace."""
+
+    _fields_ = (
+        ("memory", ctypes.c_void_p),
+        ("bytes", ctypes.c_size_t),
+        ("zeroed", ctypes.c_size_t),
+    )
+
+
+@dataclass
+class Launched:
+    """A launch as the stand-in saw it."""
+
+    kernel: str
+    image: int
+    shape: tuple[int, ...]
+    stream: int
+    parameters: Any
+
+
+class Emitted:
+    """A package's C library, loaded with the stand-in."""
+
+    def __init__(self, package: driver.Package, folder: Path, *, number: int = 0) -> None:
+        """Compile and load it; number: of the program that the stand-in's GPU gets."""
+        self.view: ProgramView = view_of(package)
+        self.package, self.program = package, package.programs[number]
+        for path, content in files_of(self.view).items():
+            (folder / path).write_bytes(content)
+        name = self.view.name
+        source, library = folder / f"{name}.c", folder / f"lib{name}.so"
+        link = (f"-L{stand_in().parent}", "-lcuda", f"-Wl,-rpath,{stand_in().parent}")
+        compile_c("-std=c11", *STRICT, "-shared", source, *link, "-o", library)
+        self.library = ctypes.CDLL(str(library))
+        self.function("error_text").restype = ctypes.c_char_p
+        sizes = [(s.name, ctypes.c_int64) for s in self.view.sizes] or [("none", ctypes.c_int64)]
+        self.Sizes = type("Sizes", (ctypes.Structure,), {"_fields_": sizes})
+        fields = [
+            (f.name, ctypes.c_void_p if f.type.endswith("*") else _KINDS[f.type])
+            for f in self.view.fields
+        ]
+        members = [("sizes", self.Sizes), *fields]
+        self.Arguments = type("Arguments", (ctypes.Structure,), {"_fields_": members})
+
+    def function(self, name: str) -> Any:
+        """Return NAME_... of the library."""
+        return getattr(self.library, f"{self.view.name}_{name}")
+
+    def create(self) -> ctypes.c_void_p:
+        """Return a program in the current context."""
+        program = ctypes.c_void_p()
+        error = self.function("create")(ctypes.byref(program))
+        assert error == 0, self.text(error)
+        return program
+
+    def text(self, error: int) -> str:
+        """Return what an error says."""
+        return self.function("error_text")(error).decode()
+
+    def sizes(self, sizes: Mapping[str, int]) -> Any:
+        """Return sizes as the struct of the library."""
+        return self.Sizes(*(sizes[s.symbol] for s in self.view.sizes))
+
+    def workspace(self, cuda: FakeCuda, program: Any, sizes: Mapping[str, int]) -> Workspace:
+        """Return a fresh workspace of just the size that is asked for."""
+        space, given = Workspace(), self.sizes(sizes)
+        size = ctypes.c_size_t()
+        error = self.function("workspace_bytes")(program, ctypes.byref(given), ctypes.byref(size))
+        assert error == 0, self.text(error)
+        space.bytes, space.memory = size.value, cuda.allocate(size.value)
+        return space
+
+
+@dataclass
+class Called:
+    """Memory and arguments of calls at some sizes; keeps what each launch passed."""
+
+    emitted: Emitted
+    cuda: FakeCuda
+    inputs: Mapping[str, Any]
+    given: Mapping[str, int] | None = None
+    folder: Path | None = None
+    launched: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        """Give tensors memory, and scalars their values."""
+        host = self.emitted.program.host
+        self.sizes = self.given or choose_sizes(self.emitted.program.original)
+        self.addresses: dict[str, int] = {}
+        self.arguments = self.emitted.Arguments(sizes=self.emitted.sizes(self.sizes))
+        for each in self.emitted.view.fields:
+            if each.type.endswith("*"):
+                if each.given:
+                    self.addresses[each.source] = self._memory(each.source)
+                    setattr(self.arguments, each.name, self.addresses[each.source])
+            else:
+                scalar = next(s for s in host.scalars if s.name == each.source)
+                value = self.inputs[scalar.of or scalar.name]
+                value = getattr(value, scalar.part) if scalar.of else value
+                if each.dtype.is_half:
+                    kind = np.uint16 if each.dtype.size == 2 else np.uint8
+                    value = int(np.asarray(value).astype(each.dtype.numpy).view(kind))
+                setattr(self.arguments, each.name, value)
+        for launch in host.launches:
+            self.cuda.kernel(launch)
+        self._hook = HOOK(self._launch)
+        self.cuda.library.fake_cuda_hook(self._hook)
+        self.failures: list[BaseException] = []
+        self.functions: dict[str, Any] = {}
+
+    def _memory(self, name: str) -> int:
+        host = self.emitted.program.host
+        buffer = host.buffer[name]
+        given = self.inputs.get(name)
+        if isinstance(given, StridedArray):
+            address = self.cuda.allocate(given.storage.nbytes)
+            ctypes.memmove(address, given.storage.ctypes.data, given.storage.nbytes)
+            return address
+        count = int(np.prod([d.evaluate(self.sizes) for d in buffer.shape]))
+        return self.cuda.allocate(count * buffer.dtype.size)
+
+    def _launch(self, name: bytes, image: int, shape: Any, stream: int, parameters: Any) -> None:
+        try:
+            launch = next(
+                x for x in self.emitted.program.host.launches if x.kernel == name.decode()
+            )
+            assert stream == self.cuda.stream.value
+            self._check_image(launch.kernel, image)
+            self._check_parameters(launch, parameters)
+            self.launched.append(launch.kernel)
+            if self.folder is not None:
+                self._run(launch, shape, parameters)
+        except BaseException as failure:  # kept: it cannot pass through C
+            self.failures.append(failure)
+
+    def _check_image(self, kernel: str, image: int) -> None:
+        package = self.emitted.package
+        cubins = [
+            a.cubin
+            for (name, arch), a in package.artifacts.items()
+            if name == kernel and arch in self.emitted.program.targets
+        ]
+        assert any(ctypes.string_at(image, len(c)) == c for c in cubins)
+
+    def _check_parameters(self, launch: Launch, parameters: Any) -> None:
+        """Compare every byte with what fusec's own launcher passes."""
+        maps: dict[str, Any] = {}
+        for argument, place in zip(launch.arguments, parameters, strict=False):
+            if isinstance(argument, (TensorArgument, WorkspaceArgument)):
+                address = ctypes.c_uint64.from_address(place).value
+                assert self.addresses.setdefault(argument.name, address) == address
+            elif isinstance(argument, TensorMapArgument):
+                held = ctypes.c_uint64.from_address(place).value
+                address = self.addresses.setdefault(argument.buffer, held)
+                maps[argument.name] = cuda_on_cpu.tensor_map(argument, address, self.sizes)
+        scalars = dict(self.inputs) | {
+            s.name: getattr(self.inputs[s.of], s.part)
+            for s in self.emitted.program.host.scalars
+            if s.of
+        }
+        packed = pack_arguments(launch.arguments, self.sizes, self.addresses, scalars, maps)
+        for number, value in enumerate(packed.values):
+            found = ctypes.string_at(parameters[number], ctypes.sizeof(value))
+            assert found == bytes(value), f"{launch.kernel}, parameter {number}"
+
+    def _run(self, launch: Launch, shape: Any, parameters: Any) -> None:
+        assert self.folder is not None
+        if launch.kernel not in self.functions:
+            program = self.emitted.program
+            for plan, sources in zip(program.plans, program.sources, strict=True):
+                for kernel, source in zip(plan.kernels, sources, strict=True):
+                    if kernel.name == launch.kernel:
+                        built = cuda_on_cpu.build(kernel, source.text, self.folder)
+                        self.functions[launch.kernel] = built
+        given = (ctypes.c_void_p * len(launch.arguments))(*parameters[: len(launch.arguments)])
+        self.functions[launch.kernel](given, tuple(shape[:6]), shape[9])
+
+    def run(self, program: Any, workspace: Workspace | None) -> int:
+        """Run once on the stand-in's stream, and return the error."""
+        space = None if workspace is None else ctypes.byref(workspace)
+        run = self.emitted.function("run")
+        error = run(program, self.cuda.stream, ctypes.byref(self.arguments), space)
+        for failure in self.failures:
+            raise failure
+        assert not self.cuda.complaint, self.cuda.complaint
+        return error
+
+    def output(self, name: str) -> np.ndarray:
+        """Return what lies in an output, in place or its own."""
+        host = self.emitted.program.host
+        buffer, into = host.buffer[name], dict(host.aliases)
+        views = {f.source: f.name for f in self.emitted.view.fields if not f.given}
+        address = (
+            getattr(self.arguments, views[name])
+            if name in views
+            else self.addresses[into.get(name, name)]
+        )
+        shape, strides = (
+            tuple(d.evaluate(self.sizes) for d in dims) for dims in (buffer.shape, buffer.strides)
+        )
+        reach = 1 + sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+        raw = ctypes.string_at(address, reach * buffer.dtype.size) if 0 not in shape else b""
+        return StridedArray(np.frombuffer(raw, buffer.dtype.numpy), shape, strides).array
