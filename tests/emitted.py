@@ -195,6 +195,7 @@ class Called:
     given: Mapping[str, int] | None = None
     folder: Path | None = None
     launched: list[str] = field(default_factory=list[str])
+    images: list[bytes] = field(default_factory=list[bytes])
 
     def __post_init__(self) -> None:
         """Give tensors memory, and scalars their values."""
@@ -254,7 +255,9 @@ class Called:
             for (name, arch), a in package.artifacts.items()
             if name == kernel and arch in self.emitted.program.targets
         ]
-        assert any(ctypes.string_at(image, len(c)) == c for c in cubins)
+        found = [c for c in cubins if ctypes.string_at(image, len(c)) == c]
+        assert found
+        self.images.append(found[0])
 
     def _check_parameters(self, launch: Launch, parameters: Any) -> None:
         """Compare every byte with what fusec's own launcher passes."""

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from fusec.commands.manifest import cubin_path, kernels_at, manifest_of
 from fusec.commands.manifest_records import MANIFEST, as_data, as_text, signed
@@ -18,6 +18,9 @@ from fusec.target import own_file
 
 TRIES = 10
 """How often a folder is looked at that other processes replace at the same time."""
+
+EMITTED = (".c", ".cc", ".h", ".txt")
+"""Ends of the names of emitted files."""
 
 
 def digest(content: bytes) -> str:
@@ -81,7 +84,8 @@ def _check_files(folder: Path) -> None:
                 f"`{folder}` holds other files: `{name}`",
                 help="choose a new folder with -o, or one that fusec wrote",
             )
-        if name.startswith("kernels/") and digest(path.read_bytes()) != own[name]:
+        is_code = name.startswith("kernels/") or PurePath(name).suffix in EMITTED
+        if is_code and digest(path.read_bytes()) != own[name]:
             raise FusecError(
                 f"`{path}` was edited since it was compiled, and would be lost",
                 help="choose another folder with -o, or remove this one",

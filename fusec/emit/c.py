@@ -209,11 +209,12 @@ class _Printer:
         return view
 
     def _pointer(self, buffer: Buffer, field_: Field, host: HostProgram, print_: Sizes) -> Pointer:
-        number = len(self.pointers)
         alignment = buffer.alignment
         known = self.pointers.get(buffer.name)
         number = len(self.pointers) if known is None else known.number
-        text = literal(f"`{buffer.name}` is NULL, or not at the multiple of bytes that it needs")
+        text = literal(
+            f"`{buffer.name}` is NULL, or at no multiple of the bytes that it needs: {alignment}"
+        )
         made = Pointer(field_.name, print_.text(buffer.elements), alignment, number, text)
         self.pointers.setdefault(buffer.name, made)
         return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from fusec.codegen.layout import WIDTH
 from fusec.emit.expressions import Sizes
 from fusec.emit.names import C_TYPES, FieldNames, views_of
 from fusec.emit.scratch import is_given, places
@@ -124,7 +125,7 @@ class PlanPrinter:
                     pass
 
     def _address(self, name: str, value: str, *uses: str) -> tuple[str, Step, tuple[str, ...]]:
-        return name, Address(f"const CUdeviceptr {self._at(name)} = {value};"), uses
+        return name, Address(f"CUdeviceptr {self._at(name)} = {value};"), uses
 
     def _needed(self, steps: list[tuple[str, Step, tuple[str, ...]]]) -> Iterator[Step]:
         """Yield the steps without the addresses that nothing uses."""
@@ -178,23 +179,32 @@ class PlanPrinter:
         self.sizes.called.add(name)
         rest = (str(launch.shared_bytes), "stream", "parameters")
         call = f"{name}({', '.join((function, *shape, *rest))})"
-        listed = ", ".join(parameters) or "NULL"
-        return LaunchKernel(launch.kernel, tuple(locals_), listed, call)
+        locals_ += _array(parameters or ["NULL"])
+        return LaunchKernel(launch.kernel, tuple(locals_), call)
 
     def _argument(self, argument: Argument, local: str) -> tuple[str, str]:
         """Return the declaration of a local variable, or nothing, and the pointer to a value."""
         if isinstance(argument, SizeArgument):
             value = self.sizes.text(argument.value)
             if argument.wide:
-                return f"const long long {local} = {value};", f"(void*)&{local}"
+                return f"long long {local} = {value};", f"&{local}"
             cast = value if argument.value.is_const else f"(int)({value})"
-            return f"const int {local} = {cast};", f"(void*)&{local}"
+            return f"int {local} = {cast};", f"&{local}"
         if isinstance(argument, ScalarArgument):
             if argument.name in self.size_fields:
                 kind = C_TYPES[argument.dtype.name]
                 value = f"({kind})s->{self.size_fields[argument.name]}"
-                return f"const {kind} {local} = {value};", f"(void*)&{local}"
+                return f"{kind} {local} = {value};", f"&{local}"
             return "", f"(void*)&a->{self.fields[argument.name].name}"
         if isinstance(argument, TensorMapArgument):
             return "", f"&{self._variable('map', argument.name)}"
-        return "", f"(void*)&{self._at(argument.name)}"
+        return "", f"&{self._at(argument.name)}"
+
+
+def _array(parameters: list[str]) -> list[str]:
+    """Return the array of pointers to parameters, one by one where they do not fit a line."""
+    line = f"void* parameters[] = {{{', '.join(parameters)}}};"
+    if len(line) <= WIDTH - 4:
+        return [line]
+    each = (f"parameters[{k}] = {pointer};" for k, pointer in enumerate(parameters))
+    return [f"void* parameters[{len(parameters)}];", *each]

@@ -127,11 +127,10 @@ class Map:
 
 @dataclass(frozen=True)
 class LaunchKernel:
-    """A launch; locals: declarations of what parameters point at. function: the call."""
+    """A launch; locals: declarations of parameters and of pointers to them. function: the call."""
 
     kernel: str
     locals: tuple[str, ...]
-    parameters: str
     function: str
     kind: str = "launch"
 

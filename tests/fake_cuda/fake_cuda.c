@@ -32,8 +32,10 @@ typedef void (*Hook)(const char* name, const unsigned char* image, const unsigne
 
 static char complaint[512];
 static int version = 13000, major = 9, minor = 0;
-static int calls, launches, modules_live, blocks_live;
+static int calls, launches, memsets, modules_live, blocks_live;
 static Hook hook;
+static char failing[64];
+static CUresult failure;
 static struct CUctx_st context = {0};
 static _Thread_local CUcontext stack[16];
 static _Thread_local int depth;
@@ -53,13 +55,15 @@ void fake_cuda_reset(int driver, int capability) {
   version = driver;
   major = capability / 10;
   minor = capability % 10;
-  launches = calls = 0;
+  launches = calls = memsets = 0;
+  failing[0] = 0;
   kernel_count = 0;
   depth = 0;
 }
 void fake_cuda_hook(Hook given) { hook = given; }
 const char* fake_cuda_complaint(void) { return complaint; }
 int fake_cuda_launches(void) { return launches; }
+int fake_cuda_memsets(void) { return memsets; }
 int fake_cuda_calls(void) { return calls; }
 int fake_cuda_modules(void) { return modules_live; }
 int fake_cuda_blocks(void) { return blocks_live; }
@@ -71,12 +75,19 @@ void fake_cuda_kernel(const char* name, int count, const int* bytes) {
   memcpy(kernels[kernel_count++].bytes, bytes, sizeof(int) * (size_t)count);
 }
 
+// Let a function fail from now on.
+void fake_cuda_fail(const char* function, int result) {
+  snprintf(failing, sizeof failing, "%s", function);
+  failure = (CUresult)result;
+}
+
 static CUresult broken(CUresult result, const char* function, const char* rule) {
   if (!complaint[0]) snprintf(complaint, sizeof complaint, "%s: %s", function, rule);
   return result;
 }
-#define NEED(condition, result, rule) \
-  ++calls;                            \
+#define NEED(condition, result, rule)             \
+  ++calls;                                        \
+  if (!strcmp(failing, __func__)) return failure; \
   if (!(condition)) return broken(result, __func__, rule)
 
 static bool in_context(void) { return depth > 0 && stack[depth - 1] == &context; }
@@ -203,6 +214,7 @@ CUresult cuMemsetD8Async(CUdeviceptr address, unsigned char value, size_t bytes,
   NEED(is_stream(stream) && in_context(), CUDA_ERROR_INVALID_HANDLE, "no such stream");
   NEED(bytes > 0 && is_memory(address, bytes), CUDA_ERROR_INVALID_VALUE, "outside of memory");
   memset((char*)address, value, bytes);
+  ++memsets;
   return CUDA_SUCCESS;
 }
 
@@ -257,11 +269,10 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
 
 // The map is as tests/device/copies_on_cpu.cpp reads it, so that kernels can run.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
-                                void* address, const cuuint64_t* extents,
-                                const cuuint64_t* strides, const cuuint32_t* box,
-                                const cuuint32_t* steps, CUtensorMapInterleave interleave,
-                                CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
-                                CUtensorMapFloatOOBfill fill) {
+                                void* address, const cuuint64_t* extents, const cuuint64_t* strides,
+                                const cuuint32_t* box, const cuuint32_t* steps,
+                                CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
+                                CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
   static const unsigned sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2};
   static const unsigned kinds[] = {0, 0, 8, 6, 7, 5, 3, 2, 1, 4};
   NEED((uintptr_t)map % 64 == 0, CUDA_ERROR_INVALID_VALUE, "the map is not aligned");
@@ -288,7 +299,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
     NEED(i + 1 >= rank || (strides[i] % 16 == 0 && strides[i] < 1ull << 40),
          CUDA_ERROR_INVALID_VALUE, "a stride");
     words[5 + i] = i < rank ? extents[i] : 1;
-    words[8 + i] = i + 1 < rank ? strides[i] : 0;
+    if (i < 2) words[8 + i] = i + 1 < rank ? strides[i] : 0;
     words[10 + i] = i < rank ? box[i] : 1;
   }
   return CUDA_SUCCESS;
@@ -343,9 +354,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
   NEED(config->numAttrs == 1 && config->attrs->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
        CUDA_ERROR_INVALID_VALUE, "attributes of a launch");
   const CUlaunchAttributeValue* value = &config->attrs->value;
-  const unsigned int shape[] = {config->gridDimX,    config->gridDimY,    config->gridDimZ,
-                                config->blockDimX,   config->blockDimY,   config->blockDimZ,
-                                value->clusterDim.x, value->clusterDim.y, value->clusterDim.z,
+  const unsigned int shape[] = {config->gridDimX,      config->gridDimY,    config->gridDimZ,
+                                config->blockDimX,     config->blockDimY,   config->blockDimZ,
+                                value->clusterDim.x,   value->clusterDim.y, value->clusterDim.z,
                                 config->sharedMemBytes};
   return start(function, shape, config->hStream, parameters);
 }

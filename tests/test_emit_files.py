@@ -1,0 +1,97 @@
+"""Emitted files: any C compiler takes them, they read well, and a folder with them is still one."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_tools import EXAMPLES, fusec, small
+from emitted import FAKE, STRICT, compile_c, stand_in
+from test_golden import STYLE
+
+Capture = pytest.CaptureFixture[str]
+REAL = [Path(p) / "include" for p in (os.environ.get("CUDA_PATH", ""), "/usr/local/cuda") if p]
+HEADERS = [FAKE, *(p for p in REAL if (p / "cuda.h").is_file())]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A compiled folder with kernels for two targets, scratch memory, tensor maps and clusters."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from fusec.cli import run_main
+
+    out = tmp_path_factory.mktemp("emitted") / "out"
+    example = str(EXAMPLES / "matmul_long_k.yaml")
+    targets = "sm_80,sm_90a"
+    assert run_main(["compile", example, "-o", str(out), "--emit", "c", "--target", targets]) == 0
+    return out
+
+
+@pytest.mark.parametrize("headers", HEADERS, ids=str)
+def test_c_and_cpp_take_the_files(folder: Path, headers: Path, tmp_path: Path) -> None:
+    include = (f"-I{folder}", "-isystem", headers)
+    for name in ("matmul_long_k", "example"):
+        compile_c("-std=c11", *STRICT, *include, "-c", folder / f"{name}.c", "-o", "/dev/null")
+    user = tmp_path / "user.c"
+    user.write_text('#include "matmul_long_k.h"\n')
+    compile_c("-std=c99", *STRICT, *include, "-fsyntax-only", user)
+    compile_c("-std=c++11", *STRICT, *include, "-fsyntax-only", "-x", "c++", user, compiler="g++")
+
+
+def test_the_files_are_formatted(folder: Path) -> None:
+    formatter = shutil.which("clang-format") or pytest.importorskip("clang_format").get_executable(
+        "clang-format"
+    )
+    style = STYLE.replace(", BinPackParameters: OnePerLine", "")
+    for name in ("matmul_long_k.h", "matmul_long_k.c", "example.c"):
+        text = (folder / name).read_text().partition("// clang-format off")[0].rstrip() + "\n"
+        command = [formatter, f"--style={style}", f"--assume-filename={name}"]
+        done = subprocess.run(command, input=text, capture_output=True, text=True)
+        assert done.stdout == text, name
+
+
+def test_cmake_builds_the_example_which_runs(tmp_path: Path, capsys: Capture) -> None:
+    cmake = shutil.which("cmake")
+    if cmake is None:
+        pytest.skip("no cmake")
+    out, build = tmp_path / "out", tmp_path / "build"
+    assert fusec(capsys, "compile", small(tmp_path), "-o", out, "--emit", "c").code == 0
+    where = (f"-DCUDA_INCLUDE={FAKE}", f"-DCUDA_DRIVER={stand_in()}")
+    for command in ([cmake, "-S", out, "-B", build, *where], [cmake, "--build", build]):
+        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run([build / "small_example"], capture_output=True, text=True)
+    assert (done.stdout, done.stderr, done.returncode) == ("small has run\n", "", 0)
+
+
+def test_a_folder_with_emitted_files_is_run_and_written_again(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    out = tmp_path / "out"
+    file = small(tmp_path)
+    assert fusec(capsys, "compile", file, "-o", out, "--emit", "c").code == 0
+    assert {p.name for p in out.iterdir() if p.is_file()} == {
+        "CMakeLists.txt", "example.c", "fusion.yaml", "manifest.json", "small.c", "small.h",
+    }  # fmt: skip
+    assert fusec(capsys, "run", out).code == 0
+    (out / "example.c").write_text("int main(void) { return 0; }\n")
+    assert fusec(capsys, "run", out).code == 0, "what is edited there is none of fusec's business"
+    done = fusec(capsys, "compile", file, "-o", out)
+    assert done.code == 2
+    assert "`example.c` was edited" in done.err.replace(f"{out}/", "")
+    (out / "example.c").unlink()
+    assert fusec(capsys, "compile", file, "-o", out).code == 0
+    assert not (out / "small.c").exists()
+
+
+def test_the_same_fusion_gives_the_same_bytes(
+    folder: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    example, out = EXAMPLES / "matmul_long_k.yaml", tmp_path / "again"
+    targets = ("--target", "sm_80,sm_90a")
+    assert fusec(capsys, "compile", example, "-o", out, "--emit", "c", *targets).code == 0
+    for path in folder.glob("*.[ch]"):
+        assert path.read_bytes() == (out / path.name).read_bytes()
