@@ -145,7 +145,7 @@ class Emitted:
         source, library = folder / f"{name}.c", folder / f"lib{name}.so"
         link = (f"-L{stand_in().parent}", "-lcuda", f"-Wl,-rpath,{stand_in().parent}")
         compile_c("-std=c11", *STRICT, "-shared", source, *link, "-o", library)
-        self.library = ctypes.CDLL(str(library))
+        self.path, self.library = library, ctypes.CDLL(str(library))
         self.function("error_text").restype = ctypes.c_char_p
         sizes = [(s.name, ctypes.c_int64) for s in self.view.sizes] or [("none", ctypes.c_int64)]
         self.Sizes = type("Sizes", (ctypes.Structure,), {"_fields_": sizes})

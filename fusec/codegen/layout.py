@@ -240,9 +240,12 @@ def _pieces(code: str, places: list[int]) -> list[str]:
 
 
 def _top(code: str, word: str) -> Iterator[int]:
-    """Yield where a word stands outside of brackets."""
-    depth = 0
+    """Yield where a word stands outside of brackets and texts."""
+    depth, quoted = 0, False
     for k, letter in enumerate(code):
+        quoted ^= letter == '"'
+        if quoted:
+            continue
         opens = letter in "([{" or (letter == "<" and code[k - 1 : k].strip() != "")
         closes = letter in ")]}" or (letter == ">" and code[k - 1 : k].strip() not in ("", "-"))
         if depth == 0 and code.startswith(word, k):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,7 +19,17 @@ def emitted(package: Package, kinds: Sequence[str]) -> dict[str, bytes]:
         return {}
     from fusec.emit.c import files_of, view_of
 
-    return files_of(view_of(package))
+    view = view_of(package)
+    if "tvm-ffi" not in kinds:
+        return files_of(view)
+    from fusec.emit.tvm_ffi import source_of
+
+    program = package.program
+    source = source_of(view, program.original, program.host)
+    return {
+        **files_of(replace(view, languages=" CXX")),
+        f"{view.name}_tvm_ffi.cc": source,
+    }
 
 
 def paths_of(name: str) -> frozenset[str]:

@@ -68,7 +68,7 @@ class PlanPrinter:
         if memory:
             self.sizes.called.add("take")
         if any(p.zeroed for p in memory):
-            self.sizes.called.add("fail")
+            self.sizes.called |= {"fail", "fill"}
         if pointers:
             self.sizes.called.add("is_aligned")
         steps = tuple(self._needed(list(self._steps())))
