@@ -105,6 +105,18 @@ ops:
   - y = mul(z, z)
 outputs: [y]
 """,
+    "chain": """\
+fusion: chain
+dims: {B: 4, H: 40}
+inputs:
+  x: f32[B, H]
+ops:
+  - a, i = sort(x, dim=1)
+  - b, j = sort(add(a, cast(i, f32)), dim=1)
+  - c, k = sort(add(b, cast(j, f32)), dim=1)
+  - y = add(c, cast(k, f32))
+outputs: [y]
+""",
     "views": """\
 fusion: views
 dims: {B: 4, H: 6}
@@ -112,8 +124,9 @@ inputs:
   x: f32[B, H]
 ops:
   - y = permute(x, [1, 0])
+  - v = slice(x, start_indices=[1, 2], end_indices=[3, 5])
   - e = exp(x)
-outputs: [y, e]
+outputs: [y, v, e]
 """,
     "once": """\
 fusion: once

@@ -62,7 +62,8 @@ def divisors(values: Iterable[Dim]) -> tuple[Dim, ...]:
                 if isinstance(atom, Call):
                     visit(atom.left)
                     visit(atom.right)
-                    if atom.function not in ("min", "max") and not atom.right.is_const:
+                    divides = atom.function not in ("min", "max")
+                    if divides and (not atom.right.is_const or atom.right.value == 0):
                         found[atom.right] = None
 
     for value in values:

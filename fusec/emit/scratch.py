@@ -32,9 +32,10 @@ def places(program: HostProgram) -> tuple[Place, ...]:
             continue
         buffer = program.buffer[instruction.buffer]
         size = buffer.elements * buffer.dtype.size
-        fitting = next((p for p in free if p.bytes.at_least(size)), None)
+        kept = buffer.name in once
+        fitting = next((p for p in free if p.bytes.at_least(size) and not kept), None)
         if fitting is None:
-            found.append(Place(size, [buffer.name], buffer.name in once))
+            found.append(Place(size, [buffer.name], kept))
         else:
             free.remove(fitting)
             fitting.buffers.append(buffer.name)
