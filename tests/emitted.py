@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import shutil
 import subprocess
@@ -49,6 +50,7 @@ def compile_c(*arguments: object, compiler: str = "gcc") -> None:
 def stand_in() -> Path:
     """Return the stand-in for libcuda, built once a process."""
     folder = Path(mkdtemp(prefix="fake_cuda."))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = folder / "libcuda.so"
     soname = "-Wl,-soname,libcuda.so"
     source = FAKE / "fake_cuda.c"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -53,18 +54,25 @@ def test_the_files_are_formatted(folder: Path) -> None:
         assert done.stdout == text, name
 
 
-def test_cmake_builds_the_example_which_runs(tmp_path: Path, capsys: Capture) -> None:
-    cmake = shutil.which("cmake")
-    if cmake is None:
+DOCS = (EXAMPLES.parent / "docs" / "c.md").read_text()
+
+
+def test_the_documented_commands_build_the_example_which_runs(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("cmake") is None:
         pytest.skip("no cmake")
-    out, build = tmp_path / "out", tmp_path / "build"
-    assert fusec(capsys, "compile", small(tmp_path), "-o", out, "--emit", "c").code == 0
-    where = (f"-DCUDA_INCLUDE={FAKE}", f"-DCUDA_DRIVER={stand_in()}")
-    for command in ([cmake, "-S", out, "-B", build, *where], [cmake, "--build", build]):
-        done = subprocess.run([str(c) for c in command], capture_output=True, text=True)
-        assert done.returncode == 0, done.stdout + done.stderr
-    done = subprocess.run([build / "small_example"], capture_output=True, text=True)
-    assert (done.stdout, done.stderr, done.returncode) == ("small has run\n", "", 0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    first, second = re.findall(r"```sh\n(.*?)```", DOCS, re.DOTALL)[0].splitlines()
+    assert fusec(capsys, *first.split()[1:]).code == 0
+    where = f"-B build -DCUDA_INCLUDE={FAKE} -DCUDA_DRIVER={stand_in()}"
+    command = second.replace("-B build", where)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.stdout.splitlines()[-1], done.stderr) == ("layernorm has run", "")
+    (code,) = re.findall(r"```c\n(.*?)```", DOCS, re.DOTALL)
+    (tmp_path / "user.c").write_text(code)
+    compile_c("-std=c99", *STRICT, "-Ilayernorm.fusec", "-fsyntax-only", "user.c")
 
 
 def test_a_folder_with_emitted_files_is_run_and_written_again(

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from cli_tools import fusec, small
-from emitted import STRICT, Called, Emitted, FakeCuda, compile_c, compiled, stand_in
+from cli_tools import EXAMPLES, fusec, small
+from emitted import FAKE, STRICT, Called, Emitted, FakeCuda, compile_c, compiled, stand_in
 from emulated import emulated
 
 from fusec.emit import emitted as emitted_files
@@ -238,3 +242,29 @@ def test_what_it_cannot_pass_is_refused(
     assert done.code == 3
     assert reason in done.err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_documented_commands_build_the_library(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if shutil.which("cmake") is None:
+        pytest.skip("no cmake")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    docs = (EXAMPLES.parent / "docs" / "c.md").read_text()
+    first, rest = re.findall(r"```sh\n(.*?)```", docs, re.DOTALL)[1].split("\n", 1)
+    assert fusec(capsys, *first.split()[1:]).code == 0
+    where = f"-B build -DCUDA_INCLUDE={FAKE} -DCUDA_DRIVER={stand_in()}"
+    command = rest.replace("-B build", where).replace("\\\n", "").replace("\n", " && ")
+    command = command.removesuffix(" && ").replace(
+        "tvm-ffi-config", f"{sys.executable} -m tvm_ffi.config"
+    )
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (python,) = re.findall(r"```python\n(.*?)```", docs, re.DOTALL)
+    (library,) = re.findall(r'load_module\("(.*?)"\)', python)
+    assert tvm_ffi.load_module(library).layernorm
+    assert "layernorm(x, w, b, 1e-5, y)" in python
+    assert (
+        "// layernorm(x, w, b, eps, y)" in Path("layernorm.fusec/layernorm_tvm_ffi.cc").read_text()
+    )
