@@ -42,12 +42,7 @@ def cli() -> None:
 @click.option(
     "-o", "--output", type=PATH, metavar="DIR", help="Folder to write (default NAME.fusec)."
 )
-@click.option(
-    "--emit",
-    type=click.Choice(KINDS),
-    multiple=True,
-    help="Also write C source files that launch the kernels, or a library for TVM-FFI.",
-)
+@click.option("--emit", type=click.Choice(KINDS), multiple=True, help="Also write a launcher.")
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options

@@ -285,12 +285,10 @@ class Called:
     def _run(self, launch: Launch, shape: Any, parameters: Any) -> None:
         assert self.folder is not None
         if launch.kernel not in self.functions:
-            program = self.emitted.program
-            for plan, sources in zip(program.plans, program.sources, strict=True):
-                for kernel, source in zip(plan.kernels, sources, strict=True):
-                    if kernel.name == launch.kernel:
-                        built = cuda_on_cpu.build(kernel, source.text, self.folder)
-                        self.functions[launch.kernel] = built
+            sources = self.emitted.program.kernel_sources
+            source = next(s for s in sources if s.name == launch.kernel)
+            built = cuda_on_cpu.build(source.kernel, source.text, self.folder)
+            self.functions[launch.kernel] = built
         given = (ctypes.c_void_p * len(launch.arguments))(*parameters[: len(launch.arguments)])
         self.functions[launch.kernel](given, tuple(shape[:6]), shape[9])
 

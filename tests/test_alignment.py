@@ -84,9 +84,8 @@ class Askew(EmulatedDevice):
 def test_kernels_need_no_more(text: str, tmp_path: Path) -> None:
     program = driver.plan(fusion_of(text), OPTIONS)
     functions = {
-        kernel.name: cuda_on_cpu.build(kernel, source.text, tmp_path, rounding_down)
-        for plan, sources in zip(program.plans, program.sources, strict=True)
-        for kernel, source in zip(plan.kernels, sources, strict=True)
+        source.name: cuda_on_cpu.build(source.kernel, source.text, tmp_path, rounding_down)
+        for source in program.kernel_sources
     }
     sizes = choose_sizes(program.original)
     inputs = random_inputs(program.original, sizes)

@@ -1,0 +1,155 @@
+"""Fusions of whose kernels launchers are emitted, each for what it has that others lack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+FUSIONS = {
+    "one_kernel": """\
+fusion: one_kernel
+dims: {B: 5, H: 64}
+inputs:
+  x: bf16[B, H]
+  w: f32[H]
+  eps: f32 = 1e-5
+ops:
+  - y = cast(add(mul(cast(x, f32), w), eps), bf16)
+outputs: [y]
+""",
+    "several": """\
+fusion: several
+dims: {B: 6, H: 256}
+inputs:
+  x: f32[B, H]
+ops:
+  - a = sum(x, dims=[1])
+  - s = sum(x, dims=[0])
+  - n = softmax(x, dim=0)
+  - t, i = sort(n, dim=1)
+  - y = add(t, reshape(a, [B, 1]))
+outputs: [y, s]
+""",
+    "strided": """\
+fusion: strided
+dims: {M: 40, N: 24}
+inputs:
+  x:
+    type: f32[M, N]
+    contiguity: [false, true]
+  y: f32[M, N]
+ops:
+  - z = add(x, y)
+outputs: [z]
+""",
+    "in_place": """\
+fusion: in_place
+dims: {B: 6, H: 40}
+inputs:
+  p: f32[B, H]
+  g: f32[B, H]
+  k: i64 = 3
+ops:
+  - q = sub(p, mul(g, 0.5))
+  - m = max(q, dims=[1])
+  - r = mul(m, cast(k, f32))
+outputs:
+  - q: {alias: p}
+  - r
+""",
+    "scalars": """\
+fusion: scalars
+dims: {H: 32}
+inputs:
+  x: f64[H]
+  a: f64 = 0.1
+  b: f32 = 0.1
+  c: f16 = 0.1
+  d: bf16 = 0.1
+  e: i64 = -5
+  f: i32 = -6
+  g: bool = true
+  z: c64
+ops:
+  - s = add(add(cast(a, f64), cast(b, f64)), add(cast(c, f64), cast(d, f64)))
+  - i = add(cast(e, f64), cast(f, f64))
+  - u = where(g, s, i)
+  - y = add(mul(x, u), cast(real(z), f64))
+  - w = sub(y, mul(cast(imag(z), f64), i))
+outputs: [w]
+""",
+    "complex": """\
+fusion: complex
+dims: {B: 4, H: 6}
+inputs:
+  z: c64[B, H]
+ops:
+  - y = mul(z, z)
+outputs: [y]
+""",
+    "chain": """\
+fusion: chain
+dims: {B: 4, H: 40}
+inputs:
+  x: f32[B, H]
+ops:
+  - a, i = sort(x, dim=1)
+  - b, j = sort(add(a, cast(i, f32)), dim=1)
+  - c, k = sort(add(b, cast(j, f32)), dim=1)
+  - y = add(c, cast(k, f32))
+outputs: [y]
+""",
+    "views": """\
+fusion: views
+dims: {B: 4, H: 6}
+inputs:
+  x: f32[B, H]
+ops:
+  - y = permute(x, [1, 0])
+  - v = slice(x, start_indices=[1, 2], end_indices=[3, 5])
+  - e = exp(x)
+outputs: [y, v, e]
+""",
+    "once": """\
+fusion: once
+dims: {B: 65536, H: 8}
+inputs:
+  x: f32[B, H]
+ops:
+  - m = sum(x, dims=[0, 1])
+outputs: [m]
+""",
+    "drawn": """\
+fusion: drawn
+dims: {M: 30, N: 16}
+inputs:
+  x: f32[M, N]
+  n: i64 = 4
+ops:
+  - y, mask = dropout(x, 0.5)
+  - z = mul(full([n], 2.0, f32), 3.0)
+outputs: [y, mask, z]
+""",
+    "maps": """\
+fusion: maps
+dims: {M: 200, N: 64, K: 64}
+inputs:
+  a: bf16[M, K]
+  b: bf16[K, N]
+ops:
+  - y = exp(matmul(a, b))
+outputs: [y]
+""",
+    "copied": (Path(__file__).parent / "regressions" / "names_of_copied_outputs.yaml").read_text(),
+}  # fmt: skip
+TARGETS = {"maps": "sm_90a"}
+
+TURNS = """\
+fusion: turns
+dims: {M: 300, N: 256, K: 65536}
+inputs:
+  a: bf16[M, K]
+  b: bf16[K, N]
+ops:
+  - c = matmul(a, b)
+outputs: [c]
+"""
