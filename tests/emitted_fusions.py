@@ -98,6 +98,23 @@ ops:
   - y = add(c, cast(k, f32))
 outputs: [y]
 """,
+    "known": """\
+fusion: known
+inputs:
+  x: f32[4, 8]
+ops:
+  - restrict_ = exp(x)
+outputs: [restrict_]
+""",
+    "nothing": """\
+fusion: nothing
+dims: {B: 4, sizes: 0, linux: 3}
+inputs:
+  x: f32[B, sizes, linux]
+ops:
+  - at_x = exp(x)
+outputs: [at_x]
+""",
     "views": """\
 fusion: views
 dims: {B: 4, H: 6}

@@ -185,8 +185,11 @@ class _Printer:
         wanted = symbol(size.symbol)
         for tensor in tensors:
             buffer: Buffer = self.host.buffer[order[tensor.number]]
-            if wanted in buffer.shape:
-                return f"{tensor.variable}.shape[{buffer.shape.index(wanted)}]"
+            for axis, extent in enumerate(buffer.shape):
+                times = extent.divide(wanted)
+                if times is not None and times.is_const and times != 0:
+                    by = "" if times == 1 else f" / {times}"
+                    return f"{tensor.variable}.shape[{axis}]{by}"
         for tensor in tensors:
             buffer = self.host.buffer[order[tensor.number]]
             if wanted in buffer.strides:

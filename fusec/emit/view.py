@@ -165,6 +165,11 @@ class PlanView:
         return not any("s->" in p.bytes for p in self.places)
 
     @property
+    def conditions_unread(self) -> bool:
+        """Return whether the conditions do not depend on sizes."""
+        return not any("s->" in c.holds for c in self.conditions)
+
+    @property
     def launches(self) -> bool:
         """Return whether there are kernels."""
         return any(isinstance(s, LaunchKernel) for s in self.steps)
