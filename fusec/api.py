@@ -72,16 +72,13 @@ def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
     return Program(contents.fusion, variants_of(package), make, driver.reference)
 
 
-def program_of(fusion: Fusion) -> Program:
-    """Return a program of a fusion that is built when it is called."""
-    return Program(fusion, [], _maker(fusion, CompileOptions()), driver.reference)
-
-
 def program_for(fusion: Fusion) -> Program:
     """Return the program of a definition's fusion, the same one the next time."""
     program = _programs.get(id(fusion))
     if program is None:
-        program = _programs[id(fusion)] = program_of(replace(fusion, phases=()))
+        whole = replace(fusion, phases=())  # all inputs are given at once
+        make = _maker(whole, CompileOptions())
+        program = _programs[id(fusion)] = Program(whole, [], make, driver.reference)
         _kept[id(fusion)] = fusion
         if len(_programs) > _MOST_PROGRAMS:
             oldest = next(iter(_programs))

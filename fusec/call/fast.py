@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusec.call.frameworks import Torch
-from fusec.call.given import POINTER_ALIGNMENT, Given
+from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.memory import Place
 from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record
@@ -65,7 +65,7 @@ def _fits(record: Record, given: Given) -> bool:
         and len(record.memory.fresh) <= MOST_FRESH
         and all(len(v.shape) <= MOST_RANK for v in given.views.values())
         and all(scalars)
-        and not any(s.of for s in record.executable.program.scalars)
+        and not any(s.of for s in record.program.scalars)
     )
 
 
@@ -88,7 +88,7 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
         checks_capture=graph is None and bool(memory.scratch or memory.counters),
         generation=ctypes.addressof(arena.generation),
         busy=ctypes.addressof(arena.busy),
-        arguments=tuple(_argument(given, n) for n in names),
+        arguments=tuple(_argument(record, given, n) for n in names),
         numbers=tuple(
             (ctypes.addressof(n.value), _FORMATS[n.dtype.name], names.index(n.name), n.step)
             for n in record.numbers
@@ -102,15 +102,15 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
     )
 
 
-def _argument(given: Given, name: str) -> tuple[Any, ...]:
+def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
     """Return what an argument must be."""
     declared = next(i for i in given.fusion.given if i.value.name == name)
     if declared.value.is_scalar:
         sized = given.numbers[name] if declared.value.dim is not None else None
-        return True, 0, 0, (), (), 0, False, sized, declared.default
-    view = given.views[name]
+        return True, 0, 0, (), (), 0, 1, False, sized, declared.default
+    view, alignment = given.views[name], record.program.buffer[name].alignment
     return (
-        False, _code(view.dtype), view.dtype.bits, view.shape, view.strides, view.bytes,
+        False, _code(view.dtype), view.dtype.bits, view.shape, view.strides, view.bytes, alignment,
         name in given.written, None, None,
     )  # fmt: skip
 
@@ -161,6 +161,8 @@ class _InPython:
         self._wanted = [
             None if n not in given.arrays else _form(given.arrays[n]) for n in self._names
         ]
+        buffers = record.program.buffer
+        self._alignments = [buffers[n].alignment if n in buffers else 1 for n in self._names]
         sized = (i.value for i in given.fusion.given if i.value.is_scalar)
         self._sizes = {v.name: given.numbers[v.name] for v in sized if v.dim is not None}
         self._checks_writes = bool(given.written)
@@ -173,7 +175,8 @@ class _InPython:
         tensors: list[Any] = []
         addresses: list[int] = []
         numbers: dict[str, Any] = {}
-        for name, wanted, given in zip(self._names, self._wanted, arguments, strict=True):
+        each = zip(self._names, self._wanted, self._alignments, arguments, strict=True)
+        for name, wanted, alignment, given in each:
             if wanted is None:
                 if type(given) not in (int, float, bool):
                     return NotImplemented
@@ -182,7 +185,7 @@ class _InPython:
             if given.__class__ not in self._kind.types or _form(given) != wanted:
                 return NotImplemented
             address = given.data_ptr()
-            if address % POINTER_ALIGNMENT or not address:
+            if address % alignment or not address:
                 return NotImplemented
             tensors.append(given)
             addresses.append(address)

@@ -8,11 +8,9 @@ from typing import Any
 from fusec.call.arrays import Kind, View
 from fusec.call.frameworks import kind_of
 from fusec.diagnostics import FusecError
+from fusec.hostir.program import Buffer
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input
-
-POINTER_ALIGNMENT = 16
-"""Bytes of which addresses are multiples: kernels move up to so many at once."""
 
 
 class Given:
@@ -64,12 +62,6 @@ class Given:
             return
         if not view.address:
             raise FusecError(f"argument `{name}` has no memory: it was freed")
-        if view.device is not None and view.address % POINTER_ALIGNMENT:
-            raise FusecError(
-                f"argument `{name}` begins at {view.address:#x}, expected a multiple of "
-                f"{POINTER_ALIGNMENT} bytes",
-                help="give a copy: x.clone() or x.copy()",
-            )
 
     def replace(self, values: Sequence[Any]) -> None:
         """Have other arrays, of which it is known that they look the same."""
@@ -100,6 +92,20 @@ class Given:
         """Return the names of the arguments that are written in place."""
         return {e.value.name for e in self.fusion.effects.into.values()}
 
+    def check_alignments(self, buffers: Mapping[str, Buffer]) -> None:
+        """Raise FusecError where kernels move more bytes at once than an address is a multiple of.
+
+        buffers: of the program that the kernels are of.
+        """
+        for name, view in self.views.items():
+            wanted = buffers[name].alignment
+            if view.address % wanted and 0 not in view.shape:
+                raise FusecError(
+                    f"argument `{name}` begins at {view.address:#x}, expected a multiple of "
+                    f"{wanted} bytes",
+                    help="give a copy: x.clone() or x.copy()",
+                )
+
     def check_writes(self) -> None:
         """Raise FusecError where memory that is written in place is also another argument's."""
         for name in self.written:
@@ -110,8 +116,8 @@ class Given:
                         help="give one of them as a copy",
                     )
 
-    def check_out(self, name: str, form: View, array: Any) -> View:
-        """Return the view of an array for output `name`, that must have the form given."""
+    def check_out(self, name: str, form: View, alignment: int, array: Any) -> None:
+        """Raise FusecError for an array that output `name` cannot be, which has the form given."""
         kind = kind_of(array)
         if kind is None:
             raise FusecError(f"out: `{name}` is a {type(array).__name__}, expected an array")
@@ -128,12 +134,11 @@ class Given:
             raise FusecError(
                 f"out: `{name}` is {_full(view)}, expected {_full(form)}",
             )
-        if view.address % POINTER_ALIGNMENT and 0 not in view.shape:
-            raise FusecError(f"out: `{name}` does not begin at a multiple of 16 bytes")
+        if view.address % alignment and 0 not in view.shape:
+            raise FusecError(f"out: `{name}` does not begin at a multiple of {alignment} bytes")
         for other, known in self.views.items():
             if overlap(view, known):
                 raise FusecError(f"out: `{name}` shares memory with argument `{other}`")
-        return view
 
 
 def ordered(fusion: Fusion, arguments: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:

@@ -74,6 +74,7 @@ class Graph:
                 help="capture another: program.graph(...)",
             )
         given.check_writes()
+        given.check_alignments(self._record.program.buffer)
         self._given = given
         self._capture()
 

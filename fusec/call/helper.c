@@ -86,7 +86,7 @@ typedef struct {
     void *kernel, *context;
 } NodeParameters;
 
-enum { MOST_RANK = 16, MAP_RANK = 5, ALIGNMENT = 16 };
+enum { MOST_RANK = 16, MAP_RANK = 5 };
 
 typedef struct {
     uint64_t *word;
@@ -100,7 +100,7 @@ typedef struct {
     ElementType type;
     int32_t rank;
     int64_t shape[MOST_RANK], strides[MOST_RANK];
-    uint64_t bytes;
+    uint64_t bytes, alignment;
     bool written;
     /* Of a number: NULL or what it must be; NULL or what it is when it is not given. */
     PyObject *expected, *preset;
@@ -337,7 +337,7 @@ static bool read_arguments(Call *self, PyObject *const *given, Py_ssize_t count,
             return false;
         }
         uint64_t address = (uint64_t)(uintptr_t)view.data + view.byte_offset;
-        if (!agrees(wanted, &view, self->device) || (wanted->bytes && address % ALIGNMENT) ||
+        if (!agrees(wanted, &view, self->device) || (wanted->bytes && address % wanted->alignment) ||
             (wanted->bytes && !address))
             return false;
         slot_argument[*tensors] = k;
@@ -449,14 +449,15 @@ static bool read_argument(PyObject *given, Argument *into)
 {
     int is_number, code, bits, written;
     PyObject *shape, *strides, *expected, *preset;
-    unsigned long long bytes;
-    if (!PyArg_ParseTuple(given, "piiO!O!KpOO", &is_number, &code, &bits, &PyTuple_Type, &shape,
-                          &PyTuple_Type, &strides, &bytes, &written, &expected, &preset))
+    unsigned long long bytes, alignment;
+    if (!PyArg_ParseTuple(given, "piiO!O!KKpOO", &is_number, &code, &bits, &PyTuple_Type, &shape,
+                          &PyTuple_Type, &strides, &bytes, &alignment, &written, &expected, &preset))
         return false;
     into->is_number = is_number;
     into->type = (ElementType){(uint8_t)code, (uint8_t)bits, 1};
     into->rank = (int32_t)PyTuple_GET_SIZE(shape);
     into->bytes = bytes;
+    into->alignment = alignment;
     into->written = written;
     into->expected = expected == Py_None ? NULL : expected;
     into->preset = preset == Py_None ? NULL : preset;

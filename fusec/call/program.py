@@ -132,6 +132,7 @@ class Program:
         with device.current():
             arena = Arena(device, int(device.call("cuStreamCreate", 1)))
             planned = self._plan_for(given, device)
+            given.check_alignments(planned.variant.host.buffer)
             planned.variant.captured = True
             record = Record(planned.variant.on(device), planned.sizes, arena)
             record.forbid_checks()
@@ -169,6 +170,7 @@ class Program:
         given.check_writes()
         with device.current():
             planned = self._plan_for(given, device)
+            given.check_alignments(planned.variant.host.buffer)
             if _capturing(device, handle):
                 return self._capture(planned, given, out, Arena(device, handle))
             lane = self._lane(device, device.index, handle)
@@ -245,7 +247,7 @@ class Program:
 
     def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
         record = lane.records.get(signature)
-        if record is None or record.executable.program is not planned.variant.host:
+        if record is None or record.program is not planned.variant.host:
             executable = planned.variant.on(lane.device)
             record = lane.records[signature] = Record(executable, planned.sizes, lane.arena)
             if len(lane.records) > MOST_SIGNATURES:
@@ -323,7 +325,8 @@ class Program:
             )
         for array, wanted in zip(arrays, memory.fresh, strict=True):
             form = View(0, wanted.shape, wanted.strides, wanted.dtype, device)
-            given.check_out(names[wanted.slot], form, array)
+            name = names[wanted.slot]
+            given.check_out(name, form, record.program.buffer[name].alignment, array)
         return arrays
 
 

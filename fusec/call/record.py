@@ -103,7 +103,8 @@ class Record:
     def __init__(self, executable: Executable, sizes: Sizes, arena: Arena) -> None:
         """Decide everything; Unsupported where a launch is beyond what CUDA allows."""
         self.executable, self.sizes, self.arena = executable, dict(sizes), arena
-        self.memory = memory_of(executable.program, sizes)
+        self.program = executable.program
+        self.memory = memory_of(self.program, sizes)
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -150,7 +151,7 @@ class Record:
 
         given: scalar inputs, by name; complex ones whole.
         """
-        numbers = {s.name: _value(s, given) for s in self.executable.program.scalars}
+        numbers = {s.name: _value(s, given) for s in self.program.scalars}
         self.refresh()
         for slot, address in enumerate(addresses):
             self._write(slot, address)
@@ -179,7 +180,7 @@ class Record:
         device, noted = self.executable.device, np.zeros(2, np.uint64)
         device.call("cuStreamSynchronize", self.arena.stream, what="running the kernels")
         device.call("cuMemcpyDtoH", noted.ctypes.data, self._address(place), noted.nbytes)
-        for check in self.executable.program.checks:
+        for check in self.program.checks:
             if check.number == int(noted[0]) and check.index is None:
                 raise check.error(int(noted.view(np.int64)[1]), self.sizes)
 
@@ -194,7 +195,7 @@ class Record:
         self._values.update(numbers)
 
     def _steps(self) -> Iterable[Step]:
-        program, sizes, places = self.executable.program, self.sizes, self.memory.places
+        program, sizes, places = self.program, self.sizes, self.memory.places
         for each in program.instructions:
             match each:
                 case Memset(name, once):
@@ -221,7 +222,7 @@ class Record:
                     pass
 
     def _bytes(self, name: str) -> int:
-        buffer = self.executable.program.buffer[name]
+        buffer = self.program.buffer[name]
         shape = [d.evaluate(self.sizes) for d in buffer.shape]
         return reach(shape, [d.evaluate(self.sizes) for d in buffer.strides]) * buffer.dtype.size
 
