@@ -112,7 +112,6 @@ class Record:
         for step in self._steps():
             self.steps = (*self.steps, step)
         self._issue = [self._issuer(step) for step in self.steps]
-        self._values: dict[str, Any] = {}
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
@@ -187,12 +186,9 @@ class Record:
     def write_numbers(self, numbers: Mapping[str, Any]) -> None:
         """Put the values of scalar inputs into the arguments."""
         for number in self.numbers:
-            given = numbers[number.name]
-            if self._values.get(number.name, self) is not given:
-                packed = pack_scalar(given, number.dtype)
-                ctypes.memmove(ctypes.addressof(number.value), ctypes.addressof(packed),
-                               ctypes.sizeof(packed))  # fmt: skip
-        self._values.update(numbers)
+            packed = pack_scalar(numbers[number.name], number.dtype)
+            size = ctypes.sizeof(packed)
+            ctypes.memmove(ctypes.addressof(number.value), ctypes.addressof(packed), size)
 
     def _steps(self) -> Iterable[Step]:
         program, sizes, places = self.program, self.sizes, self.memory.places
