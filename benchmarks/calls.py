@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import fusec
-from benchmarks.segmentation import ROOT, tree, write
+from benchmarks.segmentation import ROOT, read, tree, write
 from fusec.call import fast, helper
 from fusec.call.program import Program
 
@@ -228,7 +228,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             note(row)
     for row in (*peers(), *definitions()):
         note(row)
-    write(out, {"tree": tree(), "rows": rows})
+    write(out, {**read(out), "calls": {"tree": tree(), "rows": rows}})
 
 
 if __name__ == "__main__":

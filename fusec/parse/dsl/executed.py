@@ -25,7 +25,7 @@ class Executed(Boundaries):
     _inputs: list[tuple[str, int | None]]
     _defaults: dict[str, Any]
     _prefers_torch = False
-    _ready: Ready | None = None
+    _ready: tuple[Ready, Any] | None = None
     _steps: Steps
     executed_as: Fusion | None
 
@@ -41,13 +41,9 @@ class Executed(Boundaries):
 
         `device`: the GPU of the inputs or, without any, of the outputs.
         """
-        ready = self._ready
-        if ready is not None and device is None and isinstance(inputs, (list, tuple)):
-            # What is compared here is all that the outputs follow from.
-            known = current().calls and self._steps.made is ready.fusion
-            results = ready.again(inputs) if known else None  # pyright: ignore[reportUnknownArgumentType]
-            if results is not None:
-                return results
+        results = self._again(inputs, device)
+        if results is not None:
+            return results
         from fusec.parse.dsl.execute import Ready, execute
 
         with placed():
@@ -56,11 +52,23 @@ class Executed(Boundaries):
                 with devices.on_device(devices.check_device(given, devices.index_of(device))):
                     ready = Ready(self._fusion_for(given))
                     results = ready.call(given)
-                self._ready = ready if self._steps.made is ready.fusion else None
+                self._ready = (ready, device) if self._steps.made is ready.fusion else None
                 return results
             bound, actuals = self._bound(given)
             return self._on(device, actuals, lambda wrap: execute(
                 bound, actuals, current().executor, wrap))  # fmt: skip
+
+    def _again(self, inputs: Iterable[Any], device: Any) -> list[Any] | None:
+        """Return the outputs for inputs that look as the last ones did, else None.
+
+        What is compared is all that the outputs follow from.
+        """
+        if self._ready is None or not isinstance(inputs, (list, tuple)):
+            return None
+        ready, last = self._ready
+        if device != last or not current().calls or self._steps.made is not ready.fusion:
+            return None
+        return ready.again(inputs)  # pyright: ignore[reportUnknownArgumentType]
 
     def _fusion_for(self, given: Sequence[Any]) -> Fusion:
         """Return the fusion for the given inputs, the same one while it need not know sizes."""
