@@ -210,11 +210,10 @@ class FusionDefinition(dsl.FusionDefinition):
         schedulers are checked by name and choose nothing.
         """
         asked = profile or print_repro or save_repro_inputs or capture_debug_output
-        results = (
-            None if asked or _enable_options or _disable_options else self._again(inputs, device)
-        )
-        if results is not None and "fec" in self.__dict__:
-            return self._sharing(results, inputs)
+        if not (asked or _enable_options or _disable_options) and self._debug_output is None:
+            results = self._again(inputs, device)
+            if results is not None:
+                return self._sharing(results, inputs)
         given = list(inputs)
         with placed():
             options.check(_enable_options, _disable_options)
