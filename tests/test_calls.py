@@ -102,3 +102,39 @@ def test_uncovered_sizes_build_once_or_are_refused(
     assert [v.covers.split()[4] for v in program.variants] == ["32", "64"]
     assert device.asked.count("unload") == 1
     assert "no build covers" in fixed.plan(H=8)
+
+
+def test_arrays_of_numpy_also_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    """Where there is none the reference answers, which is said; in place is in place."""
+    program = fusec.compile(NORM)
+    x, w = rows(4, 64)
+    np.testing.assert_allclose(program(x, w), norm(x, w), rtol=1e-5)
+    np.testing.assert_allclose(program(x, w, eps=2.0), norm(x, w, 2.0), rtol=1e-5)
+    add = fusec.compile(NORM.replace("outputs: [y]", "outputs:\n  - y: {alias: x}"))
+    wanted = norm(x, w)
+    assert add(x, w) is x
+    np.testing.assert_allclose(x, wanted, rtol=1e-5)
+    with pytest.raises(FusecError, match=r"`w` is f32\[4, 64\], expected f32\[H\]"):
+        program(x, x)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "message"),
+    [
+        (3, {}, "compile\\(\\) takes a path, text"),
+        ("missing.yaml", {}, "missing.yaml"),
+        (NORM, {"sizes": {"K": 3}}, "no dim `K`"),
+        (NORM, {"part": "forward"}, "no fusion `forward`"),
+        (NORM, {"target": "sm_1"}, "sm_1"),
+    ],
+)
+def test_wrong_sources_are_named(source: Any, options: dict[str, Any], message: str) -> None:
+    """What cannot be compiled is told before anything is called."""
+    with pytest.raises(FusecError, match=message):
+        fusec.compile(source, **options)
+
+
+def test_what_is_no_compiled_folder_is_refused(tmp_path: Path) -> None:
+    """An empty folder, and a damaged one."""
+    with pytest.raises(FusecError, match="manifest"):
+        fusec.load(tmp_path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 from pathlib import Path
 from typing import Any
@@ -384,3 +385,30 @@ def test_definitions_write_into_tensors() -> None:
         (found,) = fd.execute([t])
         close(t, wanted)
         close(found, wanted * 2)
+
+
+def test_the_readme_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its Python runs, and computes a layer norm."""
+    root = Path(__file__).parents[1]
+    monkeypatch.chdir(root)
+    text = (root / "README.md").read_text(encoding="utf-8")
+    (code,) = (c for c in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "program(" in c)
+    names: dict[str, Any] = {}
+    exec(code, names)
+    x, w, b = (names[n] for n in "xwb")
+    wanted = torch.nn.functional.layer_norm(x.float(), (8192,), w.float(), b.float(), 1e-6)
+    close(names["y"], wanted, 0.02)
+    close(names["replay"](), wanted, 0.02)
+
+
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs a second GPU")
+def test_tensors_of_another_gpu() -> None:
+    """Results lie where the inputs do; the current device does not matter, and does not change."""
+    program = fusec.compile(TWO)
+    for device in (0, 1, 1, 0):
+        x = drawn(300, 96, seed=device).to(f"cuda:{device}")
+        z, y = program(x)
+        assert z.device == x.device
+        assert torch.cuda.current_device() == 0
+        close(y, x.double().sum(0), 1e-4)
+        close(z, x.double() * x.double().sum(0), 1e-3)
