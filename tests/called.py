@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -42,6 +42,7 @@ class Framework:
         """Start on stream 7."""
         self.current = 7
         self.allocated = 0
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def view(self, array: Any) -> View:
         """Return where it lies."""
@@ -59,6 +60,7 @@ class Framework:
               stream: int) -> GpuArray:  # fmt: skip
         """Return poisoned memory."""
         self.allocated += 1
+        self.meanwhile()
         count = arrays.reach(shape, strides)
         return self.part(GpuArray(aligned(count, dtype.numpy), device), shape, strides, 0)
 
