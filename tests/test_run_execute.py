@@ -33,6 +33,7 @@ from fusec.run.launch import (
     aligned_block,
     geometry,
     launch_config,
+    map_codes,
     pack_arguments,
     pack_scalar,
     pack_size,
@@ -119,12 +120,15 @@ def test_tensor_maps_are_checked():
     box = TensorMapArgument("m", "x", BF16, (N, dim(8)), (N * 2,), (64, 8), "128B")
     given = tensor_map_operands(box, 256, {"N": 64})
     assert given == {
-        "type": "BFLOAT16",
         "extents": [64, 8],
         "strides": [128],
         "box": [64, 8],
-        "swizzle": "128B",
     }
+    driver = pytest.importorskip("cuda.bindings.driver")
+    assert map_codes(driver, box) == (9, 0, 3, 2, 0)  # of cuda.h
+    other = replace(box, interleave="16B", swizzle="64B", l2_promotion="L2_256B")
+    other = replace(other, dtype=I64, oob_fill="NAN_REQUEST_ZERO_FMA")
+    assert map_codes(driver, other) == (5, 1, 2, 3, 1)
     with pytest.raises(FusecError, match="multiples of 16 bytes"):
         tensor_map_operands(box, 256, {"N": 63})
     with pytest.raises(FusecError, match="multiples of 16 bytes"):

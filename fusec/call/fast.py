@@ -139,9 +139,9 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
             return 2, *_place(target), *_place(source), size
         case MapStep(described, place, block, _):
             given = tensor_map_operands(described, 0, record.sizes)
-            kind, swizzle = map_codes(record.executable.device.driver, given)
+            kind, *modes = map_codes(record.executable.device.driver, described)
             form = tuple(given["extents"]), tuple(given["strides"]), tuple(given["box"])
-            return 3, ctypes.addressof(block), *_place(place), kind, *form, swizzle
+            return 3, ctypes.addressof(block), *_place(place), kind, *form, *modes
 
 
 def _place(place: Place) -> tuple[int, int]:

@@ -124,7 +124,7 @@ typedef struct {
     uint64_t size;
     void *map;
     uint64_t encoded_for;
-    int type, swizzle;
+    int type, interleave, swizzle, promotion, fill;
     uint32_t rank, box[MAP_RANK];
     uint64_t extents[MAP_RANK], strides[MAP_RANK];
     /* In a graph: its node, and a bit for each slot that its arguments follow from. */
@@ -221,8 +221,8 @@ static int perform(Call *self, Step *step)
         return 0;
     static const uint32_t ones[MAP_RANK] = {1, 1, 1, 1, 1};
     int status = driver.encode(step->map, step->type, step->rank, (void *)(uintptr_t)first,
-                               step->extents, step->strides, step->box, ones, 0, step->swizzle,
-                               /* 128 bytes into L2 */ 2, 0);
+                               step->extents, step->strides, step->box, ones, step->interleave,
+                               step->swizzle, step->promotion, step->fill);
     step->encoded_for = status ? 0 : first;
     return status;
 }
@@ -472,9 +472,10 @@ static bool read_map(PyObject *given, Step *into)
     PyObject *extents, *strides, *box;
     unsigned long long map;
     int64_t values[MAP_RANK];
-    if (!PyArg_ParseTuple(given, "iKiLiO!O!O!i", &into->kind, &map, &into->slots[0],
+    if (!PyArg_ParseTuple(given, "iKiLiO!O!O!iiii", &into->kind, &map, &into->slots[0],
                           &into->offsets[0], &into->type, &PyTuple_Type, &extents, &PyTuple_Type,
-                          &strides, &PyTuple_Type, &box, &into->swizzle))
+                          &strides, &PyTuple_Type, &box, &into->interleave, &into->swizzle,
+                          &into->promotion, &into->fill))
         return false;
     into->map = (void *)(uintptr_t)map;
     into->follows = UINT64_C(1) << into->slots[0];

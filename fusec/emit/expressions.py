@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from fusec.ir.dim import Atom, Call, Dim, Symbol, dim, symbol
 
@@ -133,8 +133,3 @@ def _times(
             names = tuple(sorted((*m, *n)))
             product[names] = product.get(names, 0) + c * d
     return product
-
-
-def symbols_of(values: Iterable[Dim]) -> Iterator[str]:
-    """Yield the names of all symbols of some expressions, sorted."""
-    yield from sorted({name for value in values for name in value.symbols})

@@ -33,7 +33,7 @@ from fusec.hostir.program import (
     Memset,
 )
 from fusec.ir.dim import Dim
-from fusec.run.launch import MAP_TYPES, swizzle_of
+from fusec.run.launch import map_enumerators
 from fusec.schedule.plan import (
     Argument,
     ScalarArgument,
@@ -150,18 +150,16 @@ class PlanPrinter:
                 for v in values
             )
 
+        kind, *modes = map_enumerators(described).values()
         return Map(
             name=self._variable("map", name),
             address=self._at(described.buffer),
-            type=MAP_TYPES.get(described.dtype.name, "UINT8"),
+            type=kind,
             rank=len(described.extents),
             extents=numbers(described.extents),
             strides=numbers(described.strides),
             box=", ".join(map(str, described.box)),
-            interleave=described.interleave,
-            swizzle=swizzle_of(described),
-            promotion=described.l2_promotion,
-            fill=described.oob_fill,
+            modes=", ".join(modes),
         )
 
     def _launch(self, launch: Launch) -> LaunchKernel:

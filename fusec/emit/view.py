@@ -109,7 +109,7 @@ class CopyBytes:
 
 @dataclass(frozen=True)
 class Map:
-    """A tensor map; the fields end the names of the driver's enumerators or list numbers."""
+    """A tensor map; type, modes: the driver's enumerators. The others list numbers."""
 
     name: str
     address: str
@@ -118,10 +118,7 @@ class Map:
     extents: str
     strides: str
     box: str
-    interleave: str
-    swizzle: str
-    promotion: str
-    fill: str
+    modes: str
     kind: str = "map"
 
 

@@ -163,17 +163,10 @@ def tensor_map_operands(
     if not all(1 <= b <= 256 for b in described.box) or described.box[0] * item % 16:
         raise InternalError(f"the box {described.box} of `{name}` is not allowed")
     return {
-        "type": MAP_TYPES.get(described.dtype.name, "UINT8"),
         "extents": extents,
         "strides": strides,
         "box": list(described.box),
-        "swizzle": swizzle_of(described),
     }
-
-
-def swizzle_of(described: TensorMapArgument) -> str:
-    """Return the end of the driver's name of a tensor map's swizzle."""
-    return "NONE" if described.swizzle in ("", "none") else described.swizzle.upper()
 
 
 def aligned_block(size: int, alignment: int) -> Any:
@@ -183,13 +176,22 @@ def aligned_block(size: int, alignment: int) -> Any:
     return (ctypes.c_uint8 * size).from_buffer(raw, offset)
 
 
-def map_codes(driver: Any, given: Mapping[str, Any]) -> tuple[int, int]:
-    """Return the driver's numbers of a map's element type and swizzle."""
-    kinds = driver.CUtensorMapDataType, driver.CUtensorMapSwizzle
-    return (
-        int(getattr(kinds[0], f"CU_TENSOR_MAP_DATA_TYPE_{given['type']}")),
-        int(getattr(kinds[1], f"CU_TENSOR_MAP_SWIZZLE_{given['swizzle']}")),
-    )
+def map_enumerators(described: TensorMapArgument) -> dict[str, str]:
+    """Return by enumeration what a tensor map is, in the order that the driver takes it in."""
+    return {
+        "CUtensorMapDataType": "CU_TENSOR_MAP_DATA_TYPE_"
+        + MAP_TYPES.get(described.dtype.name, "UINT8"),
+        "CUtensorMapInterleave": f"CU_TENSOR_MAP_INTERLEAVE_{described.interleave}",
+        "CUtensorMapSwizzle": f"CU_TENSOR_MAP_SWIZZLE_{described.swizzle}",
+        "CUtensorMapL2promotion": f"CU_TENSOR_MAP_L2_PROMOTION_{described.l2_promotion}",
+        "CUtensorMapFloatOOBfill": f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{described.oob_fill}",
+    }
+
+
+def map_codes(driver: Any, described: TensorMapArgument) -> tuple[int, ...]:
+    """Return the driver's numbers of `map_enumerators`."""
+    named = map_enumerators(described).items()
+    return tuple(int(getattr(getattr(driver, kind), name)) for kind, name in named)
 
 
 def encode_tensor_map(
@@ -203,10 +205,7 @@ def encode_tensor_map(
     driver, given = device.driver, tensor_map_operands(described, address, sizes)
     rank = len(given["extents"])
     block = aligned_block(TENSOR_MAP_BYTES, 64)
-    kind, swizzle = map_codes(driver, given)
-    interleave = f"CU_TENSOR_MAP_INTERLEAVE_{described.interleave}"
-    promotion = f"CU_TENSOR_MAP_L2_PROMOTION_{described.l2_promotion}"
-    fill = f"CU_TENSOR_MAP_FLOAT_OOB_FILL_{described.oob_fill}"
+    kind, *modes = map_codes(driver, described)
     status = ctypes.CDLL("libcuda.so.1").cuTensorMapEncodeTiled(
         ctypes.c_void_p(ctypes.addressof(block)),
         kind,
@@ -216,10 +215,7 @@ def encode_tensor_map(
         (ctypes.c_uint64 * rank)(*given["strides"]),
         (ctypes.c_uint32 * rank)(*given["box"]),
         (ctypes.c_uint32 * rank)(*(1 for _ in range(rank))),
-        int(getattr(driver.CUtensorMapInterleave, interleave)),
-        swizzle,
-        int(getattr(driver.CUtensorMapL2promotion, promotion)),
-        int(getattr(driver.CUtensorMapFloatOOBfill, fill)),
+        *modes,
     )
     if status:
         raise InternalError(
