@@ -6,7 +6,7 @@ import atexit
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from fusec.run.inputs import choose_sizes
 from fusec.run.kernel_parameters import sizes_passed
 from fusec.run.launch import pack_arguments
 from fusec.schedule.plan import TensorArgument, TensorMapArgument, WorkspaceArgument
+from fusec.variants import compile_variants, variants
 
 FAKE = Path(__file__).parent / "fake_cuda"
 STRICT = ("-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -101,9 +102,16 @@ class FakeCuda:
 
 def compiled(fusion: Fusion, *targets: str) -> driver.Package:
     """Return a fusion compiled for targets, sm_80 where none are named."""
+    return compiled_for(fusion, {}, *targets)
+
+
+def compiled_for(
+    fusion: Fusion, sizes: Mapping[str, Sequence[int]], *targets: str
+) -> driver.Package:
+    """Return a fusion compiled for all of some sizes."""
     pytest.importorskip("cuda.bindings.nvrtc")
     options = CompileOptions(targets=targets or ("sm_80",), targets_given=True)
-    return driver.compile_targets(driver.Compilation(fusion, options))
+    return compile_variants(variants(driver.Compilation(fusion, options), sizes))
 
 
 _KINDS = {

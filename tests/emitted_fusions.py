@@ -160,6 +160,18 @@ outputs: [y]
 }  # fmt: skip
 TARGETS = {"maps": "sm_90a"}
 
+SIZED = """\
+fusion: run
+dims: {B: 4096, H: 8}
+inputs:
+  x: f32[B, H]
+ops:
+  - m = sum(x, dims=[0, 1])
+  - y, i = sort(exp(sub(x, m)), dim=0)
+outputs: [y]
+"""
+SIZES = {"B": (4096, 64)}
+
 TURNS = """\
 fusion: turns
 dims: {M: 300, N: 256, K: 65536}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import numpy as np
 import pytest
 from cli_tools import fusec, small
 from cuda_on_cpu import tensor_map
-from emitted import Called, Emitted, FakeCuda, Workspace, compiled
-from emitted_fusions import FUSIONS, TARGETS, TURNS
+from emitted import Called, Emitted, FakeCuda, Workspace, compiled, compiled_for
+from emitted_fusions import FUSIONS, SIZED, SIZES, TARGETS, TURNS
 from emulated import emulated
 
 from fusec import driver
+from fusec.emit.c import view_of
 from fusec.hostir.program import Launch
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
@@ -242,6 +244,62 @@ def test_the_build_for_the_gpu_is_taken(
 @cache
 def _several_targets() -> driver.Package:
     return compiled(fusion_of("maps"), "sm_89", "sm_80", "sm_90a")
+
+
+@pytest.fixture(scope="module")
+def sized(tmp_path_factory: pytest.TempPathFactory) -> Emitted:
+    """Builds for two sizes, of which the second writes where the first wants zeros."""
+    package = compiled_for(read_text(SIZED, "run.yaml"), SIZES, "sm_80", "sm_90a")
+    return Emitted(package, tmp_path_factory.mktemp("sized"))
+
+
+def test_the_build_for_the_sizes_is_taken(sized: Emitted, tmp_path: Path) -> None:
+    """One program and one workspace are for all sizes."""
+    package, cuda = sized.package, FakeCuda(80)
+    own = [p for p in package.programs if "sm_80" in p.targets]
+    before = cuda.count("modules")
+    program = sized.create()
+    assert cuda.count("modules") - before == sum(len(p.host.launches) for p in own) == 4
+    space = sized.workspace(cuda, program, choose_sizes(own[0].original))
+    for chosen in (own[0], own[1], own[0]):
+        sizes = choose_sizes(chosen.original)
+        sized.program, inputs = chosen, random_inputs(chosen.original, sizes)
+        called = Called(sized, cuda, inputs, sizes, tmp_path)
+        assert called.run(program, space) == 0
+        assert called.launched == [x.kernel for x in chosen.host.launches]
+        device = emulated(chosen, tmp_path)
+        cubins = dict.fromkeys(device.kernels, b"")
+        expected = execute(device, chosen.host, cubins, inputs, sizes)
+        assert np.array_equal(called.output("y"), expected["y"])
+    assert sized.workspace(cuda, program, choose_sizes(own[1].original)).bytes < space.bytes
+    assert sized.function("destroy")(program) == 0
+    assert cuda.count("modules") == before
+
+
+def test_where_no_build_is_for_the_sizes_the_first_one_says_why(sized: Emitted) -> None:
+    cuda, sizes = FakeCuda(90), {"B": 100, "H": 8}
+    sized.program = sized.package.program
+    program, size = sized.create(), ctypes.c_size_t(1)
+    called = Called(sized, cuda, random_inputs(sized.program.original, sizes), sizes)
+    text = error_of(sized, called, program, None)
+    assert text == "`B == 4096` does not hold: the kernel is specialised to this size"
+    given = ctypes.byref(called.arguments.sizes)
+    error = sized.function("workspace_bytes")(program, given, ctypes.byref(size))
+    assert (sized.text(error), size.value) == (text, 0)
+
+
+def test_a_target_with_several_builds_is_named_once(sized: Emitted) -> None:
+    FakeCuda(75)
+    error = sized.function("create")(ctypes.byref(ctypes.c_void_p()))
+    assert sized.text(error) == "the kernels are for other GPUs: sm_90a, sm_80"
+
+
+def test_equal_machine_code_is_embedded_once(sized: Emitted) -> None:
+    known = sized.package.artifacts
+    same = dict.fromkeys(known, next(iter(known.values())))
+    view = view_of(replace(sized.package, artifacts=same))
+    (cubin,) = view.cubins
+    assert {k.cubin for b in view.builds for k in b.kernels} == {cubin.name}
 
 
 def test_indices_that_are_checked_are_refused(tmp_path: Path, capsys: Capture) -> None:

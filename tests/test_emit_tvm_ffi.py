@@ -14,11 +14,22 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from cli_tools import EXAMPLES, fusec, small
-from emitted import FAKE, STRICT, Called, Emitted, FakeCuda, compile_c, compiled, stand_in
+from emitted import (
+    FAKE,
+    STRICT,
+    Called,
+    Emitted,
+    FakeCuda,
+    compile_c,
+    compiled,
+    compiled_for,
+    stand_in,
+)
+from emitted_fusions import SIZED, SIZES
 from emulated import emulated
 
+from fusec import driver
 from fusec.emit import emitted as emitted_files
-from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.run.execute import execute
 from fusec.run.inputs import choose_sizes, random_inputs
@@ -126,9 +137,10 @@ def load(emitted: Emitted, folder: Path) -> Callable[..., None]:
 class Function:
     """The function and what it is called with."""
 
-    def __init__(self, fusion: Fusion, folder: Path) -> None:
-        """Build it, and give all tensors memory."""
-        self.emitted = Emitted(compiled(fusion), folder)
+    def __init__(self, package: driver.Package, folder: Path, *, number: int = 0) -> None:
+        """Build it, and give all tensors memory at the sizes of one of the programs."""
+        self.emitted = Emitted(package, folder, number=number)
+        fusion = self.emitted.program.original
         self.function = load(self.emitted, folder)
         self.sizes = choose_sizes(fusion)
         self.inputs = random_inputs(fusion, self.sizes)
@@ -167,10 +179,12 @@ class Function:
 
 @pytest.fixture(scope="module")
 def function(tmp_path_factory: pytest.TempPathFactory) -> Function:
-    return Function(read_text(CALLED, "called.yaml"), tmp_path_factory.mktemp("called"))
+    package = compiled(read_text(CALLED, "called.yaml"))
+    return Function(package, tmp_path_factory.mktemp("called"))
 
 
-def test_a_function_does_what_fusec_does(function: Function, tmp_path: Path) -> None:
+def check_outputs(function: Function, tmp_path: Path) -> None:
+    """Compare what a call gives with what fusec's own launcher does."""
     program = function.emitted.program
     device = emulated(program, tmp_path)
     cubins = dict.fromkeys(device.kernels, b"")
@@ -178,6 +192,10 @@ def test_a_function_does_what_fusec_does(function: Function, tmp_path: Path) -> 
     function()
     for output in program.host.outputs:
         assert np.array_equal(function.called.output(output), expected[output]), output
+
+
+def test_a_function_does_what_fusec_does(function: Function, tmp_path: Path) -> None:
+    check_outputs(function, tmp_path)
     assert not np.array_equal(function.called.output("q"), function.inputs["p"].array)
 
 
@@ -224,6 +242,15 @@ def test_scratch_memory_stays(function: Function) -> None:
     blocks = function.cuda.count("blocks")
     function()
     assert function.cuda.count("blocks") == blocks
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_function_takes_the_sizes_of_each_build(number: int, tmp_path: Path) -> None:
+    package = compiled_for(read_text(SIZED, "run.yaml"), SIZES)
+    function = Function(package, tmp_path, number=number)
+    check_outputs(function, tmp_path)
+    with pytest.raises(ValueError, match="`B == 4096` does not hold"):
+        function(x=function.tensor("x", shape=[100, 8]))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusec.codegen.layout import filled
+from fusec.codegen.names import Names
 from fusec.codegen.render import environment
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
@@ -18,15 +19,18 @@ from fusec.emit.names import views_of as views_in
 from fusec.emit.plan import PlanPrinter
 from fusec.emit.scratch import is_given
 from fusec.emit.view import (
+    BuildPlan,
     BuildView,
     Condition,
     Cubin,
     Field,
     KernelCode,
+    PlanView,
     Pointer,
     ProgramView,
     Size,
 )
+from fusec.hostir.coverage import fixed_size
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.program import Scalar as ScalarInput
 from fusec.ir.dtype import DType
@@ -78,7 +82,8 @@ class _Printer:
     package: Package
     names: FieldNames = field(default_factory=FieldNames)
     texts: dict[str, int] = field(default_factory=dict[str, int])
-    pointers: dict[str, Pointer] = field(default_factory=dict[str, Pointer])
+    pointers: dict[str, int] = field(default_factory=dict[str, int])
+    plan_names: Names = field(default_factory=Names)
     helpers: set[str] = field(default_factory=set[str])
 
     def view(self) -> ProgramView:
@@ -87,7 +92,10 @@ class _Printer:
         sizes = self._sizes()
         fields = tuple(self._fields({s.symbol for s in sizes}))
         plans = tuple(self._plan(p, sizes, fields) for p in package.programs)
-        builds, cubins = self._builds()
+        cubins: dict[bytes, Cubin] = {}
+        targets = dict.fromkeys(t for p in package.programs for t in p.targets)
+        builds = [self._build(target, plans, cubins) for target in targets]
+        builds.sort(key=lambda b: (b.major, b.minor, b.just_one), reverse=True)
         drivers = (least_driver(a.compiler) for a in package.artifacts.values())
         return ProgramView(
             name=fusion.name,
@@ -96,9 +104,9 @@ class _Printer:
             fields=fields,
             plans=plans,
             conditions=tuple(literal(t) for t in self.texts),
-            pointers=tuple(self.pointers.values()),
-            builds=builds,
-            cubins=cubins,
+            pointers=tuple(self.pointers),
+            builds=tuple(builds),
+            cubins=tuple(cubins.values()),
             helpers=frozenset(self.helpers),
             driver=max(drivers, default=0),
         )
@@ -113,13 +121,9 @@ class _Printer:
             text = f"stride of {fact.name.replace('.stride', ', dim ')}" if stride else "extent"
             if fact.name in {s.name for s in self.package.program.host.scalars}:
                 text = "input"
-            fixed = {
-                g.bound
-                for p in self.package.programs
-                for g in p.host.guards
-                if g.relation == "==" and str(g.value) == fact.name
-            }
-            if fixed:
+            every = [fixed_size(fact.name, p.host.guards) for p in self.package.programs]
+            fixed = {size for size in every if size is not None}
+            if None not in every:
                 text += f", {' or '.join(map(str, sorted(fixed)))} in these kernels"
             if fact.multiple_of > 1:
                 text += f", a multiple of {fact.multiple_of}"
@@ -182,7 +186,7 @@ class _Printer:
 
     def _plan(
         self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
-    ) -> Any:
+    ) -> PlanView:
         host, facts = program.host, program.original.dims
         print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
         free = frozenset(s.name for s in host.scalars)
@@ -195,9 +199,12 @@ class _Printer:
             for f in fields
             if f.given and f.bytes is not None
         )
+        planned = self.package.sizes_of(program)
+        sized = f", planned for {', '.join(f'{n} = {s}' for n, s in planned.items())}"
+        tail = "".join(f"_{n}{s}" for n, s in planned.items())
         printer = PlanPrinter(
-            program.targets[0],
-            ", ".join(program.targets),
+            self.plan_names.fresh(program.targets[0] + tail, "plan"),
+            ", ".join(program.targets) + (sized if planned else ""),
             host,
             {f.source: f for f in fields},
             {s.symbol: s.name for s in sizes},
@@ -210,36 +217,31 @@ class _Printer:
 
     def _pointer(self, buffer: Buffer, field_: Field, host: HostProgram, print_: Sizes) -> Pointer:
         alignment = buffer.alignment
-        known = self.pointers.get(buffer.name)
-        number = len(self.pointers) if known is None else known.number
         text = literal(
             f"`{buffer.name}` is NULL, or at no multiple of the bytes that it needs: {alignment}"
         )
-        made = Pointer(field_.name, print_.text(buffer.elements), alignment, number, text)
-        self.pointers.setdefault(buffer.name, made)
-        return made
+        number = self.pointers.setdefault(text, len(self.pointers))
+        return Pointer(field_.name, print_.text(buffer.elements), alignment, number)
 
-    def _builds(self) -> tuple[tuple[BuildView, ...], tuple[Cubin, ...]]:
-        """Return the builds, best first, and the machine code."""
-        builds: list[BuildView] = []
-        cubins: list[Cubin] = []
-        for program in self.package.programs:
+    def _build(
+        self, target: str, plans: tuple[PlanView, ...], cubins: dict[bytes, Cubin]
+    ) -> BuildView:
+        """Return what a GPU runs; `cubins` gets the machine code that it lacks."""
+        codes, own = list[KernelCode](), list[BuildPlan]()
+        for program, plan in zip(self.package.programs, plans, strict=True):
+            if target not in program.targets:
+                continue
+            own.append(BuildPlan(plan.name, len(codes)))
             kernels = {k.kernel: k for k in program.host.launches}
-            for target in program.targets:
-                gpu, codes = find(target), list[KernelCode]()
-                for name, launch in kernels.items():
-                    cubin = Cubin(f"{name}_{target}", self.package.artifacts[name, target].cubin)
-                    cubins.append(cubin)
-                    x, y, z = launch.cluster
-                    large = "true" if x * y * z > 8 else "false"
-                    codes.append(KernelCode(name, cubin.name, launch.shared_bytes, large))
-                just_one = "false" if target[-1].isdigit() else "true"
-                major, minor = divmod(gpu.capability, 10)
-                builds.append(
-                    BuildView(target, major, minor, just_one, tuple(codes), program.targets[0])
-                )
-        builds.sort(key=lambda b: (b.major, b.minor, b.just_one), reverse=True)
-        return tuple(builds), tuple(cubins)
+            for name, launch in kernels.items():
+                content = self.package.artifacts[name, target].cubin
+                cubin = cubins.setdefault(content, Cubin(f"cubin_{name}_{target}", content))
+                x, y, z = launch.cluster
+                large = "true" if x * y * z > 8 else "false"
+                codes.append(KernelCode(name, cubin.name, launch.shared_bytes, large))
+        just_one = "false" if target[-1].isdigit() else "true"
+        major, minor = divmod(find(target).capability, 10)
+        return BuildView(target, major, minor, just_one, tuple(codes), tuple(own))
 
 
 def _numbers(host: HostProgram) -> Mapping[str, int]:

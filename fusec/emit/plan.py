@@ -48,12 +48,12 @@ from fusec.schedule.plan import (
 class PlanPrinter:
     """Prints one program.
 
-    fields: of the arguments, by buffer or scalar. kernels: their numbers. held: the conditions.
-    called: gets the helpers that are called.
+    purpose: targets and sizes. fields: of the arguments, by buffer or scalar. kernels: their
+    numbers.
     """
 
     name: str
-    targets: str
+    purpose: str
     program: HostProgram
     fields: Mapping[str, Field]
     size_fields: Mapping[str, str]
@@ -72,7 +72,7 @@ class PlanPrinter:
         if pointers:
             self.sizes.called.add("is_aligned")
         steps = tuple(self._needed(list(self._steps())))
-        return PlanView(self.name, self.targets, held, pointers, memory, steps)
+        return PlanView(self.name, self.purpose, held, pointers, memory, steps)
 
     def _variable(self, prefix: str, name: str) -> str:
         return self._variables.add(f"{prefix}_{name}", "of")
@@ -168,7 +168,7 @@ class PlanPrinter:
             declared, pointer = self._argument(argument, f"n{number}")
             locals_ += [declared] if declared else []
             parameters.append(pointer)
-        function = f"program->functions[{self.kernels[launch.kernel]}]"
+        function = f"functions[{self.kernels[launch.kernel]}]"
         shape = [*map(self.sizes.text, launch.grid), *map(str, launch.block)]
         name = "launch"
         if launch.cluster != (1, 1, 1):

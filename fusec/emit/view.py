@@ -39,13 +39,12 @@ class Field:
 
 @dataclass(frozen=True)
 class Pointer:
-    """A pointer that is checked; elements: of its tensor, an expression."""
+    """A pointer that is checked, and the number of its text; elements: of its tensor."""
 
     field: str
     elements: str
     alignment: int
     number: int
-    text: str
 
 
 @dataclass(frozen=True)
@@ -137,10 +136,10 @@ Step = Address | SetView | Fill | CopyBytes | Map | LaunchKernel
 
 @dataclass(frozen=True)
 class PlanView:
-    """What is launched for some targets. need: the bytes of workspace; failed: the way out."""
+    """What is launched for some targets, at some sizes. failed: the way out of a run."""
 
     name: str
-    targets: str
+    purpose: str
     conditions: tuple[Condition, ...]
     pointers: tuple[Pointer, ...]
     places: tuple[PlacedMemory, ...]
@@ -178,9 +177,9 @@ class PlanView:
         return bool(self.zeroed_places) or any(isinstance(s, kinds) for s in self.steps)
 
     @property
-    def need(self) -> str:
-        """Return the bytes of workspace as an expression, 0 where the sizes cannot be."""
-        return f"error == 0 ? places_{self.name}(s).bytes : 0" if self.places else "0"
+    def run_sizes_unread(self) -> bool:
+        """Return whether a run does not depend on sizes."""
+        return not self.places and "s->" not in f"{self.pointers}{self.steps}"
 
     @property
     def failed(self) -> str:
@@ -199,15 +198,23 @@ class KernelCode:
 
 
 @dataclass(frozen=True)
+class BuildPlan:
+    """The name of a plan, and where in a build its kernels begin."""
+
+    name: str
+    first: int
+
+
+@dataclass(frozen=True)
 class BuildView:
-    """The kernels for one target; plan: the name of what launches them."""
+    """The kernels for one target, and the plans that launch them."""
 
     target: str
     major: int
     minor: int
     just_one: str
     kernels: tuple[KernelCode, ...]
-    plan: str
+    plans: tuple[BuildPlan, ...]
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,7 @@ class Cubin:
 class ProgramView:
     """A package: k of the templates.
 
-    conditions: the texts of all conditions on sizes, as literals. pointers: of all plans.
+    conditions, pointers: the texts of what all plans ask of them, as literals.
     constant: what stands before the type of the arguments, which views are written into.
     """
 
@@ -243,7 +250,7 @@ class ProgramView:
     fields: tuple[Field, ...]
     plans: tuple[PlanView, ...]
     conditions: tuple[str, ...]
-    pointers: tuple[Pointer, ...]
+    pointers: tuple[str, ...]
     builds: tuple[BuildView, ...]
     cubins: tuple[Cubin, ...]
     helpers: frozenset[str]

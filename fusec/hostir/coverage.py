@@ -22,7 +22,7 @@ def coverage(guards: Iterable[Guard], dims: Sequence[DimFact]) -> str:
     """Return for which sizes of the named dims some guards hold; empty where there are no dims."""
     named = [d for d in dims if "." not in d.name]
     every = tuple(guards)
-    fixed = {d.name: size for d in named if (size := _size_of(d.name, every)) is not None}
+    fixed = {d.name: size for d in named if (size := fixed_size(d.name, every)) is not None}
     free = [d for d in named if d.name not in fixed]
     parts = [f"any {_listed([d.name for d in free])}"] if free else []
     parts += [_listed([f"{name} = {size}" for name, size in fixed.items()])] if fixed else []
@@ -66,7 +66,7 @@ def _listed(texts: Sequence[str]) -> str:
     return ", ".join(texts[:NAMES]) + more
 
 
-def _size_of(name: str, guards: Iterable[Guard]) -> int | None:
+def fixed_size(name: str, guards: Iterable[Guard]) -> int | None:
     """Return the one size that a dim may have, where a guard says so."""
     known = (g.bound for g in guards if g.relation == "==" and g.value == symbol(name))
     return next(known, None)
