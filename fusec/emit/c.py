@@ -235,7 +235,7 @@ class _Printer:
             kernels = {k.kernel: k for k in program.host.launches}
             for name, launch in kernels.items():
                 content = self.package.artifacts[name, target].cubin
-                cubin = cubins.setdefault(content, Cubin(f"cubin_{name}_{target}", content))
+                cubin = cubins.setdefault(content, Cubin(f"{name}_{target}", content))
                 x, y, z = launch.cluster
                 large = "true" if x * y * z > 8 else "false"
                 codes.append(KernelCode(name, cubin.name, launch.shared_bytes, large))
