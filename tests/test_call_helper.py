@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import struct
 import subprocess
 import sys
 import weakref
@@ -13,14 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 from called import CallDevice, Framework, GpuArray, aligned, framework, on_gpu
+from cuda_on_cpu import tensor_map
+from emitted_fusions import FUSIONS
 from test_calls import NORM, norm, rows
 
 import fusec
 from fusec import FusecError
-from fusec.call import fast, helper
+from fusec.call import fast, helper, record
 from fusec.call.fast import _code
 from fusec.call.frameworks import Torch
 from fusec.call.program import Program
+from fusec.ir.dtype import BF16
 
 TWO = """
 fusion: two
@@ -193,6 +197,26 @@ def test_calls_go_through_the_helper(helped: Helped) -> None:
     x, w = rows(4, 64, 7)
     np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
     assert device.asked.count("helper") == 5
+
+
+def test_tensor_maps_are_encoded_as_in_python(
+    helped: Helped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compile, device, _, _ = helped
+    bindings = pytest.importorskip("cuda.bindings.driver")
+    monkeypatch.setattr(record, "encode_tensor_map", lambda _, *map_: tensor_map(*map_))
+    monkeypatch.setattr(device, "driver", bindings, raising=False)
+    seen: list[tuple[int, ...]] = []
+
+    def kernel(parameters: Any, shape: object, shared: object) -> None:
+        seen.append(struct.unpack("Q5i", ctypes.string_at(parameters[0], 28)))
+
+    program = compile(FUSIONS["maps"])
+    a, b = (on_gpu(np.zeros(shape, BF16.numpy)) for shape in ((200, 64), (64, 64)))
+    program(a, b)
+    monkeypatch.setattr(device, "kernels", dict.fromkeys(device.kernels, kernel))
+    program(a, b)
+    assert seen == [(a.array.ctypes.data, 9, 0, 3, 2, 0)]  # of cuda.h
 
 
 def test_kernels_share_memory_of_the_stream(helped: Helped) -> None:

@@ -35,11 +35,16 @@ int cuMemcpyDtoDAsync_v2(uint64_t target, uint64_t source, size_t size, void *st
     return 0;
 }
 
-int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address)
+/* A map is its address, element type and modes. */
+int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, void *address,
+                           const uint64_t *extents, const uint64_t *strides, const uint32_t *box,
+                           const uint32_t *steps, int interleave, int swizzle, int promotion,
+                           int fill)
 {
-    (void)type;
-    (void)rank;
+    const int modes[] = {type, interleave, swizzle, promotion, fill};
+    (void)rank, (void)extents, (void)strides, (void)box, (void)steps;
     memcpy(map, &address, sizeof address);
+    memcpy((char *)map + sizeof address, modes, sizeof modes);
     return 0;
 }
 
