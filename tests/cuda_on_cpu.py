@@ -44,14 +44,14 @@ FLAGS = (
     *("-fsanitize=bounds,object-size", "-fsanitize-undefined-trap-on-error"),
     "-ftrivial-auto-var-init=pattern",
 )
-# Every load of a kernel asks read_of (memory_on_cpu.cpp).
-LOADS = (
+# Every load and store of a kernel calls read_of or note_write (memory_on_cpu.cpp).
+ACCESSES = (
     "-fsanitize=kernel-address",
-    *("--param=asan-instrumentation-with-call-threshold=0", "--param=asan-instrument-writes=0"),
+    "--param=asan-instrumentation-with-call-threshold=0",
     *("--param=asan-stack=0", "--param=asan-globals=0"),
 )
 PARTS = (
-    *("cuda", "contexts", "fibers", "memory", "proxies"),
+    *("cuda", "contexts", "fibers", "memory", "releases", "proxies"),
     *("barriers", "copies", "tensors", "products"),
 )
 FOLDER = Path(__file__).parent / "device"
@@ -225,10 +225,10 @@ def precompiled(compiler: str) -> tuple[Path, Path]:
     for name in (*HEADERS, *SOURCES):
         (folder / name).write_text((FOLDER / name).read_text())
     header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
-    subprocess.run([compiler, *FLAGS, *LOADS, "-x", "c++-header", str(header)], check=True)
+    subprocess.run([compiler, *FLAGS, *ACCESSES, "-x", "c++-header", str(header)], check=True)
     whole = folder / "whole.cpp"
     whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
-    options = (f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(shared))
+    options = ("-O2", f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(shared))
     subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
     return header, shared
 
@@ -275,7 +275,7 @@ def build_all(
     if not library.exists() or source.read_text() != whole:
         source.write_text(whole)
         linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
-        command = [compiler, *FLAGS, *LOADS, f"-I{folder}", *linked]
+        command = [compiler, *FLAGS, *ACCESSES, f"-I{folder}", *linked]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
     loaded = ctypes.CDLL(str(library))

@@ -114,13 +114,14 @@ def test_reads_outside_of_shared_memory_are_seen(place: int, tmp_path: Path) -> 
 
 
 def test_a_word_beyond_its_own_variable_is_seen(tmp_path: Path) -> None:
-    text = """extern "C" __global__ void kernel(int* y) {
+    text = """extern "C" __global__ void kernel(int* n, int* y) {
       unsigned pair[2];
-      for (int i = 0; i <= y[0]; ++i) reinterpret_cast<unsigned long long*>(&pair)[i] = 1;
+      for (int i = 0; i <= *n; ++i) reinterpret_cast<unsigned long long*>(&pair)[i] = 1;
       y[threadIdx.x] = pair[1];
     }"""
-    fails(Raw(text, {"y": np.ones(64, np.int32)}), tmp_path, "an index beyond an array")
-    assert not Raw(text, {"y": zeros(64, np.int32)}).run(tmp_path)["y"].any()
+    y = zeros(64, np.int32)
+    fails(Raw(text, {"n": y[:1] + 1, "y": y}), tmp_path, "an index beyond an array")
+    assert not Raw(text, {"n": y[:1], "y": y}).run(tmp_path)["y"].any()
 
 
 def test_registers_start_with_garbage(tmp_path: Path) -> None:
@@ -359,6 +360,15 @@ def test_a_race_is_seen_in_some_order(name: str, old: str, new: str, tmp_path: P
     with pytest.raises(AssertionError, match="seed="):
         right_in_all_orders(raw, expected, tmp_path, edit)
     assert any(edited)
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize(("name", "old", "new"), [MUTANTS[i] for i in (1, 2, 3)])
+def test_what_nothing_orders_before_a_read_is_seen_in_every_order(
+    name: str, old: str, new: str, order: Order, tmp_path: Path
+) -> None:
+    with pytest.raises(AssertionError, match="without a barrier or a release since"):
+        RAW[name][0].run(tmp_path, order, lambda text: text.replace(old, new))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ static void update(char* at, Phase phase) {
   if (phase.missing == 0 && phase.bytes == 0) {
     phase.parity ^= 1;
     phase.missing = phase.expected;
+    note_barrier(block);
     for (Fiber* fiber : block->fibers) {
       if (fiber->barrier != at || fiber->parity == phase.parity) continue;
       fiber->barrier = nullptr;

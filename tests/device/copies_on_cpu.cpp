@@ -102,7 +102,10 @@ static void check_bulk(const void* global, u32 shared, u32 bytes) {
 }
 void bulk_store(void* global, u32 shared, u32 bytes) {
   check_bulk(global, shared, bytes);
-  begin_store(shared, bytes, [=](const Bytes& data) { std::memcpy(global, data.data(), bytes); });
+  begin_store(shared, bytes, [=](const Bytes& data) {
+    std::memcpy(global, data.data(), bytes);
+    note_write(global, bytes);
+  });
 }
 
 void bulk_wait_read(int pending) {
@@ -161,11 +164,22 @@ void bulk_reduce(const char* operation, void* global, u32 shared, u32 bytes) {
   check_bulk(global, shared, bytes);
   const std::string name = operation, how = name.substr(0, name.find('.'));
   const std::string type = name.substr(name.rfind('.') + 1);
-  begin_store(shared, bytes, [=](const Bytes& data) { reduce_as(how, type, global, data); });
+  begin_store(shared, bytes, [=](const Bytes& data) {
+    reduce_as(how, type, global, data);
+    note_write(global, bytes);
+  });
 }
 
 // ---- What threads know of themselves, and their ends.
 
+unsigned ballot(bool predicate) {
+  const LaneWords* all = show({{predicate}});
+  unsigned result = 0;
+  for (unsigned i = 0; i < self->warp->lanes.size(); ++i) {
+    result |= static_cast<unsigned>(all[i].words[0]) << i;
+  }
+  return result;
+}
 void elect(u32& elected) {
   ballot(true);
   elected = self == self->warp->lanes.front();

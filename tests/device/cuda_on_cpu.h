@@ -164,6 +164,7 @@ static unsigned exchange(unsigned word, unsigned source) {
 }
 unsigned ballot(bool predicate);
 void give_up();
+void note_atomic(const void*, std::size_t bytes);  // a write that others may read at any time
 // Runs a kernel; shape: the grid, the block, the cluster. Returns what went wrong, or null.
 const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int options,
                 const std::function<void()>& kernel);
@@ -199,18 +200,21 @@ template <class T, class V>
 T atomicAdd(T* p, V v) {
   const T before = *p;
   *p = static_cast<T>(before + v);
+  cpu::note_atomic(p, sizeof *p);
   return before;
 }
 template <class T, class V>
 T atomicMax(T* p, V v) {
   const T before = *p;
   if (static_cast<T>(v) > before) *p = static_cast<T>(v);
+  cpu::note_atomic(p, sizeof *p);
   return before;
 }
 template <class T>
 T atomicCAS(T* p, T expected, T v) {
   const T before = *p;
   if (before == expected) *p = v;
+  cpu::note_atomic(p, sizeof *p);
   return before;
 }
 static long long __double_as_longlong(double v) { return same_bits<long long>(v); }

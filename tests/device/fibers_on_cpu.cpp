@@ -96,6 +96,7 @@ void wait(Barrier& barrier, unsigned count, const char* name) {
   }
   barrier.arrived = 0;
   for (Fiber* fiber : barrier.waiting) wake(fiber);
+  if (&barrier != &self->warp->barrier) note_barrier(self->block);
   barrier.waiting.clear();
 }
 
@@ -118,7 +119,9 @@ void wait_for_threads(unsigned id, unsigned count) {
 }
 void wait_for_cluster() {
   Cluster& cluster = *self->block->cluster;
+  note_release(&cluster);
   wait(cluster.barrier, threads() * cluster.blocks.size(), "its cluster's barrier");
+  note_acquire(&cluster);
 }
 
 // A lane is at most one exchange ahead of the others, so two sets of words suffice.
@@ -129,14 +132,6 @@ const LaneWords* show(const LaneWords& own) {
   if (warp.barrier.arrived + 1 == warp.lanes.size()) ++warp.turn;
   wait(warp.barrier, warp.lanes.size(), "its warp");
   return all;
-}
-unsigned ballot(bool predicate) {
-  const LaneWords* all = show({{predicate}});
-  unsigned result = 0;
-  for (unsigned i = 0; i < self->warp->lanes.size(); ++i) {
-    result |= static_cast<unsigned>(all[i].words[0]) << i;
-  }
-  return result;
 }
 
 // A thread that reads the same flag again and finds the same has done nothing since.
@@ -192,6 +187,7 @@ static Block* new_block(Triple index, Cluster* cluster) {
     block->memory = raw + -reinterpret_cast<std::uintptr_t>(raw) % 1024;
   }
   block->index = index;
+  begin_writes(block);
   block->cluster = cluster;
   block->alive = threads();
   for (Barrier& barrier : block->barriers) barrier = {};
@@ -379,6 +375,7 @@ const char* run(const unsigned* shape, unsigned shared_bytes, unsigned seed, int
   body = &kernel;
   failure.clear();
   begin_memory(shared_bytes);
+  begin_writes();
   const Faults faults;
   try {
     auto order = draw_order(shape + 6);

@@ -73,6 +73,10 @@ struct Barrier {
   unsigned arrived = 0;
   std::vector<Fiber*> waiting;
 };
+// What is known of a block: its writes before a phase, and in that phase those of some warps.
+struct Known {
+  unsigned phase, warps;  // a bit for each
+};
 struct Warp {
   std::vector<Fiber*> lanes;
   unsigned ready = 0, turn = 0;
@@ -80,6 +84,7 @@ struct Warp {
   unsigned long long priority = 0;
   Barrier barrier;
   LaneWords shown[2][32];
+  std::vector<Known> known;  // of each block, and by all warps of the own after a barrier
 };
 struct Cluster {
   std::vector<Block*> blocks;
@@ -88,6 +93,8 @@ struct Cluster {
 };
 struct Block {
   Triple index;
+  unsigned number, phase;  // in the grid; its barriers so far
+  std::vector<Known> known;  // of each block
   unsigned rank, alive = 0;
   Cluster* cluster = nullptr;
   char* memory = nullptr;                // shared memory with its guard zones
@@ -135,6 +142,13 @@ void begin_memory(unsigned shared_bytes);
 void clear_memory(Block*);
 void check_memory(const Block*);
 void read_of(const void*, std::size_t bytes);  // fails in a guard zone
+
+// Writes that others read (releases_on_cpu.cpp).
+void begin_writes();
+void begin_writes(Block*);
+void note_barrier(Block*);
+void note_write(const void*, std::size_t bytes);
+void check_read(const void*, std::size_t bytes);
 
 // Where the asynchronous proxy reads or writes shared memory (proxies_on_cpu.cpp). Writes of this
 // thread since it began to run have been noted.

@@ -87,6 +87,7 @@ void read_of(const void* pointer, std::size_t bytes) {
   for (const auto& [from, to] : unreadable) {
     if (first < to && end > from) fail("reads outside of a buffer");
   }
+  check_read(pointer, bytes);
 }
 
 unsigned shared_address(const void* pointer) {
@@ -116,12 +117,18 @@ void forbid_reads(const std::uintptr_t* limits, unsigned count) {
   cpu::unreadable.clear();
   for (unsigned i = 0; i < count; ++i) cpu::unreadable.push_back({limits[2 * i], limits[2 * i + 1]});
 }
-// What the compiler puts before every load (LOADS of tests/cuda_on_cpu.py).
+// What the compiler puts before every load and store (ACCESSES of tests/cuda_on_cpu.py).
 void __asan_load1_noabort(const void* from) { cpu::read_of(from, 1); }
 void __asan_load2_noabort(const void* from) { cpu::read_of(from, 2); }
 void __asan_load4_noabort(const void* from) { cpu::read_of(from, 4); }
 void __asan_load8_noabort(const void* from) { cpu::read_of(from, 8); }
 void __asan_load16_noabort(const void* from) { cpu::read_of(from, 16); }
 void __asan_loadN_noabort(const void* from, std::size_t bytes) { cpu::read_of(from, bytes); }
+void __asan_store1_noabort(const void* to) { cpu::note_write(to, 1); }
+void __asan_store2_noabort(const void* to) { cpu::note_write(to, 2); }
+void __asan_store4_noabort(const void* to) { cpu::note_write(to, 4); }
+void __asan_store8_noabort(const void* to) { cpu::note_write(to, 8); }
+void __asan_store16_noabort(const void* to) { cpu::note_write(to, 16); }
+void __asan_storeN_noabort(const void* to, std::size_t bytes) { cpu::note_write(to, bytes); }
 void __asan_handle_no_return() {}
 }

@@ -27,23 +27,32 @@ static void min_with_nan(float& result, float a, float b) { result = min_nan(a, 
 
 // Flags. Blocks run in turns on one processor: nothing is torn, and every write is seen.
 void note_flag(const u32* flag);
+void note_acquire(const void* flag);
+void note_release(const void* flag);
 void released();
 static void load_acquire(u32& value, const u32* flag) {
   value = *flag;
+  note_acquire(flag);
   note_flag(flag);
 }
 static void store_release(u32* flag, u32 value) {
   *flag = value;
+  note_atomic(flag, sizeof *flag);
+  note_release(flag);
   released();
 }
 static void add_release(u32& before, u32* flag, u32 amount) {
-  before = *flag;
-  *flag += amount;
+  before = atomicAdd(flag, amount);
+  note_acquire(flag);
+  note_release(flag);
   released();
 }
 static void count_and_wrap(u32& before, u32* counter, u32 last) {
   before = *counter;
   *counter = before >= last ? 0 : before + 1;
+  note_atomic(counter, sizeof *counter);
+  note_acquire(counter);
+  note_release(counter);
   released();
 }
 
