@@ -51,7 +51,7 @@ from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import find_scheduler
 
-SEED = 20261125
+SEED = 20261126
 COUNT = 60
 ORDERS: tuple[dict[str, Any], ...] = (
     *({"seed": 0}, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True}),
