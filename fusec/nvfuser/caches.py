@@ -46,7 +46,7 @@ class Fusion:
     @property
     def key(self) -> str:
         """Return the text of the definition."""
-        return "\n".join(self.definition.calls.lines)
+        return self.definition.calls.key()
 
     def inputs(self) -> list[Any]:
         """Return the inputs."""

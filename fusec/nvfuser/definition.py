@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from fusec.diagnostics import FusecError
 from fusec.nvfuser import options
+from fusec.nvfuser.direct_text import DirectCalls
 from fusec.nvfuser.operations import RecordedOperations
 from fusec.nvfuser.repro import call_for
 from fusec.nvfuser.text import Calls
@@ -94,7 +95,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def define_tensor(self, *args: Any, **options: Any) -> Tensor:
         """Declare an input tensor; -1 is an unknown size, 1 a broadcast dim."""
         made: Tensor = self.calls.take(
-            lambda: self.calls.tensor(args, options),
+            lambda _: self.calls.tensor(args, options),
             lambda: super(FusionDefinition, self).define_tensor(*args, **options),
         )
         self._input_handles.append(made)
@@ -105,7 +106,7 @@ class FusionDefinition(dsl.FusionDefinition):
         if isinstance(value, DataType):
             value, dtype = None, value
         made: Scalar = self.calls.take(
-            lambda: self.calls.scalar(value, as_dtype(dtype)),
+            lambda _: self.calls.scalar(value, as_dtype(dtype)),
             lambda: super(FusionDefinition, self).define_scalar(value, dtype, **options),
         )
         if value is None:
@@ -120,7 +121,7 @@ class FusionDefinition(dsl.FusionDefinition):
         """Return a list of integer scalars: given ones, or as many scalar inputs as `size` says."""
         count = size if size is not None else values
 
-        def text() -> str | None:
+        def text(_: Any) -> str | None:
             return f"fd.define_vector({count})" if isinstance(count, int) else None
 
         made: dsl.Vector = self.calls.take(
@@ -137,7 +138,7 @@ class FusionDefinition(dsl.FusionDefinition):
         if is_list(alias_input):
             stride_order, alias_input = list[int](alias_input), None
         self.calls.take(
-            lambda: self.calls.output(output, alias_input, stride_order),
+            lambda _: self.calls.output(output, alias_input, stride_order),
             lambda: super(FusionDefinition, self).add_output(output, alias_input, stride_order),
         )
         self._output_handles.append(output)
@@ -172,7 +173,7 @@ class FusionDefinition(dsl.FusionDefinition):
         return f"nvfuser_fusion_id{0 if number is None else number}"
 
     def __repr__(self) -> str:
-        body = "".join(f"    {line}\n" for line in self.calls.lines or ["pass"])
+        body = "".join(f"    {line}\n" for line in self.calls.printed() or ["pass"])
         return f"\ndef {self.definition_name}(fd : FusionDefinition) -> None :\n{body}"
 
     @property
@@ -362,7 +363,7 @@ class DirectDefinition(FusionDefinition):
     _after_text = ""
 
     def _new_calls(self) -> Calls:
-        return Calls("tv", "c", orders=False)
+        return DirectCalls("tv", "c", orders=False)
 
     @property
     def definition_name(self) -> str:

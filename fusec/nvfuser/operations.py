@@ -29,7 +29,7 @@ class RecordedOperations(Operations):
                     return method(*taken, **named)
                 return embedding_with_norm(self._definition, **without_gradient(named))
 
-            return noted.take(lambda: noted.operation(method.__name__, args, options), run)
+            return noted.take(lambda r: noted.operation(method.__name__, args, options, r), run)
 
         recorded.__name__, recorded.__doc__ = name, method.__doc__
         return recorded

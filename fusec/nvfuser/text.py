@@ -10,6 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dim import Dim
 from fusec.ir.dtype import DType
+from fusec.ir.op import OpDef
 from fusec.ops import find_op
 from fusec.parse.dsl import calls, tensors
 from fusec.parse.dsl.datatype import DataType, as_dtype, of_dtype
@@ -34,20 +35,28 @@ class Calls:
         self._count = 0
         self._inside = False
 
-    def take(self, text: Callable[[], str | None], run: Callable[[], Any]) -> Any:
-        """Run a call and note its text, unless it is part of another one or has none."""
+    def take(self, text: Callable[[Any], str | None], run: Callable[[], Any]) -> Any:
+        """Run a call and note the text of its result, unless it is part of another or has none."""
         if self._inside:
             return run()
         self._inside = True
         try:
             result = run()
-            line = text()
+            line = text(result)
         finally:
             self._inside = False
         if line is not None:
             names = self._named(result)
             self.lines.append(f"{', '.join(names)} = {line}" if names else line)
         return result
+
+    def printed(self) -> list[str]:
+        """Return the lines in the order in which `repr` shows them."""
+        return self.lines
+
+    def key(self) -> str:
+        """Return lines that define the fusion, the same for those that read the same."""
+        return "\n".join(self.lines)
 
     def _named(self, result: Any) -> list[str]:
         """Return new names for what a call returned, a tuple of handles or one."""
@@ -95,12 +104,17 @@ class Calls:
             return None
         return f"fd.define_scalar({self.value(const.value)}, dtype={of_dtype(const.dtype)})"
 
-    def operation(self, name: str, args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    def operation(
+        self, name: str, args: Sequence[Any], options: Mapping[str, Any], result: Any
+    ) -> str:
         """Return the text of a call of `fd.ops.name`: operands by place, the others by name."""
         op = find_op(name)
         given = {k: v for k, v in options.items() if k != "name"}
         positional, named = calls.named_arguments(op, args, given)
         named = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
+        return self._call(op, named, result)
+
+    def _call(self, op: OpDef, named: dict[str, Any], result: Any) -> str:
         texts: list[str] = []
         by_place = True
         for parameter in op.params:
@@ -115,7 +129,7 @@ class Calls:
                 value = as_dtype(value) or DataType.Null if parameter.kind == "dtype" else value
                 texts.append(f"{parameter.name}={self.value(value)}")
         texts += [f"{n}={self.value(v)}" for n, v in named.items() if v is not None]
-        return f"fd.ops.{name}({', '.join(texts)})"
+        return f"fd.ops.{op.name}({', '.join(texts)})"
 
     def output(self, output: Any, alias: Any, order: Sequence[int] | None) -> str:
         """Return the text of a call of `add_output`."""

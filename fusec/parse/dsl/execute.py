@@ -55,6 +55,15 @@ class Ready:
         results = self._program.again(*given)
         return None if results is NotImplemented else self._listed(results)
 
+    def validate(
+        self, bound: Fusion, actuals: Sequence[Actual], given: Sequence[Any], references: Any
+    ) -> list[Any]:
+        """Return the outputs once they compare well, bound to what `actuals` know of `given`."""
+        inputs = _arrays(bound, actuals)  # before outputs are written there
+        results = self._program(*given)
+        _check(bound, inputs, [results] if len(self.fusion.outputs) == 1 else results, references)
+        return self._listed(results)
+
     def _listed(self, results: Any) -> list[Any]:
         listed = [results] if len(self.fusion.outputs) == 1 else results
         return [listed[k] for k in self._fresh]
@@ -97,12 +106,16 @@ def validate(
     results = run(bound, tuple(actuals))
     if results is not None:
         # Compared before anything is written into inputs, which the reference reads.
-        _check(bound, actuals, results, references)
+        _check(bound, _arrays(bound, actuals), results, references)
     return _deliver(bound, actuals, results, wrap)
 
 
+def _arrays(bound: Fusion, actuals: Sequence[Actual]) -> dict[str, Any]:
+    return {i.value.name: a.array() for i, a in zip(bound.inputs, actuals, strict=True)}
+
+
 def _check(
-    bound: Fusion, actuals: Sequence[Actual], results: Sequence[Any], references: Any
+    bound: Fusion, inputs: Mapping[str, Any], results: Sequence[Any], references: Any
 ) -> None:
     import numpy as np
 
@@ -113,7 +126,6 @@ def _check(
         o.value.name: np.asarray(adopt([r])[0].array())
         for o, r in zip(bound.outputs, results, strict=True)
     }
-    inputs = {i.value.name: a.array() for i, a in zip(bound.inputs, actuals, strict=True)}
     given = None if references is None else _given(bound, found, references)
     model = Model(eager=given is not None)
     verdict = compare(bound, bound.hints, inputs, found, model=model, given=given, poison=False)

@@ -109,9 +109,15 @@ class Executed(Boundaries):
         device: Any = None,
     ) -> list[Any]:
         """Run the fusion and compare with given outputs, or with fusec's reference."""
-        from fusec.parse.dsl.execute import validate
+        from fusec.parse.dsl.execute import Ready, validate
 
         with placed():
-            bound, actuals = self._bound(inputs)
+            given = tuple(flat(inputs))
+            bound, actuals = self._bound(given)
+            draws = any(i.generator for i in bound.inputs)  # from a state that a program advances
+            if current().calls and devices.all_on_gpu(given) and not draws:
+                with devices.on_device(devices.check_device(given, devices.index_of(device))):
+                    ready = Ready(self._fusion_for(given))
+                    return ready.validate(bound, actuals, given, reference_outputs)
             return self._on(device, actuals, lambda wrap: validate(
                 bound, actuals, reference_outputs, current().executor, wrap))  # fmt: skip
