@@ -59,6 +59,26 @@ def test_functions_of_one_operand(dtype: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "kind"), [("c64", "complex64"), ("c128", "complex128")])
+def test_functions_of_parts_that_are_not_finite(dtype: str, kind: str) -> None:
+    names = ("exp", "log", "log2", "sqrt", "abs")
+    lines = "; ".join(f"y_{op} = {op}(x)" for op in names)
+    fusion = fusion_of(f"x: {dtype}[N]", lines, ", ".join(f"y_{op}" for op in names), "{N: 25}")
+    parts = [np.inf, -np.inf, np.nan, 0.0, -2.0]
+    values = np.array([complex(re, im) for re in parts for im in parts], kind)
+    outputs, _, _ = run_on_cpu(fusion, {"x": StridedArray(values, values.shape, (1,))})
+    with np.errstate(all="ignore"):
+        for op in names:
+            found, expected = outputs[f"y_{op}"], UNARY[op](values.astype(np.complex128))
+            # A number with a part that is NaN is NaN, as PyTorch counts.
+            np.testing.assert_array_equal(np.isnan(found), np.isnan(expected), err_msg=op)
+            known = ~np.isnan(expected)
+            for part in (np.real, np.imag):
+                np.testing.assert_allclose(
+                    part(found)[known], part(expected)[known], rtol=1e-5, atol=1e-30, err_msg=op
+                )
+
+
+@pytest.mark.parametrize(("dtype", "kind"), [("c64", "complex64"), ("c128", "complex128")])
 def test_functions_of_two_operands(dtype: str, kind: str) -> None:
     lines = "; ".join(f"y_{op} = {op}(a, b)" for op in BINARY)
     names = ", ".join(f"y_{op}" for op in BINARY)
@@ -144,8 +164,9 @@ def test_movements_do_the_same_to_both_parts() -> None:
         "i = squeeze(reshape(x, new_shape=[B, 1, H]), dims=[1]); l = index_select(x, k, dim=1);"
         "m = gather(x, j, dim=1); n = select(x, 2, dim=1); o = set(x);"
         "p = repeat(x, repeats=[2, 1]); q = expand(broadcast(row, [true, false]), shape=[5, H]);"
-        "r = take_along_axis(x, j, dim=1); t = stride_order(x, stride_order=[0, 1])",
-        "a, b, c, d, e, f, g, h, i, l, m, n, o, p, q, r, t",
+        "r = take_along_axis(x, j, dim=1); t = stride_order(x, stride_order=[0, 1]);"
+        "u = triu(x, 1); v = tril(x); w = scatter(x, j, c64(3, 4), dim=1)",
+        "a, b, c, d, e, f, g, h, i, l, m, n, o, p, q, r, t, u, v, w",
     )  # fmt: skip
     outputs = check_on_cpu(fusion)
     assert outputs["e"][0, 0] == 1 + 2j

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 from typing import Protocol
 
 from fusec.ir.dtype import DType
@@ -87,10 +87,14 @@ def _addcmul(w: Writer, a: Pair, b: Pair, c: Pair, alpha: Pair) -> Pair:
 
 
 def _scaled(w: Writer, x: Operand, y: Operand) -> tuple[Operand, Operand]:
-    """Return the larger of two magnitudes and the ratio of the smaller to it, 0 for 0 / 0."""
+    """Return the larger of two magnitudes and the ratio of the smaller to it.
+
+    The ratio is 0 where the larger one is 0 or infinite.
+    """
     x, y = w.op("abs", x), w.op("abs", y)
     large, small = w.op("maximum", x, y), w.op("minimum", x, y)
-    return large, w.op("where", w.op("eq", large, 0.0), 0.0, w.op("div", small, large))
+    none = w.op("logical_or", w.op("eq", large, 0.0), w.op("isinf", large))
+    return large, w.op("where", none, 0.0, w.op("div", small, large))
 
 
 def _hypot(w: Writer, x: Operand, y: Operand) -> Operand:
@@ -101,12 +105,17 @@ def _hypot(w: Writer, x: Operand, y: Operand) -> Operand:
 def _abs(w: Writer, a: Pair) -> Operand:
     size = _hypot(w, a.re, a.im)
     infinite = w.op("logical_or", w.op("isinf", a.re), w.op("isinf", a.im))
-    return w.op("where", infinite, float("inf"), size)
+    return w.op("where", infinite, inf, size)
 
 
 def _exp(w: Writer, a: Pair) -> Pair:
+    """Write the size and the angle; C99's annex G has 0 at -inf, whatever the angle."""
     size = w.op("exp", a.re)
-    return Pair(w.op("mul", size, w.op("cos", a.im)), w.op("mul", size, w.op("sin", a.im)))
+    turns = w.op("isfinite", a.im)
+    none = w.op("logical_and", w.op("eq", a.re, -inf), w.op("logical_not", turns))
+    re, im = w.op("mul", size, w.op("cos", a.im)), w.op("mul", size, w.op("sin", a.im))
+    im = w.op("where", w.op("eq", a.im, 0.0), a.im, im)  # not inf * 0
+    return Pair(w.op("where", none, 0.0, re), w.op("where", none, 0.0, im))
 
 
 def _log(w: Writer, a: Pair) -> Pair:
@@ -132,7 +141,10 @@ def _sqrt(w: Writer, a: Pair) -> Pair:
     right = w.op("logical_not", w.op("lt", a.re, 0.0))
     signed = w.op("where", w.op("signbit", a.im), w.op("neg", root), root)
     re = w.op("where", right, root, w.op("abs", other))
-    return Pair(re, w.op("where", right, other, signed))
+    im = w.op("where", right, other, signed)
+    # C99's annex G: whatever the real part, NaN included.
+    upwards = w.op("isinf", a.im)
+    return Pair(w.op("where", upwards, inf, re), w.op("where", upwards, a.im, im))
 
 
 def _rsqrt(w: Writer, a: Pair) -> Pair:

@@ -66,7 +66,7 @@ MOVED = frozenset(
     {
         *("set", "segment_set", "broadcast", "broadcast_in_dim", "expand", "squeeze", "reshape"),
         *("permute", "slice", "pad", "cat", "flip", "index_select", "select", "gather"),
-        *("take_along_axis", "embedding_fwd", "full", "sum", "cumsum"),
+        *("take_along_axis", "embedding_fwd", "full", "sum", "cumsum", "scatter"),
     }
 )
 """Operations that do the same to the real and to the imaginary parts."""
@@ -77,7 +77,7 @@ COMPLEX = MOVED | {
     *("eq", "ne", "where", "real", "imag", "complex", "cast"),
     *("isfinite", "isinf", "isnan", "isreal", "logical_and", "logical_or", "logical_not"),
     *("var", "var_mean", "matmul", "linear"),
-    *("mean", "repeat", "stride_order", "size", "shape"),
+    *("mean", "repeat", "stride_order", "size", "shape", "triu", "tril"),
 }
 """The operations that take complex numbers."""
 

@@ -48,7 +48,7 @@ def _expand_tril(builder: GraphBuilder, arg: Operand, diagonal: Operand) -> Oper
 
 def _zero(like: Operand) -> bool | int | float:
     dtype = like.type.dtype
-    return 0.0 if dtype.is_float else 0 if dtype.is_integer else False
+    return 0.0 if dtype.is_float or dtype.is_complex else 0 if dtype.is_integer else False
 
 
 @composite(expand=_expand_triu)
