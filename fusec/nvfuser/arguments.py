@@ -58,6 +58,22 @@ def _is_float(value: Any) -> bool:
 
 def _check_slice(given: Mapping[str, Any]) -> None:
     starts, ends = _constants(given.get("start_indices")), _constants(given.get("end_indices"))
+    steps, arg = _constants(given.get("strides")), given.get("arg")
+    if steps and len(steps) != len(starts):
+        raise FusecError(
+            "Slice start_indices and strides don't match! "
+            f"They have {len(starts)} and {len(steps)} entries"
+        )
+    if len(ends) != len(starts):
+        raise FusecError(
+            "Slice indexing attribute dimensions don't match! "
+            f"start_indices and end_indices have {len(starts)} and {len(ends)} entries"
+        )
+    if isinstance(arg, Tensor) and arg.definition.knows(arg) and arg.ndim != len(starts):
+        raise FusecError(
+            "Number of tensor dimensions does not match slice dimensions! "
+            f"They are {arg.ndim} and {len(starts)}"
+        )
     if any(s is not None and s < 0 for s in starts):
         raise FusecError(
             "Slice operation start_indices must be greater than or equal to 0. "
@@ -68,7 +84,7 @@ def _check_slice(given: Mapping[str, Any]) -> None:
             "Slice operation end_indices must be greater than or equal to start_indices. "
             f"They are {given['end_indices']} and {given['start_indices']}"
         )
-    if any(k not in (None, 1) for k in _constants(given.get("strides"))):
+    if any(k not in (None, 1) for k in steps):
         raise FusecError(
             f"nvFuser Limitation: All slice operation strides must be of const size 1. "
             f"They are {given['strides']}",
