@@ -412,3 +412,32 @@ def test_tensors_of_another_gpu() -> None:
         assert torch.cuda.current_device() == 0
         close(y, x.double().sum(0), 1e-4)
         close(z, x.double() * x.double().sum(0), 1e-3)
+
+
+def test_validate_compares_what_execute_returns() -> None:
+    from fusec.nvfuser.definition import DirectDefinition
+    from fusec.parse.dsl import DataType
+
+    x = drawn(64, 5000).bfloat16()
+    with DirectDefinition() as fd:
+        wide = fd.ops.cast(
+            fd.define_tensor(shape=[-1, -1], dtype=DataType.BFloat16), DataType.Float
+        )
+        fd.add_output(fd.ops.sum(fd.ops.exp(wide), [0]))
+        fd.add_output(fd.ops.cast(fd.ops.mul(wide, 2.0), DataType.BFloat16))
+    for checked, run in zip(fd.validate([x]), fd.execute([x]), strict=True):
+        assert torch.equal(checked, run)
+
+
+def test_validate_reads_inputs_before_outputs_are_written_there() -> None:
+    from fusec.nvfuser.definition import DirectDefinition
+
+    x = drawn(100)
+    before = x.clone()
+    with DirectDefinition() as fd:
+        given = fd.from_pytorch(x)
+        fd.add_output(fd.ops.add(given, 1.0), given)
+        fd.add_output(fd.ops.mul(given, 3.0))
+    (tripled,) = fd.validate([x])
+    close(x, before + 1)
+    close(tripled, before * 3)

@@ -443,3 +443,20 @@ def test_a_top_k_of_a_negative_count_is_refused() -> None:
             fd.add_output(result)
     with pytest.raises(RuntimeError, match="-5"):
         fd.execute([inputs()[0], -5])
+
+
+def test_an_output_of_the_host_beside_one_of_the_gpu_is_refused() -> None:
+    for both in (True, False):
+        with DirectDefinition() as fd:
+            scalar = fd.define_tensor(shape=[], dtype=DataType.Float, is_cpu=True)
+            x = fd.define_tensor(shape=[-1], dtype=DataType.Float)
+            shifted = fd.ops.add(scalar, fd.define_scalar(3.0))
+            fd.add_output(fd.ops.mul(x, shifted))
+            if both:
+                fd.add_output(shifted)
+        given = [np.array(2.0, np.float32), np.ones(3, np.float32)]
+        if both:
+            with pytest.raises(RuntimeError, match="KernelExecutor does not support"):
+                fd.execute(given)
+        else:
+            np.testing.assert_array_equal(fd.execute(given)[0], np.full(3, 5.0))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from fusec.diagnostics import FusecError
 from fusec.nvfuser import options
 from fusec.nvfuser.direct_text import DirectCalls
+from fusec.nvfuser.on_cpu import check_outputs
 from fusec.nvfuser.operations import RecordedOperations
 from fusec.nvfuser.repro import call_for
 from fusec.nvfuser.text import Calls
@@ -271,6 +272,8 @@ class FusionDefinition(dsl.FusionDefinition):
             )
         if not self._has_outputs:
             raise Undefined("Fusion is empty!")
+        if self._steps.failure is None:
+            check_outputs(self.graph())
 
     def validate(
         self,
