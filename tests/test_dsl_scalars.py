@@ -86,3 +86,16 @@ def test_scalars_elsewhere_stay_inputs() -> None:
         fd.add_output(fd.ops.mul(x, s))
     assert len(fd.fusion().inputs) == 2
     assert fd.fusion().nodes[0].inputs[1].name == "s"
+
+
+def test_a_size_may_be_computed_in_floats() -> None:
+    with FusionDefinition() as fd:
+        rows = fd.define_scalar(None, dtype=DataType.Int)
+        x = fd.define_tensor(shape=[-1, -1], dtype=DataType.Float)
+        columns = fd.ops.mul(24, fd.ops.reciprocal(rows))
+        fd.add_output(fd.ops.sum(fd.ops.reshape(x, [rows, columns]), [1]))
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    for count in (3, 8):
+        np.testing.assert_array_equal(fd.execute([count, x])[0], x.reshape(count, -1).sum(1))
+    with pytest.raises(FusecError, match="must hold sizes"):
+        fd.execute([5, x])

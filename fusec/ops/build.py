@@ -171,27 +171,25 @@ class GraphBuilder(DrawBuilder):
         rank = len(operands[0].type.shape or ())
         mask = tuple(axis in attributes["dims"] for axis in range(rank))
         return tuple(
-            self.call(
-                "broadcast",
-                [value],
-                {"is_broadcast_dim": mask},
-                names=[kept[k]],
-                span=span,
-            )[0]
+            self.call("broadcast", [value], {"is_broadcast_dim": mask}, names=[kept[k]], span=span)[
+                0
+            ]
             for k, value in enumerate(outputs)
         )
 
     def _truncated(self, operand: Operand, dtype: DType) -> Const | None:
         """Return the integer part of a scalar computed from literals alone: it may be a size."""
-        array = None if isinstance(operand, Const) else self._literal(operand)
+        array = None if isinstance(operand, Const) else self.number_of(operand, {})
         if array is None or abs(array) >= 2.0 ** (dtype.bits - 1):
             return None
         return Const(int(array.real), dtype)
 
-    def _literal(self, operand: Operand) -> Any:
-        """Return what a scalar computed from literals alone is, or None."""
+    def number_of(self, operand: Operand, scalars: Mapping[str, Any]) -> Any:
+        """Return what a scalar computed from literals and values of scalar inputs is, or None."""
         from fusec.ir.evaluate import constant, evaluate_node
 
+        if isinstance(operand, Value) and operand.name in scalars:
+            operand = Const(scalars[operand.name], operand.dtype)
         if isinstance(operand, Const):
             return constant(operand)
         slot = self._slot_of[operand]
@@ -199,12 +197,12 @@ class GraphBuilder(DrawBuilder):
         if draft is None or not draft.op.is_elementwise or not operand.is_scalar:
             return None
         operands = [o if isinstance(o, Const) else self._slots[o] for o in draft.operands]
-        given = {o: self._literal(o) for o in operands if isinstance(o, Value)}
+        given = {o: self.number_of(o, scalars) for o in operands if isinstance(o, Value)}
         if any(array is None for array in given.values()):
             return None
         outputs = tuple(self._slots[o] for o in draft.outputs)
         node = Node(draft.op, tuple(operands), draft.attributes, outputs, draft.span)
-        return evaluate_node(node, given, {})[0]
+        return evaluate_node(node, given, scalars)[0]
 
     def _labels(self, op: OpDef, names: Sequence[str] | None, count: int) -> list[str]:
         if names is not None:

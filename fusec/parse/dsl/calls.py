@@ -124,6 +124,9 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
         operand = value.operand
         if kind in _NUMBERS and isinstance(operand, Value) and definition.is_scalar_input(operand):
             return definition.value_of(operand.name)
+        if kind in _SIZES and isinstance(operand, Value) and operand.type.dtype.is_float:
+            number = definition.whole_number(operand)
+            return operand if number is None else number
         size = operand.type.dim
         is_size = kind not in _OPERAND_KINDS and size is not None and isinstance(operand, Value)
         return definition.known(size) if is_size and size is not None else operand
@@ -144,6 +147,7 @@ def _plain(definition: FusionDefinition, value: Any, kind: str) -> Any:
 
 
 _NUMBERS = ("bool", "float")
+_SIZES = ("shape", "size")
 _OPERAND_KINDS = ("operand", "operands", "optional")
 
 

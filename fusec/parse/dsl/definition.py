@@ -100,6 +100,10 @@ class FusionDefinition(Executed):
         """Return a size with the values of scalar inputs, where an execution has shown them."""
         return self._steps.build.known(size)
 
+    def whole_number(self, scalar: Value) -> int | None:
+        """Return the whole number that a scalar is, where an execution has shown its inputs."""
+        return self._steps.build.whole_number(scalar)
+
     def is_scalar_input(self, value: Value) -> bool:
         """Return whether a value is a scalar that each execution gives anew."""
         return (value.name, None) in self._inputs

@@ -48,6 +48,14 @@ class Build:
             raise UnknownValue(f"the value of `{scalar}` is needed to define the fusion")
         return self.sizes[scalar, None]
 
+    def whole_number(self, scalar: Operand) -> int | None:
+        """Return the whole number that a scalar is, where an execution has shown its inputs."""
+        if self.sizes is None or not scalar.is_scalar:
+            return None
+        scalars = {name: v for (name, axis), v in self.sizes.items() if axis is None}
+        number = self.builder.number_of(scalar, scalars)
+        return int(number) if number is not None and float(number).is_integer() else None
+
 
 class Steps:
     """The steps of one definition and the current pass over them."""
