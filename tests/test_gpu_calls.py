@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_call_helper import IN_PLACE, TWO
+from test_call_helper import IN_PLACE, ROWS, TWO
 from test_calls import NORM
 
 import fusec
@@ -22,17 +22,6 @@ torch: Any = pytest.importorskip("torch")
 
 pytestmark = pytest.mark.gpu
 
-ROWS = """
-fusion: rows
-dims: {B: 512, H: 96}
-inputs:
-  x: f32[B, H]
-ops:
-  - s = segment_set(sum(x, dims=[1], keepdim=true))
-  - y = segment_set(mul(x, s))
-  - z = sum(mul(y, y), dims=[1])
-outputs: [z]
-"""
 DRAWN = """
 fusion: drawn
 dims: {B: 1024}
