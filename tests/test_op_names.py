@@ -13,7 +13,7 @@ from fusec.ops import TABLE
 
 ROOT = Path(fusec.__file__).parent
 DECLARING = ("ops", "parse", "nvfuser", "dev")
-"""Where operations are declared, where files and scripts call them by name, and fusions are drawn."""
+"""Where operations are declared, called by name in files and scripts, and drawn."""
 
 MOST_COMPARISONS = 17
 MOST_ENTRIES = 14
