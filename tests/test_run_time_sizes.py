@@ -68,8 +68,8 @@ CASES = {
     "rows written into their input": Case(
         ("inner_persistent",), "B: 3, S: 16, H: 64", "x: 'f32[B, S, H]'",
         f"{NORM}; z = mul(y, y)", "z: {alias: x}", "any B, S; H = 64",
-        # Whole blocks of 8 rows: rows past the end read the last one, which is written meanwhile, and
-        # drop what they read. The emulator takes no such read.
+        # Whole blocks of 8 rows: rows past the end read the last one, which is written meanwhile,
+        # and drop what they read. The emulator takes no such read.
         [{"B": 1, "S": 8}, {"B": 2, "S": 32}],
     ),
     "row sums of two dims": Case(
