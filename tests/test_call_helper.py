@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import struct
 import subprocess
 import sys
@@ -21,9 +22,11 @@ from test_calls import NORM, norm, rows
 import fusec
 from fusec import FusecError
 from fusec.call import fast, helper, record
+from fusec.call import program as program_module
 from fusec.call.fast import _code
 from fusec.call.frameworks import Torch
 from fusec.call.program import Program
+from fusec.call.record import Record
 from fusec.ir.dtype import BF16
 
 TWO = """
@@ -338,6 +341,22 @@ def test_what_others_do_meanwhile_is_noticed(helped: Helped, cell: str) -> None:
     np.testing.assert_allclose(y.array, x.astype(np.float64).sum(0), rtol=1e-4, atol=1e-4)
     program(on_gpu(x))
     assert device.asked.count("helper") > launches
+
+
+def test_records_that_leave_are_freed(helped: Helped, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many sizes a few are kept; what was made for the others is given back."""
+    compile, _, _, _ = helped
+    monkeypatch.setattr(program_module, "MOST_SIGNATURES", 2)
+    program = compile(NORM)
+    seen: list[weakref.ref[Record]] = []
+    for b in range(1, 7):
+        x, w = rows(b, 64)
+        for _ in range(2):
+            program(on_gpu(x), on_gpu(w))
+        (lane,) = program._lanes.values()
+        seen.append(weakref.ref([*lane.records.values()][-1]))
+    gc.collect()
+    assert [r() is not None for r in seen] == [False] * 4 + [True] * 2
 
 
 def test_nothing_is_kept_of_calls(helped: Helped) -> None:

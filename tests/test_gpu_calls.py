@@ -277,7 +277,7 @@ def test_arrays_of_jax() -> None:
     for _ in range(3):
         y = program(*there)
         assert isinstance(y, jax.Array)
-        close(torch.from_numpy(np.array(y)).cuda(), norm(x, w))
+        close(torch.from_numpy(np.array(y)).to(x.device), norm(x, w))
 
 
 def test_arrays_by_their_interfaces() -> None:

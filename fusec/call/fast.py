@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from fusec.call.frameworks import Torch
 from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.memory import Place
-from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record
+from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record, refused
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
@@ -78,8 +79,9 @@ def _in_c(known: Any, record: Record, given: Given, kind: Torch, graph: Nodes | 
         for r in memory.results
     ]
     return known.Call(
-        owner=record,
-        failed=record.failed,
+        # Not the record, which holds what is made here: the helper's objects are not collected.
+        owner=(record.steps, record.patches, record.numbers, arena),
+        failed=partial(refused, arena.device, record.steps),
         types=kind.types,
         exchange=kind.exchange,
         context=arena.device.context,

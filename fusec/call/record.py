@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from fusec.hostir.program import (
 )
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
+from fusec.run.device import Device
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
@@ -159,13 +160,6 @@ class Record:
         for issue in self._issue:
             issue()
 
-    def failed(self, status: int, number: int) -> None:
-        """Raise FusecError for a step that the driver refused."""
-        step = self.steps[number]
-        what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"
-        device = self.executable.device
-        device.fail("a launch", device.driver.CUresult(status), what)
-
     def forbid_checks(self) -> None:
         """Raise Unsupported where kernels check indices, for what cannot wait for them."""
         if INDEX_ERRORS in self.memory.places:
@@ -279,3 +273,10 @@ def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:
     """Return the value of a scalar of the program, a part of what is given for a complex one."""
     value = given.get(scalar.of or scalar.name, scalar.default)
     return getattr(complex(value), scalar.part) if scalar.of else value
+
+
+def refused(device: Device, steps: Sequence[Step], status: int, number: int) -> NoReturn:
+    """Raise FusecError for a step, by its number, to which the driver gave a status."""
+    step = steps[number]
+    what = f"kernel `{step.name}`" if isinstance(step, LaunchStep) else "a copy"
+    device.fail("a launch", device.driver.CUresult(status), what)
