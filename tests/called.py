@@ -30,7 +30,15 @@ class GpuArray:
 
     def __init__(self, array: Any, device: int = 0) -> None:
         """Hold the array."""
-        self.array, self.device = array, device
+        self.array, self.device, self.lazy = array, device, False
+
+    def is_conj(self) -> bool:
+        """Return whether it is to be conjugated when it is read."""
+        return False
+
+    def is_neg(self) -> bool:
+        """Return whether it is to be negated when it is read."""
+        return self.lazy
 
 
 class Framework:

@@ -52,6 +52,15 @@ ops:
   - z = sum(mul(y, y), dims=[1])
 outputs: [z]
 """
+STRIDED = """
+fusion: strided
+dims: {B: 32}
+inputs:
+  x: {type: 'f32[B]', strides: [2]}
+ops:
+  - y = add(x, 1.0)
+outputs: [y]
+"""
 IN_PLACE = """
 fusion: update
 dims:
@@ -306,6 +315,20 @@ def test_wrong_arguments_are_named(helped: Helped, change: Any, message: str) ->
         program(*change(on_gpu(x), on_gpu(w)))
     assert [a for a in device.asked[len(before) :] if "aunch" in a or a == "helper"] == []
     np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+
+
+def test_what_is_only_noted_on_a_tensor_is_asked(helped: Helped) -> None:
+    """Strided tensors may be views of imaginary parts, to be negated when they are read."""
+    compile, device, _, _ = helped
+    program = compile(STRIDED)
+    x = aligned(64, np.float32)
+    x[...] = np.arange(64)
+    for lazy in (False, False, True):
+        array = GpuArray(x[::2])
+        array.lazy = lazy
+        before = device.asked.count("helper")
+        np.testing.assert_allclose(program(array).array, x[::2] + 1)
+    assert device.asked.count("helper") == before == 1
 
 
 def test_a_refused_launch_is_an_error(helped: Helped) -> None:

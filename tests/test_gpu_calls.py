@@ -184,6 +184,17 @@ def test_tensor_maps_follow_the_pointers() -> None:
         close(graph(a, b), torch.relu(a.double() @ b.double()), 0.05)
 
 
+def test_lazy_views_are_refused() -> None:
+    """A conjugated tensor, also after plain ones: its memory is not what it says."""
+    text = "fusion: turned\ndims: {B: 32}\ninputs: {x: 'c64[B]'}\nops:\n  - y = mul(x, x)\n"
+    program = fusec.compile(text + "outputs: [y]\n")
+    x = torch.randn(32, device="cuda", dtype=torch.complex64)
+    for _ in range(3):
+        torch.testing.assert_close(program(x), x * x)
+    with pytest.raises(FusecError, match="resolve_conj"):
+        program(x.conj())
+
+
 def test_in_place_and_out() -> None:
     """An aliased output is the input; `out` is filled; memory that is shared is refused."""
     program = fusec.compile(IN_PLACE)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from fusec.call.arrays import View
 from fusec.call.frameworks import Torch
 from fusec.call.given import Given
 from fusec.call.helper import helper
@@ -109,12 +110,21 @@ def _argument(record: Record, given: Given, name: str) -> tuple[Any, ...]:
     declared = next(i for i in given.fusion.given if i.value.name == name)
     if declared.value.is_scalar:
         sized = given.numbers[name] if declared.value.dim is not None else None
-        return True, 0, 0, (), (), 0, 1, False, sized, declared.default
+        return True, 0, 0, (), (), 0, 1, False, False, sized, declared.default
     view, alignment = given.views[name], record.program.buffer[name].alignment
     return (
         False, _code(view.dtype), view.dtype.bits, view.shape, view.strides, view.bytes, alignment,
-        name in given.written, None, None,
+        name in given.written, _may_be_lazy(view), None, None,
     )  # fmt: skip
+
+
+def _may_be_lazy(view: View) -> bool:
+    """Return whether PyTorch may have noted on such a tensor to conjugate or negate it when read.
+
+    It does on complex ones, and on views of imaginary parts, which lie two apart.
+    """
+    steps = (s for e, s in zip(view.shape, view.strides, strict=True) if e > 1)
+    return view.dtype.is_complex or (view.dtype.is_float and all(s % 2 == 0 for s in steps))
 
 
 def _code(dtype: DType) -> int:
@@ -168,6 +178,7 @@ class _InPython:
         sized = (i.value for i in given.fusion.given if i.value.is_scalar)
         self._sizes = {v.name: given.numbers[v.name] for v in sized if v.dim is not None}
         self._checks_writes = bool(given.written)
+        self._lazy = {n for n, v in given.views.items() if _may_be_lazy(v)}
         self._fresh = _allocation(record, kind, given)
         self._slots = [r.slot for r in record.memory.results]
 
@@ -185,6 +196,8 @@ class _InPython:
                 numbers[name] = given
                 continue
             if given.__class__ not in self._kind.types or _form(given) != wanted:
+                return NotImplemented
+            if name in self._lazy and (given.is_conj() or given.is_neg()):
                 return NotImplemented
             address = given.data_ptr()
             if address % alignment or not address:

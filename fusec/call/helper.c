@@ -101,7 +101,7 @@ typedef struct {
     int32_t rank;
     int64_t shape[MOST_RANK], strides[MOST_RANK];
     uint64_t bytes, alignment;
-    bool written;
+    bool written, may_be_lazy;
     /* Of a number: NULL or what it must be; NULL or what it is when it is not given. */
     PyObject *expected, *preset;
 } Argument;
@@ -300,6 +300,21 @@ static bool allocate(Call *self, int first, PyObject **made)
     return true;
 }
 
+/* Returns whether a tensor's elements are to be conjugated or negated when they are read: PyTorch
+ * notes that on the tensor, and DLPack knows nothing of it. */
+static bool is_lazy(PyObject *tensor)
+{
+    static const char *const questions[] = {"is_conj", "is_neg"};
+    bool lazy = false;
+    for (int k = 0; k < 2 && !lazy; k++) {
+        PyObject *answer = PyObject_CallMethod(tensor, questions[k], NULL);
+        lazy = answer != Py_False;
+        Py_XDECREF(answer);
+    }
+    PyErr_Clear();
+    return lazy;
+}
+
 static bool overlaps(const Call *self, int written, const int *slot_argument, int tensors)
 {
     uint64_t start = self->address[written];
@@ -338,7 +353,7 @@ static bool read_arguments(Call *self, PyObject *const *given, Py_ssize_t count,
         }
         uint64_t address = (uint64_t)(uintptr_t)view.data + view.byte_offset;
         if (!agrees(wanted, &view, self->device) || (wanted->bytes && address % wanted->alignment) ||
-            (wanted->bytes && !address))
+            (wanted->bytes && !address) || (wanted->may_be_lazy && is_lazy(object)))
             return false;
         slot_argument[*tensors] = k;
         self->address[(*tensors)++] = address;
@@ -447,11 +462,11 @@ static bool numbers_into(PyObject *sequence, int64_t *into, int most)
 
 static bool read_argument(PyObject *given, Argument *into)
 {
-    int is_number, code, bits, written;
+    int is_number, code, bits, written, may_be_lazy;
     PyObject *shape, *strides, *expected, *preset;
     unsigned long long bytes, alignment;
-    if (!PyArg_ParseTuple(given, "piiO!O!KKpOO", &is_number, &code, &bits, &PyTuple_Type, &shape,
-                          &PyTuple_Type, &strides, &bytes, &alignment, &written, &expected, &preset))
+    if (!PyArg_ParseTuple(given, "piiO!O!KKppOO", &is_number, &code, &bits, &PyTuple_Type, &shape,
+                          &PyTuple_Type, &strides, &bytes, &alignment, &written, &may_be_lazy, &expected, &preset))
         return false;
     into->is_number = is_number;
     into->type = (ElementType){(uint8_t)code, (uint8_t)bits, 1};
@@ -459,6 +474,7 @@ static bool read_argument(PyObject *given, Argument *into)
     into->bytes = bytes;
     into->alignment = alignment;
     into->written = written;
+    into->may_be_lazy = may_be_lazy;
     into->expected = expected == Py_None ? NULL : expected;
     into->preset = preset == Py_None ? NULL : preset;
     Py_XINCREF(into->expected);
