@@ -378,15 +378,13 @@ def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
     """
     if options.targets_given:
         return options
-    from fusec.target import TARGETS
+    from fusec.target import TARGETS, nearest
 
-    at = facts.capability
-    known = (t for t in TARGETS.values() if t.arch[-1].isdigit() and t.capability <= at)
-    nearest = [t for t in known if t.capability // 10 == at // 10]
-    target = facts.target or max(nearest, key=lambda t: t.capability, default=None)
+    target = nearest(TARGETS, facts.capability)
     if target is None:
         raise EnvironmentProblem(
-            f"{facts.name} (sm_{at}) runs no known target", help=f"one of {', '.join(TARGETS)}"
+            f"{facts.name} (sm_{facts.capability}) runs no known target",
+            help=f"one of {', '.join(TARGETS)}",
         )
     return replace(options, targets=(target.arch,))
 

@@ -69,7 +69,7 @@ class Framework:
         """Return poisoned memory."""
         self.allocated += 1
         self.meanwhile()
-        count = arrays.reach(shape, strides)
+        count = arrays.span(shape, strides)
         return self.part(GpuArray(aligned(count, dtype.numpy), device), shape, strides, 0)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import DType
+from fusec.run.arrays import span
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +27,7 @@ class View:
     @property
     def bytes(self) -> int:
         """Return how many bytes of memory it reaches over."""
-        return reach(self.shape, self.strides) * self.dtype.size
+        return span(self.shape, self.strides) * self.dtype.size
 
 
 class Kind(Protocol):
@@ -54,13 +55,6 @@ class Kind(Protocol):
     def give(self, made: Any, like: Any) -> Any:
         """Return an array that `empty` or `part` made as one that the caller of `like` knows."""
         ...
-
-
-def reach(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over, at least none."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True))
 
 
 def handle_of(stream: Any) -> int:

@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import Kind, View, reach
+from fusec.call.arrays import Kind, View
 from fusec.call.interfaces import Exchange
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
+from fusec.run.arrays import span
 
 
 class Torch:
@@ -109,7 +110,7 @@ class Cupy:
         """Return an array of CuPy's memory pool."""
         cupy = self._cupy
         with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream, device):
-            flat = cupy.empty(reach(shape, strides), dtype.numpy)
+            flat = cupy.empty(span(shape, strides), dtype.numpy)
         return self.part(flat, shape, strides, 0)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
@@ -144,7 +145,7 @@ class Host:
     def empty(self, shape: Sequence[int], strides: Sequence[int], dtype: DType, device: int,
               stream: int) -> Any:  # fmt: skip
         """Return an array of the host."""
-        return self.part(np.empty(reach(shape, strides), dtype.numpy), shape, strides, 0)
+        return self.part(np.empty(span(shape, strides), dtype.numpy), shape, strides, 0)
 
     def part(self, array: Any, shape: Sequence[int], strides: Sequence[int], offset: int) -> Any:
         """Return a view of an array's memory."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from fusec.call.arrays import Kind, View
@@ -78,6 +79,7 @@ class Given:
         """Return what sizes follow from: the layouts of arrays, and numbers."""
         return {**self.views, **self.numbers}
 
+    @cached_property
     def signature(self) -> Hashable:
         """Return what the sizes follow from, to look them up by."""
         sized = (

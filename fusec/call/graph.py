@@ -68,7 +68,7 @@ class Graph:
 
     def _take(self, given: Given) -> None:
         """Have other arguments; FusecError where they are not of the same form."""
-        if given.signature() != self._given.signature() or given.device != self._given.device:
+        if given.signature != self._given.signature or given.device != self._given.device:
             raise FusecError(
                 f"the graph of `{self._program.name}` is captured for other shapes or strides",
                 help="capture another: program.graph(...)",

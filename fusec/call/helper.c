@@ -284,18 +284,16 @@ static PyObject *launch_all(Call *self, void *stream)
     return status ? raise_failure(self, status, step - 1) : Py_None;
 }
 
-/* Returns the tensors that the kernels fill; their addresses go into slots from `first` on. */
-static bool allocate(Call *self, int first, PyObject **made)
+/* Makes the tensors that the kernels fill. */
+static bool allocate(Call *self, PyObject **made)
 {
     Py_ssize_t count = PyTuple_GET_SIZE(self->fresh);
     for (Py_ssize_t k = 0; k < count; k++) {
         PyObject *how = PyTuple_GET_ITEM(self->fresh, k);
         made[k] = PyObject_Call(PyTuple_GET_ITEM(how, 0), PyTuple_GET_ITEM(how, 1),
                                 PyTuple_GET_ITEM(how, 2));
-        TensorView view;
-        if (!made[k] || self->exchange->view(made[k], &view))
+        if (!made[k])
             return false;
-        self->address[first + k] = (uint64_t)(uintptr_t)view.data + view.byte_offset;
     }
     return true;
 }
@@ -424,13 +422,14 @@ static PyObject *call(PyObject *object, PyObject *const *given, size_t flags, Py
     PyObject *results = NULL;
     uint64_t inputs[64];
     memcpy(inputs, self->address, (size_t)tensors * sizeof(uint64_t));
-    if (!allocate(self, tensors, made))
+    if (!allocate(self, made))
         goto done;
     /* Allocating may let others run, which use the same record. */
     memcpy(self->address, inputs, (size_t)tensors * sizeof(uint64_t));
     for (Py_ssize_t k = 0; k < fresh; k++) {
         TensorView view;
-        self->exchange->view(made[k], &view);
+        if (self->exchange->view(made[k], &view))
+            goto done;
         self->address[tensors + k] = (uint64_t)(uintptr_t)view.data + view.byte_offset;
     }
     if (*self->generation != self->made_for || *self->busy ||

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fusec.call.arrays import View, reach
+from fusec.call.arrays import View
 from fusec.diagnostics import EnvironmentProblem
 from fusec.ir import dtype as dtypes
 from fusec.ir.dtype import DType
-from fusec.run.arrays import dense_strides
+from fusec.run.arrays import dense_strides, span
 from fusec.run.device import open_device
 
 LEGACY_STREAM = 1
@@ -37,7 +37,7 @@ class DeviceArray:
             device,
         )
         self._opened = open_device(device)
-        size = reach(shape, strides) * dtype.size
+        size = span(shape, strides) * dtype.size
         with self._opened.current():
             self._owned = self.address = self._opened.allocate(size, "an output")
         self._base: DeviceArray | None = None
@@ -70,7 +70,7 @@ class DeviceArray:
         core: Any = import_module("cuda.core")
         utils: Any = import_module("cuda.core.utils")
         core.Device(self.device).set_current()
-        size = reach(self.shape, self.strides) * self.dtype.size
+        size = span(self.shape, self.strides) * self.dtype.size
         buffer = core.Buffer.from_handle(self.address, max(size, 1), owner=self)
         form = self.shape, self.strides
         return utils.StridedMemoryView.from_buffer(buffer, *form, dtype=self.dtype.numpy)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.call.arrays import reach
 from fusec.call.memory import Layout, Place
 from fusec.hostir.program import Alias, Allocate, Buffer, Free, HostProgram, Memset
 from fusec.ir.evaluate import Sizes
+from fusec.run.arrays import bytes_of, layout_of
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class _Placing:
         self.inputs = program.inputs
         self.roots = {b.name: b.name for b in self.inputs}
         self.offsets = dict.fromkeys(self.roots, 0)
+        memsets = (i for i in program.instructions if isinstance(i, Memset))
+        self.once = frozenset(i.buffer for i in memsets if i.once)
         for each in program.instructions:
             if isinstance(each, Allocate):
                 self.roots[each.buffer], self.offsets[each.buffer] = each.buffer, 0
@@ -91,35 +93,25 @@ class _Placing:
             if root in slots:
                 start = Place(slots[root])
             else:
-                start = Place(base + int(root in self._once), offsets[root])
+                start = Place(base + int(root in self.once), offsets[root])
             places[name] = start.at(self.offsets[name])
         results = tuple(self._result(name, into, slots) for name in self.program.outputs)
         return Memory(self.inputs, fresh, results, places, scratch.size, counters.size)
 
-    @property
-    def _once(self) -> frozenset[str]:
-        return frozenset(
-            i.buffer for i in self.program.instructions if isinstance(i, Memset) and i.once
-        )
-
     def _lay_out(self, placed: Iterable[str], scratch: Layout, counters: Layout) -> dict[str, int]:
-        known, offsets, once = frozenset(placed), dict[str, int](), self._once
+        known, offsets = frozenset(placed), dict[str, int]()
         for each in self.program.instructions:
             if isinstance(each, Allocate) and each.buffer not in known:
-                layout = counters if each.buffer in once else scratch
-                offsets[each.buffer] = layout.take(each.buffer, self._bytes(each.buffer))
+                layout = counters if each.buffer in self.once else scratch
+                size = bytes_of(self.program.buffer[each.buffer], self.sizes)
+                offsets[each.buffer] = layout.take(each.buffer, size)
             elif isinstance(each, Free):
                 scratch.free(each.buffer)
         return offsets
 
     def _form(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         buffer = self.program.buffer[name]
-        shape = tuple(d.evaluate(self.sizes) for d in buffer.shape)
-        return shape, tuple(d.evaluate(self.sizes) for d in buffer.strides), buffer.dtype
-
-    def _bytes(self, name: str) -> int:
-        shape, strides, dtype = self._form(name)
-        return reach(shape, strides) * dtype.size
+        return *layout_of(buffer, self.sizes), buffer.dtype
 
     def _result(self, name: str, into: Mapping[str, str], slots: Mapping[str, int]) -> Result:
         root = into.get(name) or self.roots[name]

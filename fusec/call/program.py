@@ -175,7 +175,7 @@ class Program:
                 return self._capture(planned, given, out, Arena(device, handle))
             lane = self._lane(device, device.index, handle)
             with lane.arena.issuing():
-                record = self._record(lane, given.signature(), planned)
+                record = self._record(lane, given.signature, planned)
                 results = self._issue(record, given, out)
             if stream is None:
                 record.fast = record.fast or fast_call(record, given)
@@ -184,7 +184,7 @@ class Program:
 
     def _plan_for(self, given: Given, device: Device) -> Planned:
         """Return the build for the arguments, made now where none covers them."""
-        signature = given.signature()
+        signature = given.signature
         with self._lock:
             known = self._planned.get(signature)
             if known is not None:

@@ -9,7 +9,6 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fusec.call.arrays import reach
 from fusec.call.memory import Arena, Place
 from fusec.call.placing import memory_of
 from fusec.diagnostics import Unsupported
@@ -25,6 +24,7 @@ from fusec.hostir.program import (
 )
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
+from fusec.run.arrays import bytes_of
 from fusec.run.device import Device
 from fusec.run.execute import Executable
 from fusec.run.launch import (
@@ -109,15 +109,16 @@ class Record:
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
-        self.steps: tuple[Step, ...] = ()
+        self.steps: list[Step] = []
         for step in self._steps():
-            self.steps = (*self.steps, step)
+            self.steps.append(step)
         self._issue = [self._issuer(step) for step in self.steps]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
         self.addresses: list[int] = []
         self.fast: Any = None
+        self._shared: list[int] = []
         self._generation = -1
         self.refresh()
 
@@ -126,21 +127,16 @@ class Record:
         """Return how many addresses there are."""
         return self.memory.scratch_slot + 2
 
-    def refresh(self) -> bool:
-        """Have the arena's memory as it is now; return whether its addresses are new."""
+    def refresh(self) -> None:
+        """Have the arena's memory as it is now."""
         arena = self.arena
         arena.reserve(self.memory.scratch, self.memory.counters)
         if arena.generation.value == self._generation:
-            return False
-        self._generation = arena.generation.value
-        self.fast = None
-        shared = [arena.scratch.address, arena.counters.address]
-        self.addresses = [*self.addresses[:-2], *shared] if self.addresses else []
-        first = self.memory.scratch_slot
-        for slot, address in enumerate(shared, first):
+            return
+        self._generation, self.fast = arena.generation.value, None
+        self._shared = [arena.scratch.address, arena.counters.address]
+        for slot, address in enumerate(self._shared, self.memory.scratch_slot):
             self._write(slot, address)
-        self._shared = shared
-        return True
 
     def _write(self, slot: int, address: int) -> None:
         for value, offset in self._by_slot[slot]:
@@ -173,9 +169,7 @@ class Record:
         device, noted = self.executable.device, np.zeros(2, np.uint64)
         device.call("cuStreamSynchronize", self.arena.stream, what="running the kernels")
         device.call("cuMemcpyDtoH", noted.ctypes.data, self._address(place), noted.nbytes)
-        for check in self.program.checks:
-            if check.number == int(noted[0]) and check.index is None:
-                raise check.error(int(noted.view(np.int64)[1]), self.sizes)
+        self.program.check_noted(int(noted[0]), int(noted.view(np.int64)[1]), self.sizes)
 
     def write_numbers(self, numbers: Mapping[str, Any]) -> None:
         """Put the values of scalar inputs into the arguments."""
@@ -189,11 +183,11 @@ class Record:
         for each in program.instructions:
             match each:
                 case Memset(name, once):
-                    size = self._bytes(name)
+                    size = bytes_of(program.buffer[name], sizes)
                     if size and not once:
                         yield MemsetStep(places[name], size)
                 case Copy(target, source):
-                    size = self._bytes(target)
+                    size = bytes_of(program.buffer[target], sizes)
                     if size and places[target] != places[source]:
                         yield CopyStep(places[target], places[source], size)
                 case EncodeTensorMap(name, described):
@@ -210,11 +204,6 @@ class Record:
                         yield LaunchStep(each.kernel, function, shape, packed, slots)
                 case Allocate() | Free() | Alias():
                     pass
-
-    def _bytes(self, name: str) -> int:
-        buffer = self.program.buffer[name]
-        shape = [d.evaluate(self.sizes) for d in buffer.shape]
-        return reach(shape, [d.evaluate(self.sizes) for d in buffer.strides]) * buffer.dtype.size
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []

@@ -10,7 +10,7 @@ from fusec.hostir.program import HostProgram
 from fusec.ir.evaluate import Sizes
 from fusec.run.device import Device
 from fusec.run.execute import Executable
-from fusec.target import TARGETS
+from fusec.target import nearest
 
 
 @dataclass
@@ -48,16 +48,11 @@ class Variant:
     def _target(self, device: Device) -> str:
         """Return the device's own target, or the nearest earlier one whose code it runs."""
         have = device.facts.capability
-        fitting = [
-            t
-            for t in (TARGETS[name] for name in self.cubins)
-            if t.capability == have
-            or (t.arch[-1].isdigit() and t.capability // 10 == have // 10 and t.capability < have)
-        ]
-        if not fitting:
+        target = nearest(self.cubins, have)
+        if target is None:
             raise EnvironmentProblem(
                 f"the kernels of `{self.host.name}` are built for {', '.join(self.cubins)}, "
                 f"{device.facts.name} is sm_{have}",
                 help=f"compile them with --target sm_{have}",
             )
-        return max(fitting, key=lambda t: (t.capability, t.arch)).arch
+        return target.arch

@@ -283,6 +283,12 @@ class HostProgram:
             if value is not None and not 0 <= value < check.extent.evaluate(sizes):
                 raise check.error(value, sizes)
 
+    def check_noted(self, number: int, value: int, sizes: Mapping[str, int]) -> None:
+        """Raise FusecError for an index that a kernel noted by its check's number."""
+        for check in self.checks:
+            if check.number == number and check.index is None:
+                raise check.error(value, sizes)
+
     def orders_at(self, sizes: Mapping[str, int]) -> dict[str, Order]:
         """Return in which order each sum is taken at `sizes`."""
         return {name: order.at(sizes) for name, order in self.orders.items()}

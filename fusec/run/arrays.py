@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError
+from fusec.hostir.program import Buffer
 from fusec.ir.dtype import ALL, DType
-from fusec.ir.evaluate import Array
+from fusec.ir.evaluate import Array, Sizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +55,17 @@ def span(shape: Sequence[int], strides: Sequence[int]) -> int:
     if 0 in shape:
         return 0
     return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
+
+
+def layout_of(buffer: Buffer, sizes: Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return a buffer's shape and strides at `sizes`."""
+    shape = tuple(d.evaluate(sizes) for d in buffer.shape)
+    return shape, tuple(d.evaluate(sizes) for d in buffer.strides)
+
+
+def bytes_of(buffer: Buffer, sizes: Sizes) -> int:
+    """Return how many bytes of memory a buffer reaches over at `sizes`."""
+    return span(*layout_of(buffer, sizes)) * buffer.dtype.size
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

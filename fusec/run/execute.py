@@ -24,7 +24,7 @@ from fusec.hostir.program import (
 )
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import StridedArray, as_declared, lay_out, span
+from fusec.run.arrays import StridedArray, as_declared, bytes_of, lay_out
 from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
 
@@ -140,8 +140,7 @@ class Bound:
 
     def bytes_of(self, name: str) -> int:
         """Return how many bytes of memory a buffer reaches over."""
-        buffer = self.program.buffer[name]
-        return span(self._shape(buffer), self._strides(buffer)) * buffer.dtype.size
+        return bytes_of(self.program.buffer[name], self.sizes)
 
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
         if buffer.name not in inputs:
@@ -269,10 +268,8 @@ class Bound:
         if INDEX_ERRORS not in self.address:
             return
         noted = self.device.download(self.address[INDEX_ERRORS], 16)
-        number = int(noted.view(np.uint64)[0])
-        for check in self.program.checks:
-            if check.number == number and check.index is None:
-                raise check.error(int(noted.view(np.int64)[1]), self.sizes)
+        number, value = int(noted.view(np.uint64)[0]), int(noted.view(np.int64)[1])
+        self.program.check_noted(number, value, self.sizes)
 
     def _download(self, name: str) -> Array:
         buffer = self.program.buffer[name]

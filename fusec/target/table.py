@@ -7,7 +7,7 @@ files there instead of those with the same name here, and must exist.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf
@@ -163,3 +163,22 @@ def find(arch: str, folder: Path | None = None) -> Target:
     if arch not in TARGETS:
         raise FusecError(f"unknown target `{arch}`", help="one of " + ", ".join(TARGETS))
     return load(arch, folder)
+
+
+def nearest(archs: Iterable[str], capability: int) -> Target | None:
+    """Return the target among `archs` for a GPU: its own, else the latest whose code it runs.
+
+    That is an earlier one of its generation, without features of that one alone.
+    """
+    known = (TARGETS[arch] for arch in archs)
+    fitting = (
+        t
+        for t in known
+        if t.capability == capability
+        or (
+            t.arch[-1].isdigit()
+            and t.capability // 10 == capability // 10
+            and t.capability < capability
+        )
+    )
+    return max(fitting, key=lambda t: (t.capability, t.arch), default=None)

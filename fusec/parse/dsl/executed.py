@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.execute import Ready
 
 
-class Executed(Boundaries):
+class Executed(Boundaries, ABC):
     """The calls of a definition that run it."""
 
     _inputs: list[tuple[str, int | None]]
@@ -29,12 +30,12 @@ class Executed(Boundaries):
     _steps: Steps
     executed_as: Fusion | None
 
+    @abstractmethod
     def graph(self) -> Fusion:
         """Return the fusion as defined so far."""
-        raise NotImplementedError
 
-    def _define(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _define(self) -> None: ...
 
     def execute(self, inputs: Iterable[Any], *, device: Any = None) -> list[Any]:
         """Run the fusion on `inputs` and return its outputs, without those written into inputs.
