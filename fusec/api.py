@@ -29,6 +29,7 @@ def compile(
     target: str | None = None,
     schedule: str | None = None,
     check_bounds: bool = False,
+    precise: bool = False,
     build: bool = True,
 ) -> Program:
     """Return a fusion compiled, to be called on arrays.
@@ -37,7 +38,8 @@ def compile(
     fusions, or a phase of a joint graph. sizes: replace default sizes, for which it is built now,
     where there is a GPU or a target is named; others are built when a call brings them, unless
     `build` is False. schedule: a file of schedules. check_bounds: whether kernels check indices,
-    which makes calls wait for them. FusecError says what is wrong with the source, and where.
+    which makes calls wait for them. precise: no cheaper arithmetic before results in half types.
+    FusecError says what is wrong with the source, and where.
     """
     options = CompileOptions(
         targets=(target,) if target else CompileOptions().targets,
@@ -45,6 +47,7 @@ def compile(
         sizes=sizes or {},
         schedule=schedule,
         check_bounds=check_bounds,
+        precise=precise,
     )
     fusion = _chosen(_fusions(source, options), part)
     make = _maker(fusion, options)

@@ -41,13 +41,12 @@ def _allow_depth(fusion: Fusion) -> None:
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
     """Return the fusion after the pre-segmentation passes."""
-    from fusec.passes import run_pipeline
+    from fusec.passes import APPROXIMATIONS, run_pipeline
     from fusec.passes.check_indices import check_indices
 
     _allow_depth(fusion)
-    fusion = run_pipeline(
-        fusion, without=options.without, stop_after=options.stop_after, observer=observer
-    )
+    without = (*options.without, *(APPROXIMATIONS if options.precise else ()))
+    fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
     return check_indices(fusion) if options.check_bounds else fusion
 
 
@@ -314,10 +313,14 @@ def reference(
 
 
 def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
-    """Return what is expected of the results of a program: the orders of its sums."""
+    """Return what is expected of a program's results: its sums' orders, its approximations."""
     from fusec.reference.nodes import Model
 
-    return Model() if host is None else Model(host.orders_at(sizes))
+    return (
+        Model()
+        if host is None
+        else Model(host.orders_at(sizes), approximated=frozenset(host.approximated))
+    )
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:

@@ -60,7 +60,8 @@ class CompileOptions:
     there are several. check_bounds: whether kernels check indices that are data. redefine: when
     schedulers are asked for other definitions of segments: `after` these were accepted, `before`
     there are any, or `never`. rates: a folder of target files that are used instead of those of
-    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`.
+    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise:
+    whether arithmetic before a rounding to a half type is what it is elsewhere, not cheaper.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -75,6 +76,7 @@ class CompileOptions:
     redefine: str = "after"
     rates: Path | None = None
     schedule: str | None = None
+    precise: bool = False
 
     @property
     def target(self) -> str:

@@ -14,6 +14,8 @@ INSTRUCTIONS = {
     "cvt.rn.f16x2.f32": "narrow_two_f16",
     "cvt.rn.bf16x2.f32": "narrow_two_bf16",
     "div.full.f32": "divide",
+    "ex2.approx.ftz.f32": "power_of_two",
+    "rcp.approx.ftz.f32": "inverse",
     "max.NaN.f32": "max_with_nan",
     "min.NaN.f32": "min_with_nan",
     "ld.acquire.gpu.global.u32": "load_acquire",

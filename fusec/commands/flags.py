@@ -69,6 +69,9 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option("--no-cache", is_flag=True, help="Build every kernel again.")
     @click.option("--check-bounds", is_flag=True, help="Check indices that are data on the GPU.")
     @click.option(
+        "--precise", is_flag=True, help="No cheaper arithmetic before results in half types."
+    )
+    @click.option(
         "--schedule", type=PATH, metavar="FILE", help="Set fields of kernels: a `schedules:` file."
     )
     @click.option(
@@ -88,6 +91,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         jobs: int | None,
         no_cache: bool,
         check_bounds: bool,
+        precise: bool,
         redefine: str,
         schedule: str | None,
         **rest: Any,
@@ -112,6 +116,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             sizes={name: values[0] for name, values in given.items()},
             buckets={name: values for name, values in given.items() if len(values) > 1},
             check_bounds=check_bounds,
+            precise=precise,
             redefine=redefine,
             schedule=schedule,
         )

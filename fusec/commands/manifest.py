@@ -55,7 +55,11 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
         fusion=fusion.name,
         targets=package.targets,
         options=Choices(
-            options.without, options.stop_after, options.check_bounds, options.redefine
+            options.without,
+            options.stop_after,
+            options.check_bounds,
+            options.redefine,
+            options.precise,
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),

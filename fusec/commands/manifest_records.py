@@ -34,6 +34,7 @@ class Choices:
     stop_after: str | None = field(default=None, metadata=OMITTED)
     check_bounds: bool = field(default=False, metadata=OMITTED)
     redefine: str = field(default="after", metadata=OMITTED)
+    precise: bool = field(default=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True)

@@ -108,6 +108,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOp
         without=chosen.without,
         stop_after=chosen.stop_after,
         check_bounds=chosen.check_bounds,
+        precise=chosen.precise,
         redefine=chosen.redefine,
         rates=rates,
     )

@@ -31,6 +31,7 @@ from fusec.ir.dtype import U64
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import ComplexPart, Fusion, Input, Output, Value, whole_name
 from fusec.ops.checks import INDEX_ERRORS
+from fusec.schedule.approximated import approximated
 from fusec.schedule.original_orders import orders_of
 from fusec.schedule.plan import (
     Argument,
@@ -99,6 +100,7 @@ def lower(
         ),
         checks=checks,
         orders=orders_of(original or fusion, fusion, plans),
+        approximated=approximated(original or fusion, fusion),
     )
     check_program(program)
     return program

@@ -104,6 +104,13 @@ class OpDef:
         `slopes(place, values, reach)` where `reach(k)` is how far operand k may be off. Without it
         slopes are found by moving operands; worth it for what is cheap.
     terms: what the error is relative to, if not to the result: `terms(*values, result)`.
+    condition: how much larger the result's relative error may be than an operand's, that of a sum
+        relative to its largest term; None where nothing bounds it.
+    approx: the same in fewer instructions, for results that end in a rounding to a half type; an
+        operation of its own, whose accuracy, terms and cost are its own.
+    largest: of such a form, its largest relative error in units in the last place.
+    inside: how far it is off, in units in the last place, where a form stands for a composition
+        around it, and what they are relative to.
     discontinuous: whether the result jumps (compare, floor), or of integers has no slope (bits).
     compares: whether the result is an order of two operands: it turns where they meet.
     expand: for a composite, builds it out of other operations.
@@ -147,6 +154,10 @@ class OpDef:
     accuracy_f64: float | None = None
     slopes: Slopes | None = None
     terms: Terms | None = None
+    condition: float | None = None
+    approx: OpDef | None = None
+    largest: float = 0.0
+    inside: tuple[float, Terms] | None = None
     discontinuous: bool = False
     compares: bool = False
     commutative: bool = False
@@ -190,6 +201,11 @@ class OpDef:
     def is_elementwise(self) -> bool:
         """Return whether each element of the result is computed from one of each operand."""
         return self.family in ("pointwise", "complex")
+
+    @property
+    def is_form(self) -> bool:
+        """Return whether this is the form in fewer instructions of something else."""
+        return self.largest > 0
 
     def __repr__(self) -> str:
         return self.name

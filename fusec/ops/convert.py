@@ -63,5 +63,11 @@ def _nearest(whole: Array, dtype: DType) -> Array:
 
 _cast.__name__ = "cast"
 cast = declare(
-    _cast, "pointwise", infer=_infer, compute=_compute, cuda={"default": "{x}"}, converts=True
+    _cast,
+    "pointwise",
+    infer=_infer,
+    compute=_compute,
+    cuda={"default": "{x}"},
+    converts=True,
+    condition=1,
 )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from fusec.diagnostics import InternalError
@@ -30,7 +31,7 @@ from fusec.ir.op import (
     Slopes,
     Terms,
 )
-from fusec.ir.roles import Combine, Text
+from fusec.ir.roles import BY_NAME, Combine, Text
 from fusec.ops.dtypes import NUMBER, DTypeRule, is_scalar_call
 from fusec.ops.lazy import np
 from fusec.ops.shapes import same_rank_shape
@@ -51,6 +52,22 @@ _KINDS = {
     "float": "float", "bool": "bool", "str": "str", "DType": "dtype", "DType | None": "dtype",
     "int | None": "int", "float | None": "float", "bool | None": "bool",
 }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Approximation:
+    """The form of an operation in f32 for results that end in a rounding to a half type.
+
+    accuracy, in units in the last place, is relative to terms as an operation's is; largest: the
+    largest relative error, whatever the operands, where the result is a normal number.
+    """
+
+    cuda: str
+    cost: Cost
+    accuracy: float
+    largest: float
+    terms: Terms | None = None
+
 
 TABLE: dict[str, OpDef] = {}
 """All operations by name, in the order of declaration; only `declare` writes it."""
@@ -92,11 +109,12 @@ def _operands_first(body: Body, params: tuple[Param, ...]) -> Body:
     return reference
 
 
-def declare(body: Body, family: str, *, infer: Infer, compute: Compute, **fields: Any) -> OpDef:
+def declare(
+    body: Body, family: str, *, infer: Infer, compute: Compute,
+    approx: Approximation | None = None, **fields: Any,
+) -> OpDef:  # fmt: skip
     """Enter an operation into the table; an operation of the same name must not exist."""
     name = body.__name__.removesuffix("_")
-    if name in TABLE:
-        raise InternalError(f"operation `{name}` is declared twice")
     params = parameters(body)
     op = OpDef(
         name=name,
@@ -108,8 +126,38 @@ def declare(body: Body, family: str, *, infer: Infer, compute: Compute, **fields
         doc=inspect.cleandoc(body.__doc__ or ""),
         **fields,
     )
-    TABLE[name] = op
+    if approx is None:
+        return _entered(op)
+    form = _form(op, approx)
+    op = _entered(replace(op, approx=form))
+    _entered(form)
     return op
+
+
+def _entered(op: OpDef) -> OpDef:
+    if op.name in TABLE:
+        raise InternalError(f"operation `{op.name}` is declared twice")
+    TABLE[op.name] = op
+    return op
+
+
+def _form(op: OpDef, approx: Approximation) -> OpDef:
+    """Return an operation's form of its own name, which computes f64 as the operation does."""
+    first, _, rest = op.doc.partition("\n")
+    return replace(
+        op,
+        name=f"{op.name}_approx",
+        cuda={**op.cuda, "f64": op.cuda.get("f64", op.cuda.get("default", "")), "f32": approx.cuda},
+        cost=approx.cost,
+        accuracy=approx.accuracy,
+        accuracy_f64=op.accuracy,
+        terms=approx.terms,
+        largest=approx.largest,
+        complex_error=None,
+        parts=None,
+        text=BY_NAME,
+        doc=f"{first.removesuffix('.')}, in fewer instructions.\n{rest}".rstrip(),
+    )
 
 
 def _expressions(cuda: str | Mapping[str, str]) -> Mapping[str, str]:

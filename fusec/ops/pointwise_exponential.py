@@ -7,9 +7,12 @@ import math
 from fusec.ir.op import Cost
 from fusec.ir.roles import ComplexError
 from fusec.ops import complex_formulas, complex_terms, texts
-from fusec.ops.declare import Array, pointwise
+from fusec.ops.declare import Approximation, Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
+
+_STEEPEST = 89.0
+"""The largest exponent for which exp is a float, by which it multiplies relative errors."""
 
 
 def builtin(name: str) -> dict[str, str]:
@@ -20,11 +23,20 @@ def builtin(name: str) -> dict[str, str]:
     return {"f32": f"{name}f({{x}})", "f64": f"::{name}({{x}})"}
 
 
+def _exp_terms(x: Array, result: Array) -> Array:
+    """Return what exp_approx is relative to: x log2(e) is rounded before it is an exponent."""
+    return np.abs(result) * (1 + np.abs(np.clip(x, -128, 128)) / 4)
+
+
 @pointwise(
     cuda=builtin("exp"),
     dtype=FLOAT,
     cost=Cost(6, 1),
     accuracy=2,
+    condition=_STEEPEST,
+    approx=Approximation(
+        "fusec::exp_approx({x})", Cost(1, 1), accuracy=2.6, largest=64, terms=_exp_terms
+    ),
     text=texts.function("exp"),
     complex_error=ComplexError(5),
     parts=complex_formulas.EXP,
@@ -39,6 +51,8 @@ def exp(x: Array) -> Array:
     dtype=FLOAT,
     cost=Cost(2, 1),
     accuracy=2,
+    condition=_STEEPEST,
+    approx=Approximation("fusec::exp2_approx({x})", Cost(0, 1), accuracy=2, largest=2),
     text=texts.function("exp2"),
 )
 def exp2(x: Array) -> Array:
@@ -113,6 +127,7 @@ def log2(x: Array) -> Array:
     cost=Cost(8, 1),
     domain=(1e-3, 1e3),
     accuracy=0.5,
+    condition=1,
     text=texts.function("sqrt"),
     complex_error=ComplexError(5),
     quick=math.sqrt,
@@ -129,6 +144,7 @@ def sqrt(x: Array) -> Array:
     cost=Cost(2, 1),
     domain=(1e-3, 1e3),
     accuracy=2,
+    condition=1,
     text=texts.function("rsqrt"),
     complex_error=ComplexError(16),
     parts=complex_formulas.RSQRT,
@@ -138,7 +154,21 @@ def rsqrt(x: Array) -> Array:
     return 1 / np.sqrt(x)
 
 
-@pointwise(cuda="fusec::sigmoid({x})", dtype=FLOAT, cost=Cost(14, 2), accuracy=4)
+def _sigmoid_terms(x: Array, result: Array) -> Array:
+    """Return what sigmoid_approx is relative to: the error of exp(-x) counts where it is large."""
+    return result * (1 + (1 - result) * np.abs(np.clip(x, -128, 128)) / 6)
+
+
+@pointwise(
+    cuda="fusec::sigmoid({x})",
+    dtype=FLOAT,
+    cost=Cost(14, 2),
+    accuracy=4,
+    condition=_STEEPEST,
+    approx=Approximation(
+        "fusec::sigmoid_approx({x})", Cost(2, 2), accuracy=4, largest=64, terms=_sigmoid_terms
+    ),
+)
 def sigmoid(x: Array) -> Array:
     """Return the logistic function, 1 / (1 + exp(-x))."""
     return 1 / (1 + np.exp(-x))
@@ -149,7 +179,23 @@ def _silu_terms(x: Array, result: Array) -> Array:
     return np.abs(result) + np.abs(x) * 2.0**-105
 
 
-@pointwise(cuda="fusec::silu({x})", dtype=FLOAT, cost=Cost(15, 2), accuracy=5, terms=_silu_terms)
+def _silu_approx_terms(x: Array, result: Array) -> Array:
+    """Return what silu_approx is relative to: the terms of its logistic function, times x."""
+    share = 1 / (1 + np.exp(-x))
+    return np.abs(x) * (_sigmoid_terms(x, share) + 2.0**-105)
+
+
+@pointwise(
+    cuda="fusec::silu({x})",
+    dtype=FLOAT,
+    cost=Cost(15, 2),
+    accuracy=5,
+    terms=_silu_terms,
+    condition=_STEEPEST + 1,
+    approx=Approximation(
+        "fusec::silu_approx({x})", Cost(3, 2), accuracy=5, largest=80, terms=_silu_approx_terms
+    ),
+)
 def silu(x: Array) -> Array:
     """Return x * sigmoid(x)."""
     return x * (1 / (1 + np.exp(-x)))

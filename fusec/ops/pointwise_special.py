@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from fusec.ir.op import Cost
 from fusec.ops import between, special, texts
 from fusec.ops.declare import Array, pointwise
@@ -10,16 +12,40 @@ from fusec.ops.lazy import np
 from fusec.ops.pointwise_exponential import builtin
 
 
+def _steep_terms(x: Array, result: Array) -> Array:
+    """Return what erf is relative to inside gelu_approx, whose error vanishes far from 0."""
+    return np.sqrt(np.maximum(1 - np.square(result), 0))
+
+
 @pointwise(
     cuda=builtin("erf"),
     dtype=FLOAT,
     cost=Cost(20, 1),
     accuracy=2,
+    inside=(18, _steep_terms),
     text=texts.function("erf"),
 )
 def erf(x: Array) -> Array:
     """Return the error function."""
     return special.erf(x)
+
+
+def _size(x: Array, result: Array) -> Array:
+    return np.abs(x)
+
+
+@pointwise(
+    cuda="fusec::gelu_approx({x})",
+    dtype=FLOAT,
+    cost=Cost(13, 1),
+    domain=(-4.0, 4.0),
+    accuracy=9,
+    largest=2.0**14,
+    terms=_size,
+)
+def gelu_approx(x: Array) -> Array:
+    """Return x times the normal distribution's share below x, in few instructions."""
+    return x * (0.5 * special.erfc(-x * math.sqrt(0.5)))
 
 
 @pointwise(

@@ -14,6 +14,7 @@ from fusec.ops.lazy import np
     cuda="{condition} ? {x} : {y}",
     dtype=SELECT,
     accuracy=0,
+    condition=1,
     slopes=slopes.choice,
     chooses=True,
     exact=exact.chosen,

@@ -161,11 +161,18 @@ def tan(x: Array) -> Array:
     return np.tan(x)
 
 
+def _share_terms(x: Array, result: Array) -> Array:
+    """Return what tanh(x) is relative to where 1 + tanh(x) is made of sigmoid_approx(2 x)."""
+    return (1 + result) * (1 + np.abs(np.clip(x, -64, 64)) / 3)
+
+
 @pointwise(
     cuda=builtin("tanh"),
     dtype=FLOAT,
     cost=Cost(10, 2),
     accuracy=2,
+    condition=1,
+    inside=(4, _share_terms),
     text=texts.function("tanh"),
     complex_error=ComplexError(17),
     parts=complex_formulas.TANH,

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from fusec.ir.graph import Fusion
+from fusec.passes.approximate import approximate
 from fusec.passes.cancel_slices import cancel_slices
 from fusec.passes.complex_as_pairs import complex_as_pairs
 from fusec.passes.expand_repeats import expand_repeats
 from fusec.passes.fold_constants import fold_constants
+from fusec.passes.half_one_plus import half_one_plus
+from fusec.passes.hoist_reciprocals import hoist_reciprocals
 from fusec.passes.merge_broadcasts import merge_broadcasts
 from fusec.passes.merge_casts import merge_casts
 from fusec.passes.merge_pads import merge_pads
@@ -23,7 +26,7 @@ from fusec.passes.share_expressions import share_expressions
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
 from fusec.passes.update_slices import update_slices
 
-__all__ = ["PIPELINE", "Observer", "Pass", "run_pipeline"]
+__all__ = ["APPROXIMATIONS", "PIPELINE", "Observer", "Pass", "run_pipeline"]
 
 
 def _pass(run: Callable[[Fusion], Fusion]) -> Pass:
@@ -46,11 +49,18 @@ PIPELINE: tuple[Pass, ...] = tuple(
         cancel_slices,  # compares tensors by identity, so after sharing
         expand_repeats,  # the same
         merge_pads,
+        half_one_plus,  # after chains are short, before what it leaves a use is approximated
+        hoist_reciprocals,
+        approximate,
         update_slices,  # where slices were joined it leaves them without use
         remove_dead,  # last of the rewrites: all of them leave nodes without use
         protect_inputs,  # at the end: it looks at the reads that are left
     )
 )
+
+
+APPROXIMATIONS = ("half_one_plus", "hoist_reciprocals", "approximate")
+"""The passes that take cheaper arithmetic: the option `precise` leaves them out."""
 
 
 def run_pipeline(

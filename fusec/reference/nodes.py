@@ -20,7 +20,7 @@ from fusec.ir.op import Block
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
 from fusec.reference.order import Order, Stage, unknown
-from fusec.reference.pointwise import cast, pointwise
+from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
 from fusec.reference.sums import Rules
@@ -34,12 +34,14 @@ class Model:
 
     orders: of sums by the name of their (first) result; what has none is taken in an unknown order.
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
-    that its operands come from, as a framework does that runs them one by one.
+    that its operands come from, as a framework does that runs them one by one. approximated: the
+    values that are computed by cheaper forms of their operations.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
     errors: bool = True
     eager: bool = False
+    approximated: frozenset[str] = frozenset()
 
 
 PLAIN = Model(errors=False)
@@ -80,11 +82,18 @@ class Nodes:
             elif node.op.family == "contraction":
                 found = (contract(node, taken, attributes, self.rules(node)),)
             elif node.op.is_elementwise:
-                found = (pointwise(node, taken, attributes, errors=self.model.errors),)
+                found = (pointwise(node, taken, attributes, self._arithmetic(node)),)
             else:
                 message = f"no expected error is known for operation `{node.op.name}`"
                 raise Unsupported(message, span=node.span)
         return self.marked(node, found)
+
+    def _arithmetic(self, node: Node) -> Arithmetic:
+        """Return how an elementwise node is computed."""
+        if not self.model.errors:
+            return Arithmetic.EXACT
+        chosen = node.output.name in self.model.approximated
+        return Arithmetic.APPROXIMATED if chosen else Arithmetic.DECLARED
 
     def taken(self, node: Node, operands: list[Estimate]) -> list[Estimate]:
         """Return operands in the types that the operation computes in."""

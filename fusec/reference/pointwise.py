@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import reduce
 from typing import Any
 
@@ -38,6 +39,15 @@ from fusec.reference.estimate import (
 
 Attributes = Mapping[str, Any]
 
+
+class Arithmetic(Enum):
+    """How an operation is computed: without errors, as it is declared, or by a cheaper form."""
+
+    EXACT = "exact"
+    DECLARED = "declared"
+    APPROXIMATED = "approximated"
+
+
 RESOLUTION = 2.0**-52
 """Distance of doubles, relative to them."""
 
@@ -58,11 +68,11 @@ def cast(node: Node, operand: Estimate, attributes: Attributes) -> Estimate:
 
 
 def pointwise(
-    node: Node, operands: Sequence[Estimate], attributes: Attributes, *, errors: bool
+    node: Node, operands: Sequence[Estimate], attributes: Attributes, arithmetic: Arithmetic
 ) -> Estimate:
     """Return the result of an elementwise operation other than a cast."""
     (raw,) = apply_reference(node.op, [o.value for o in operands], attributes)
-    if not errors:
+    if arithmetic is Arithmetic.EXACT:
         return result(raw, node.output.dtype, None, None)
     inexact = [k for k, o in enumerate(operands) if not o.exact]
     if inexact and node.op.compares:
@@ -72,7 +82,8 @@ def pointwise(
     else:
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
-    return _with_own(node, operands, raw, passed)
+    own = _with_own(node, operands, raw, passed)
+    return _approximated(node, operands, own) if arithmetic is Arithmetic.APPROXIMATED else own
 
 
 def _leaves_floats(operands: Sequence[Estimate], inexact: Sequence[int], raw: Array) -> bool:
@@ -294,6 +305,24 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
         add(passed.common, common),
         passed.ancestors,
         passed.part,
+    )
+
+
+def _approximated(node: Node, operands: Sequence[Estimate], exact: Estimate) -> Estimate:
+    """Return a result with the error of the form that stands for the operation or around it."""
+    form, values = node.op.approx, [o.value for o in operands]
+    if form is not None:
+        ulps, terms = form.accuracy, form.terms
+    else:
+        assert node.op.inside is not None
+        ulps, terms = node.op.inside
+    with np.errstate(all="ignore"):
+        relative = exact.value if terms is None else terms(*values, exact.value)
+    independent, common = rounding(relative, node.output.dtype, ulps, exact=False)
+    return replace(
+        exact,
+        independent=add(exact.independent, known(independent)),
+        common=add(exact.common, known(common)),
     )
 
 

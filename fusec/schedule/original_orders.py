@@ -29,13 +29,13 @@ def orders_of(
     sums = [n for n in original.nodes if is_sum(n)]
     found: dict[str, PlannedOrder] = {}
     for node in sums:
-        orders = map(made.order, _names(original, node))
+        orders = map(made.order, names_of(original, node))
         order = next((o for o in orders if o is not None), None)
         if order is not None:
             found[node.output.name] = order
     missing = [n for n in sums if n.output.name not in found]
     if missing:
-        number = _expressions(original)
+        number = expressions(original)
         shared = {number[n.output]: found[n.output.name] for n in sums if n.output.name in found}
         alike = ((n.output.name, shared.get(number[n.output])) for n in missing)
         found |= {name: order for name, order in alike if order is not None}
@@ -121,7 +121,7 @@ def _is_factor(operand: Operand) -> bool:
     return isinstance(operand, Const) or operand.is_scalar
 
 
-def _names(fusion: Fusion, node: Node) -> Iterator[str]:
+def names_of(fusion: Fusion, node: Node) -> Iterator[str]:
     """Yield a result's name, and those by which its node may be known later.
 
     Copies and casts that are left out give it theirs, and so does a slice that is taken first.
@@ -134,7 +134,7 @@ def _names(fusion: Fusion, node: Node) -> Iterator[str]:
         found += [v for v in moved if v not in found]
 
 
-def _expressions(fusion: Fusion) -> Mapping[Value, int]:
+def expressions(fusion: Fusion) -> Mapping[Value, int]:
     """Return a number for each value; equal expressions have one number."""
     keys: dict[Hashable, int] = {}
     number: dict[Value, int] = {}

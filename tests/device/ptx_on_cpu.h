@@ -22,6 +22,22 @@ static void narrow_two_bf16(u32& pair, float high, float low) {
   pair = static_cast<u32>(float_to_bf16(high)) << 16 | float_to_bf16(low);
 }
 static void divide(float& quotient, float a, float b) { quotient = a / b; }
+
+// Approximations are off by all that the PTX manual lets them be, in a direction drawn by the bits
+// of the operand: 2 units of 2^-23 for ex2, 1 for rcp. Numbers below 2^-126 are 0.
+static float flushed(float x) { return std::fabs(x) < 0x1p-126f ? std::copysign(0.0f, x) : x; }
+static float off_by(double exact, float operand, double units) {
+  u32 bits;
+  std::memcpy(&bits, &operand, 4);
+  const double direction = (bits * 0x9E3779B9u >> 31) ? 1.0 : -1.0;
+  return flushed(static_cast<float>(exact * (1.0 + direction * units * 0x1p-23)));
+}
+static void power_of_two(float& power, float x) {
+  power = off_by(std::exp2(static_cast<double>(flushed(x))), x, x == 0.0f ? 0.0 : 1.4);
+}
+static void inverse(float& result, float x) {
+  result = off_by(1.0 / static_cast<double>(flushed(x)), x, x == 1.0f ? 0.0 : 0.5);
+}
 static void max_with_nan(float& result, float a, float b) { result = max_nan(a, b); }
 static void min_with_nan(float& result, float a, float b) { result = min_nan(a, b); }
 

@@ -8,7 +8,7 @@
 // Schedule: 64 threads per row, 2 rows per block, accesses of 16 elements; the row stays in
 //   registers.
 #include "combine.cuh"
-#include "math.cuh"
+#include "fast_math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -71,20 +71,21 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       const float scaled =
           fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
       const float s = keep_row[c][v] ? scaled : -1000000000.0f;
-      const float exp_1 = expf(s - max_1);
+      const float exp_1 = fusec::exp_approx(s - max_1);
       sum_1_part += exp_1;
       exp_1_kept[c][v] = exp_1;
     }
   }
   const float sum_1 = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
 
+  const float div_1_reciprocal = 1.0f / sum_1;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
     fusec::Vec<fusec::bf16, kVec> y_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      y_vec[v] = fusec::convert<fusec::bf16>(fusec::divide(exp_1_kept[c][v], sum_1));
+      y_vec[v] = fusec::convert<fusec::bf16>(exp_1_kept[c][v] * div_1_reciprocal);
     }
     if (is_row) {
       fusec::store(y + row * kColumns + column, y_vec);

@@ -5,6 +5,7 @@
 //   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
 // Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
+#include "fast_math.cuh"
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
@@ -86,8 +87,9 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float linear_1 = fusec::round_to<fusec::bf16>(acc[i] + fusec::to_float(bias_vec[i]));
-      const float inner = 0.7978846f * (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1));
-      y_vec[i] = fusec::convert<fusec::bf16>(0.5f * linear_1 * (1.0f + tanhf(inner)));
+      const float mul_5_mul =
+          (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1)) * 1.5957692f;
+      y_vec[i] = fusec::convert<fusec::bf16>(linear_1 * fusec::sigmoid_approx(mul_5_mul));
     }
     fusec::store(y + m * 1024 + n, y_vec);
   };

@@ -51,6 +51,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
       fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(amax_reduced_part);
 
   const float scale_value = fusec::divide(fusec::maximum(amax_reduced, 1e-12f), 448.0f);
+  const float div_1_reciprocal = 1.0f / scale_value;
   if (threadIdx.x == 0 && is_row) {
     scale[row] = scale_value;
   }
@@ -61,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float xf = fusec::to_float(x_row[c][v]);
-      q_vec[v] = fusec::convert<fusec::f8e4m3>(fusec::divide(xf, scale_value));
+      q_vec[v] = fusec::convert<fusec::f8e4m3>(xf * div_1_reciprocal);
     }
     if (is_row) {
       fusec::store(q + row * kColumns + column, q_vec);

@@ -7,7 +7,7 @@
 // Schedule: 128 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
 //   registers.
 #include "combine.cuh"
-#include "math.cuh"
+#include "fast_math.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -49,20 +49,21 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float xf = fusec::to_float(x_row[c][v]);
-      const float e_value = expf(xf - max_1);
+      const float e_value = fusec::exp_approx(xf - max_1);
       sum_1_part += e_value;
       e_kept[c][v] = e_value;
     }
   }
   const float sum_1 = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
 
+  const float div_1_reciprocal = 1.0f / sum_1;
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
     fusec::Vec<fusec::bf16, kVec> y_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      y_vec[v] = fusec::convert<fusec::bf16>(fusec::divide(e_kept[c][v], sum_1));
+      y_vec[v] = fusec::convert<fusec::bf16>(e_kept[c][v] * div_1_reciprocal);
     }
     fusec::store(y + row * kColumns + column, y_vec);
   }

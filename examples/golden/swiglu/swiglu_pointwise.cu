@@ -3,7 +3,7 @@
 //   11: g = silu(cast(gate, f32))
 //   12: y = cast(mul(g, cast(up, f32)), bf16)
 // Schedule: one flat loop, 256 threads, 1 vectors per thread, accesses of 8 elements.
-#include "math.cuh"
+#include "fast_math.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
@@ -28,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     fusec::Vec<fusec::bf16, kVec> y_vec;
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
-      const float mul_1 = fusec::silu(fusec::to_float(gate_vec[v])) * fusec::to_float(up_vec[v]);
+      const float mul_1 =
+          fusec::silu_approx(fusec::to_float(gate_vec[v])) * fusec::to_float(up_vec[v]);
       y_vec[v] = fusec::convert<fusec::bf16>(mul_1);
     }
     fusec::store(y + column, y_vec);

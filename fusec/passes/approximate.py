@@ -1,0 +1,27 @@
+"""Give operations whose results end in half types the form in fewer instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Node, Operand
+from fusec.passes.half_ends import UNIT, tolerances
+from fusec.passes.rewrite import Rewriter, rewrite
+
+
+def approximate(fusion: Fusion) -> Fusion:
+    """Turn operations into forms in fewer instructions where roundings to half types hide it."""
+    if not any(n.op.approx is not None for n in fusion.nodes):
+        return fusion
+    allowed = tolerances(fusion)
+
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        form = node.op.approx
+        if form is None or node.output.is_scalar or node.compute_dtypes[0] != F32:
+            return None
+        if form.largest * UNIT > allowed[node.output.name]:
+            return None
+        return work.become(node, form.name, node.operands, node.attributes)
+
+    return rewrite(fusion, rule)

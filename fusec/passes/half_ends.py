@@ -1,0 +1,51 @@
+"""How much each value may be off where all that is made of it is rounded to half types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.roles import Combine
+
+SHARE = 1 / 8
+"""Part of the rounding to a half type that cheaper arithmetic before it may be off: less than what
+the rounding of an input in that type is off, and 1/64 of its variance."""
+UNIT = 2.0**-23
+"""A unit in the last place of f32, relative to the smallest value that has it."""
+
+_STRAIGHT = ("movement", "indexing", "contraction")
+_SUMS = (Combine.SUM, Combine.MAXIMUM, Combine.MINIMUM)
+
+
+def tolerances(fusion: Fusion) -> Mapping[str, float]:
+    """Return by name the largest relative error that the computation of each value may have.
+
+    That of a value in a half type is a share of its rounding; any other one has what its uses leave
+    it, and none where it is an output or decides something.
+    """
+    kept = {o.value for o in fusion.outputs if not o.value.dtype.is_half}
+    left: dict[Value, float] = {v: 0.0 if v in kept else inf for v in fusion.values}
+    for node in reversed(fusion.nodes):
+        allowed = min(_allowed(v, left) for v in node.outputs)
+        condition = _condition(node)
+        for operand in node.inputs:
+            times = node.inputs.count(operand)
+            reached = 0.0 if condition is None else allowed / (condition * times)
+            left[operand] = min(left[operand], reached)
+    return {v.name: _allowed(v, left) for v in fusion.values}
+
+
+def _allowed(value: Value, left: Mapping[Value, float]) -> float:
+    if value.dtype.is_half:
+        return value.dtype.epsilon * SHARE
+    return left[value] if value.dtype.kind == "float" or left[value] == inf else 0.0
+
+
+def _condition(node: Node) -> float | None:
+    """Return how much larger than an operand's the relative error of a node's results may be."""
+    if node.op.is_elementwise:
+        return node.op.condition
+    if node.op.family in ("reduction", "scan", "scatter"):
+        return 1.0 if node.op.combine in _SUMS else None
+    return 1.0 if node.op.family in _STRAIGHT or node.op.copies else None

@@ -1,0 +1,50 @@
+"""Which values of a fusion as it was given are computed by cheaper forms of their operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.schedule.original_orders import expressions, names_of
+
+MOST_STEPS = 6
+"""Operations between a product that a form stands for and the operation inside it."""
+
+
+def approximated(original: Fusion, fusion: Fusion) -> tuple[str, ...]:
+    """Return the names in `original` of what is off by more than its operation is declared.
+
+    fusion: what `original` has become. A form keeps the name of the operation that it stands for,
+    or that of the product around it, if not as its own then as its user's.
+    """
+    forms = [n for n in fusion.nodes if n.op.is_form]
+    if not forms:
+        return ()
+    makers = {name: n for n in original.nodes for name in names_of(original, n)}
+    found = {v for form in forms for v in _behind(form, fusion, original, makers)}
+    numbers = expressions(original)
+    alike = {numbers[v] for v in found}
+    values = (n.output for n in original.nodes if n.op.approx or n.op.inside)
+    return tuple(v.name for v in values if numbers[v] in alike)
+
+
+def _behind(
+    form: Node, fusion: Fusion, original: Fusion, makers: dict[str, Node]
+) -> Iterator[Value]:
+    """Yield what a form stands for: an operation, or those inside the product around it."""
+    own = makers.get(form.output.name)
+    if own is not None and own.op.approx is form.op:
+        yield own.output
+        return
+    users = [form, *fusion.users.get(form.output, ())]
+    known = next((makers[u.output.name] for u in users if u.output.name in makers), None)
+    level = [] if known is None else [known]
+    for _ in range(MOST_STEPS):
+        yield from (n.output for n in level if n.op.inside is not None)
+        level = [
+            original.producer[v]
+            for n in level
+            if n.op.inside is None and n.op.is_elementwise
+            for v in n.inputs
+            if v in original.producer
+        ]
