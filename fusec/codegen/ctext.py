@@ -189,8 +189,8 @@ def _atom_text(atom: Symbol | Call) -> Text:
 TEMPLATE_NAMES = frozenset([
     "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk", "chunks", "column",
     "column_of_thread", "column_tiles", "columns", "combine", "count", "counts", "d", "digit", "e",
-    "element", "end", "entry", "fetch", "first", "first_column", "first_line", "found", "from",
-    "group", "i", "identity", "in_tile", "inclusive", "index", "index_errors", "is_column",
+    "element", "end", "entry", "fetch", "first", "first_column", "first_line", "first_row", "found",
+    "from", "group", "i", "identity", "in_tile", "inclusive", "index", "index_errors", "is_column",
     "is_row", "kBlocks", "kChunks", "kColumns", "kernel", "kExtent", "Key", "key", "kGroupRows",
     "kItems", "kKeep", "kLanes", "kLength", "kLines", "kPart", "kPitch", "kRangeRows", "kRanges",
     "kReadVec", "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep",

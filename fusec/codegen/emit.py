@@ -295,24 +295,36 @@ class Emitter(Nest):
         if instance in self.cached:
             return self._stored(Text(self.cached[instance]), instance.dtype)
         if self.vector_base(instance.address, instance.conditions) is not None:
-            key = (phase, instance)
-            if key not in self._vectors:
-                number = len(self.scopes) - 2
-                name = self.fresh(f"{instance.name}_vec", "vec", phase, number)
-                text = self.load_vector(instance, phase)
-                self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
-                self._vectors[key] = name
             assert self.lane is not None
-            return self._stored(Text(f"{self._vectors[key]}[{self.lane.name}]"), instance.dtype)
+            name = self._vector(instance, phase)
+            return self._stored(Text(f"{name}[{self.lane.name}]"), instance.dtype)
         if instance.name in self.parts:
             return Text(self._part(instance, phase))
+        return self._stored(self.element(instance, phase), instance.dtype)
+
+    def _vector(self, instance: Instance, phase: int) -> str:
+        """Return the name of the vector of which an instance is an element."""
+        number = len(self.scopes) - 2
+        if self.scopes[number].hoists and self.lane is not None:
+            number = min(number, self.scope_of(instance.variables - {self.lane}))
+        home = self._phase_of(phase, number, instance.depth)
+        if (home, instance) not in self._vectors:
+            name = self.fresh(f"{instance.name}_vec", "vec", home, number)
+            text = self.load_vector(instance, phase)
+            self.add(home, self.scopes[number].name, f"const auto {name} = {text};")
+            self._vectors[(home, instance)] = name
+        return self._vectors[(home, instance)]
+
+    def element(self, instance: Instance, phase: int) -> Text:
+        """Return the expression that loads an element by itself, zero where not needed."""
+        assert instance.address is not None
         address = self.index(instance.address, phase)
         text = Text(f"{identifier(instance.name)}[{address}]")
         if instance.conditions:
             test = self.condition(instance.conditions, phase)
             zero = f"{storage_type(instance.dtype)}{{}}"
             text = Text(f"({test.at_least(3)} ? {text} : {zero})")
-        return self._stored(text, instance.dtype)
+        return text
 
     def _part(self, instance: Instance, phase: int) -> str:
         """Return a part of a complex number whose both parts are one access."""

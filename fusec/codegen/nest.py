@@ -44,12 +44,14 @@ class Scope:
     """A level of a loop nest: the loop variables that it binds.
 
     per_phase: whether its statements are lost between phases (a loop body) or stay (a row, the
-    kernel).
+    kernel). hoists: of the scope of vectors, whether those that are the same in all of its turns
+    are loaded in a scope around it.
     """
 
     name: str
     variables: frozenset[Var]
     per_phase: bool = True
+    hoists: bool = False
 
 
 @dataclass(frozen=True)

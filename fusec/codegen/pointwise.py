@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.codegen.ctext import dim_text
+from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.parts import emit_stores, parts_of, without_second
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
-from fusec.ir.dim import Dim, floordiv, product
-from fusec.ir.expression import Var
+from fusec.index.instances import Instance
+from fusec.ir.dim import Dim, dim, floordiv, product
+from fusec.ir.expression import Index, Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat
+from fusec.schedule.pointwise_loads import Loads, loads_of
+
+AHEAD = 1
+"""The phase that loads what phase 0 computes with."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +53,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
     # Of a flat loop no guard keeps the size: what is no multiple at any size has a tail.
     whole = bool(outer) or Facts.proven(columns, width)
     body = _body(plan, kernel, width)
-    tail = None if whole else _body(plan, kernel, 1)
+    tail = None if whole else _body(plan, kernel, 1, tail=True)
     if tail is not None and tail.kernel == body.kernel:
         tail = replace(tail, kernel=())  # what the loop has, by the same names
     chunks = floordiv(columns, width)
@@ -86,26 +91,13 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
     return f"Schedule: one flat loop, {parameters.threads_x} threads, {each}, {access}."
 
 
-def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
+def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False) -> Body:
     fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
-    binding, (row, chunk, lane) = bind(domain, parameters.break_point, width)
+    binding, loops = bind(domain, parameters.break_point, width)
     lowering = lowered_flat(fusion, domain, parameters.break_point, width)
-    flat = frozenset({chunk})
-    scopes = (
-        Scope("kernel", frozenset(), per_phase=False),
-        Scope("row", frozenset({row}), per_phase=False),
-        Scope("vector", flat),
-        Scope("lane", frozenset({lane})),
-    )
-    if width == 1:
-        # Var equality includes the extent; a width of 1 has one chunk per element and no lane.
-        scopes = (
-            *scopes[:2],
-            Scope("vector", frozenset({Var("chunk", chunk.extent)})),
-            Scope("lane", frozenset()),
-        )
+    _, chunk, lane = loops
     emitter = Emitter(
-        scopes,
+        _scopes(parameters.break_point, loops),
         parameter_names(kernel),
         Facts(fusion.hints),
         lane=lane if width > 1 else None,
@@ -125,8 +117,67 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int) -> Body:
         for p in store_plans(lowering, fusion.outputs)
     )
     emitter.count(p.instance for p in plans)
+    arrays = ()
+    if parameters.unroll > 1 and not tail:
+        arrays = _load_ahead(emitter, loads_of(lowering, loops, parameters.break_point))
     emit_stores(emitter, plans, 0)
-    return Body(emitter.take(0, "kernel"), emitter.take(0, "row"), emitter.statements(0))
+    return Body(
+        emitter.take(0, "kernel"),
+        emitter.take(0, "column"),
+        emitter.statements(0),
+        arrays,
+        emitter.statements(AHEAD),
+    )
+
+
+def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
+    """Return the scopes of rows of vectors, a thread's columns around its rows, or of vectors."""
+    row, chunk, lane = (frozenset({v}) for v in loops)
+    kernel, elements = Scope("kernel", frozenset(), per_phase=False), Scope("lane", lane)
+    if not break_point:
+        return kernel, Scope("vector", row | chunk), elements
+    column = Scope("column", chunk, per_phase=False)
+    return kernel, column, Scope("vector", row, hoists=True), elements
+
+
+def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
+    """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
+    arrays: list[str] = []
+    lane = loads.lane
+    for together in loads.vectors:
+        name = emitter.fresh(f"{together[0].name}_ahead", "ahead", AHEAD, 0)
+        arrays.append(f"fusec::Vec<{storage_type(together[0].dtype)}, kVec> {name}[kUnroll];")
+        one = emitter.load_vector(together[0], AHEAD)
+        text = one if len(together) == 1 else _load_either(emitter, *together)
+        emitter.add(AHEAD, emitter.scopes[-2].name, f"{name}[u] = {text};")
+        emitter.cached.update(dict.fromkeys(together, f"{name}[u][{lane.name}]"))
+    for load in loads.elements:
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
+        by_lane = lane in load.variables
+        arrays.append(f"{storage_type(load.dtype)} {name}[kUnroll]{'[kVec]' if by_lane else ''};")
+        at = f"{name}[u][{lane.name}]" if by_lane else f"{name}[u]"
+        scope = emitter.scopes[emitter.scope_of(load.variables)].name
+        emitter.add(AHEAD, scope, f"{at} = {emitter.element(load, AHEAD)};")
+        emitter.cached[load] = at
+    return tuple(arrays)
+
+
+def _load_either(emitter: Emitter, first: Instance, second: Instance) -> str:
+    """Return the expression that loads the one of two vectors that is needed."""
+    one, other = (_first_address(emitter, load) for load in (first, second))
+    alike = Index(tuple(t for t in one.terms if t in other.terms), dim(0))
+    test = emitter.condition(emitter.at_lane_zero(first.conditions), AHEAD).at_least(3)
+    places = [emitter.index(a - alike, AHEAD).at_least(3) for a in (one, other)]
+    function = "load" if first.name in emitter.written else "load_readonly"
+    start = emitter.pointer(first.name, alike, AHEAD)
+    return f"fusec::{function}<kVec>({start} + ({test} ? {places[0]} : {places[1]}))"
+
+
+def _first_address(emitter: Emitter, load: Instance) -> Index:
+    assert load.address is not None
+    base = emitter.vector_base(load.address, load.conditions)
+    assert base is not None
+    return base
 
 
 __all__ = ["PointwiseView", "view"]

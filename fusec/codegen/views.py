@@ -89,11 +89,17 @@ def _attribute(value: object) -> str:
 
 @dataclass(frozen=True)
 class Body:
-    """The statements of a loop nest: once per kernel, once per row, once per vector."""
+    """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
+
+    arrays, loads: where vectors are loaded before the first of them is used, what holds them, and
+    the statements that fill it.
+    """
 
     kernel: tuple[str, ...]
-    row: tuple[str, ...]
+    column: tuple[str, ...]
     statements: tuple[str, ...]
+    arrays: tuple[str, ...] = ()
+    loads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from fusec.schedule.pointwise_choice import (
     trouble,
     vector_facts,
 )
-from fusec.schedule.pressure import Pressure, flat_pressure
+from fusec.schedule.pointwise_loads import loads_of, pressure_of
+from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
@@ -141,7 +142,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         problem, p = plan.problem, plan.parameters
         lowering = lowered_flat(problem.fusion, problem.domain, p.break_point, p.vector_width)
         loops = bind(problem.domain, p.break_point, p.vector_width)[1]
-        return flat_pressure(lowering, loops, p.vector_width, p.unroll)
+        return pressure_of(loads_of(lowering, loops, p.break_point), lowering, loops, p.unroll)
 
     def _price(self, problem: FlatProblem, target: Target) -> Estimate:
         segment, domain = problem.segment, problem.segment_domain

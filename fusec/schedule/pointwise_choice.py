@@ -15,6 +15,7 @@ from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
+from fusec.schedule.pointwise_loads import loads_of, rows_of_thread
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
 from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above
@@ -66,7 +67,7 @@ class FlatProblem(Problem):
 
 def bind(
     domain: Domain, break_point: int, width: int
-) -> tuple[Mapping[Var, Index], tuple[Var, ...]]:
+) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
     """Return the axes in loop variables (row, chunk, lane), and those variables."""
     outer, inner = domain.axes[:break_point], domain.axes[break_point:]
     row = Var("row", product(a.extent for a in outer))
@@ -223,5 +224,10 @@ def _shape(
     if not break_point:
         return PointwiseParameters(0, width, unroll, THREADS, 1, wide)
     chunks = max(1, -(-columns // width))
+    if not heavy:
+        lowering = lowered_flat(fusion, domain, break_point, width)
+        loads = loads_of(lowering, bind(domain, break_point, width)[1], break_point)
+        rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
+        unroll = max(unroll, rows_of_thread(loads, rows, rows * chunks))
     threads_x = min(THREADS, power_above(chunks))
     return PointwiseParameters(break_point, width, unroll, threads_x, THREADS // threads_x, wide)

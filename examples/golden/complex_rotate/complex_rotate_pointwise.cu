@@ -24,16 +24,18 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int columns = 65536;
   const int column = (blockIdx.y * kThreadsX + threadIdx.x) * kVec;
   if (column >= columns) return;
+  const int first_row = blockIdx.x * (kThreadsY * kUnroll) + threadIdx.y;
+  const float angle_value = angle[column];
+  const float cos_1 = cosf(angle_value);
+  const float sin_1 = sinf(angle_value);
+
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    const int row = (blockIdx.x * kUnroll + u) * static_cast<int>(kThreadsY) + threadIdx.y;
+    const int row = first_row + u * kThreadsY;
     if (row >= rows) break;
     const auto q_re_im = fusec::load_readonly<2>(q_re + row * 131072 + column * 2);
     const float q_re_value = q_re_im[0];
-    const float angle_value = angle[column];
-    const float cos_1 = cosf(angle_value);
     const float q_im = q_re_im[1];
-    const float sin_1 = sinf(angle_value);
     const float y_re_value = q_re_value * cos_1 - q_im * sin_1;
     const float y_im = q_re_value * sin_1 + q_im * cos_1;
     fusec::store(y_re + row * 131072 + column * 2, fusec::Vec<float, 2>{y_re_value, y_im});

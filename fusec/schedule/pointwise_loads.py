@@ -1,0 +1,115 @@
+"""What a thread of a pointwise kernel loads for each of its rows, and what once for all of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from fusec.index.access import Facts, vector_base
+from fusec.index.instances import Instance, Lowering, instances_under, reading_order
+from fusec.ir.expression import Var
+from fusec.schedule.pressure import Pressure, flat_pressure
+from fusec.schedule.registers import words
+
+MOST_HELD = 64
+"""Words that a thread loads ahead at most, so that an SM has room for 512 threads and more."""
+ROWS = (4, 2)
+"""Rows that a thread takes where operands are the same for them: 8 gain nothing over 4."""
+
+
+LEAST_THREADS = 1 << 17
+"""Threads that leave no part of a GPU idle: fewer than these rather take a row each."""
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The loads of a thread, whose loop takes several rows or, where it is flat, vectors.
+
+    vectors: of each turn; two together of which one alone is needed, wherever that is. elements: of
+    each turn, what is no vector. once: what is the same in all turns, along the columns. late: of
+    each turn, what is loaded where it is used: by an index that is loaded, or parts of a complex
+    number, both by one access.
+    """
+
+    vectors: tuple[tuple[Instance, ...], ...]
+    elements: tuple[Instance, ...]
+    once: tuple[Instance, ...]
+    late: tuple[Instance, ...]
+    lane: Var
+    width: int
+
+    @property
+    def turn_words(self) -> int:
+        """Return the registers of what a turn loads."""
+        held = sum(words(together[0].dtype, self.width) for together in self.vectors)
+        return held + sum(self.width if self.lane in i.variables else 1 for i in self.elements)
+
+    @property
+    def once_words(self) -> int:
+        """Return the registers of what is loaded once, as it is computed with."""
+        wide = ((i.dtype.compute, self.lane in i.variables) for i in self.once)
+        return sum(words(dtype, self.width if by_lane else 1) for dtype, by_lane in wide)
+
+
+def loads_of(lowering: Lowering, loops: tuple[Var, Var, Var], break_point: int) -> Loads:
+    """Return what a thread loads.
+
+    loops: the variables of rows, chunks and lanes.
+    """
+    row, chunk, lane = loops
+    turn = row if break_point else chunk
+    width, facts = lane.extent.value, Facts(lowering.fusion.hints)
+    roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
+    found = (i for i in instances_under(roots) if i.kind == "load")
+    vectors, elements = list[tuple[Instance, ...]](), list[Instance]()
+    once, late = list[Instance](), list[Instance]()
+    for load in sorted(found, key=reading_order):
+        assert load.value is not None
+        assert load.address is not None
+        if turn not in load.variables:
+            once += [load] if load.variables else []
+        elif load.gathered or lowering.fusion.input_of[load.value].part is not None:
+            late.append(load)
+        elif vector_base(load.address, load.conditions, lane, width, facts) is not None:
+            _join(vectors, load)
+        else:
+            elements.append(load)
+    return Loads(tuple(vectors), tuple(elements), tuple(once), tuple(late), lane, width)
+
+
+def rows_of_thread(loads: Loads, rows: int, threads: int) -> int:
+    """Return how many rows a thread takes: 1 where nothing is the same, or not all loaded ahead.
+
+    rows: those that there are for `threads` threads in all, of a row each.
+    """
+    if not loads.once or loads.late:
+        return 1
+    held, once = loads.turn_words, loads.once_words
+    most = min(rows, threads // LEAST_THREADS)
+    return next((n for n in ROWS if n <= most and n * held + once <= MOST_HELD), 1)
+
+
+def pressure_of(loads: Loads, lowering: Lowering, loops: tuple[Var, ...], unroll: int) -> Pressure:
+    """Return what a thread holds that takes some rows, or vectors, at a time."""
+    one = flat_pressure(lowering, loops, loads.width, 1)
+    if unroll == 1:
+        return one
+    return replace(one, flight=0, staged=unroll * loads.turn_words + loads.once_words)
+
+
+def _join(groups: list[tuple[Instance, ...]], load: Instance) -> None:
+    """Put a load to the one that is needed just where it is not, else by itself."""
+    for k, others in enumerate(groups):
+        if len(others) == 1 and _is_else(load, others[0]):
+            groups[k] = (*others, load)
+            return
+    groups.append((load,))
+
+
+def _is_else(load: Instance, other: Instance) -> bool:
+    """Return whether every element needs one of two loads of a tensor, and none needs both."""
+    if load.name != other.name or len(load.conditions) != 1 or len(other.conditions) != 1:
+        return False
+    (a,), (b,) = load.conditions, other.conditions
+    first, second = (a, b) if b.low == a.end else (b, a)
+    borders = first.end == second.low and first.position == second.position
+    return borders and first.position.within(first.low, second.end)

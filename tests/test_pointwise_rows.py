@@ -1,0 +1,160 @@
+"""Rows that share operands: one thread takes several, and loads them before it computes."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import build_all, run_plan
+from families import GPU, plan_of, text_of
+
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.pointwise import Pointwise, PointwisePlan
+from fusec.schedule.space import WIDTHS
+
+ROTATED = """
+fusion: rotated
+dims: {B: 2, NH: 32, S: 8192, D2: 64, D: 2 * D2}
+inputs: {q: 'bf16[B, NH, S, D]', cos: 'f32[S, D]', sin: 'f32[S, D]'}
+ops:
+  - qf = cast(q, f32)
+  - low = slice(qf, start_indices=[0, 0, 0, 0], end_indices=[B, NH, S, D2])
+  - high = slice(qf, start_indices=[0, 0, 0, D2], end_indices=[B, NH, S, D])
+  - turned = cat([neg(high), low], dim=3)
+  - y = cast(add(mul(qf, cos), mul(turned, sin)), bf16)
+outputs: [y]
+"""
+"""Tables that all heads share, and halves of a row that change places."""
+
+
+def bias(rows: int, columns: int, row: str = "[H]") -> Fusion:
+    return read_text(
+        f"fusion: bias\ndims: {{B: {rows}, H: {columns}}}\n"
+        f"inputs: {{x: 'bf16[B, H]', w: 'bf16{row}'}}\nops:\n  - y = add(x, w)\noutputs: [y]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fusion", "rows"),
+    [
+        (bias(16384, 8192), 4),
+        (bias(16384, 8192, "[B, 1]"), 1),
+        (bias(16384, 8192, "[B, H]"), 1),
+        (bias(512, 1024), 1),  # too little to give each thread several
+        (read_text(ROTATED), 4),
+    ],
+    ids=["shared", "of its own", "none", "small", "tables"],
+)
+def test_a_thread_takes_several_rows_where_they_share_an_operand(fusion: Fusion, rows: int) -> None:
+    parameters: Any = plan_of("pointwise", fusion).parameters
+    flat = parameters.break_point == 0
+    assert parameters.unroll == rows or flat
+
+
+def loops(text: str) -> tuple[str, str, str]:
+    """Return a kernel's text before the loop that loads, that loop, and the one that computes."""
+    before, loads, computes = text.split("for (int u = 0; u < kUnroll; ++u) {")
+    return before, loads, computes
+
+
+def test_what_rows_share_is_loaded_once_and_the_rest_before_it_is_needed() -> None:
+    before, loads, computes = loops(text_of(plan_of("pointwise", read_text(ROTATED))))
+    assert len(re.findall(r"load_readonly<kVec>\((?:cos|sin) \+ column\)", before)) == 2
+    assert loads.count("load_readonly<kVec>(q +") == 2
+    assert "load" not in computes
+
+
+def test_halves_of_a_row_are_one_load_and_not_two() -> None:
+    _, loads, _ = loops(text_of(plan_of("pointwise", read_text(ROTATED))))
+    assert re.search(r"\? -64 : 64\)", loads)
+
+
+def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
+    plan: Any = plan_of("pointwise", bias(16384, 8192))
+    family = Pointwise()
+    told = [
+        family.pressure(
+            replace(plan, parameters=replace(plan.parameters, unroll=n)), plan.kernels[0]
+        )
+        for n in (1, 2, 4, 8)
+    ]
+    assert [p.staged for p in told] == [0, 2 * 4 + 8, 4 * 4 + 8, 8 * 4 + 8]
+
+
+def operands(draw: random.Random, names: list[str], extents: list[int]) -> Iterator[str]:
+    """Yield the inputs of a random fusion, the first one whole, some of them with odd strides."""
+    for k in range(draw.randint(1, 4)):
+        kept = [n if k == 0 or draw.random() < 0.6 else "1" for n in names]
+        shape = f"{draw.choice(['f32', 'bf16', 'f16'])}[{', '.join(kept)}]"
+        strides, step = list[int](), 1
+        for n, extent in zip(reversed(kept), reversed(extents), strict=True):
+            strides.append(step)
+            step *= (1 if n == "1" else extent) + draw.choice([0, 0, 0, 1, 8])
+        order = [str(s) for s in reversed(strides)]
+        yield f"  x{k}: {{type: '{shape}', strides: [{', '.join(order)}]}}"
+
+
+def drawn(seed: int) -> Fusion:
+    """Return a random fusion of operands that are broadcast along some axes, shifted at times."""
+    draw = random.Random(seed)
+    extents = [draw.choice([1, 2, 3, 5, 8, 13]) for _ in range(draw.randint(1, 3))]
+    extents.append(draw.choice([1, 3, 7, 8, 16, 24, 31, 40]))
+    halves = extents[-1] % 2 == 0 and draw.random() < 0.5
+    names = [str(e) for e in extents] if halves else [*"BCDE"[: len(extents)]]
+    inputs = list(operands(draw, names, extents))
+    sizes = ", ".join(f"{n}: {e}" for n, e in zip("BCDE", extents, strict=False))
+    ops = ["y0 = neg(x0)"] + [f"y{k} = add(y{k - 1}, x{k})" for k in range(1, len(inputs))]
+    last = f"y{len(inputs) - 1}"
+    if halves:
+        half, axis = extents[-1] // 2, len(extents) - 1
+        zeros = [0] * len(extents)
+        low = f"slice({last}, start_indices={zeros}, end_indices={[*extents[:-1], half]})"
+        starts = [*zeros[:-1], half]
+        high = f"slice({last}, start_indices={starts}, end_indices={extents})"
+        ops.append(f"z = mul(cat([neg({high}), {low}], dim={axis}), {last})")
+        last = "z"
+    lines = "".join(f"  - {op}\n" for op in ops)
+    text = "\n".join(inputs)
+    return read_text(
+        f"fusion: drawn\ndims: {{{sizes}}}\ninputs:\n{text}\nops:\n{lines}outputs: [{last}]\n"
+    )
+
+
+def plan_drawn(seed: int) -> PointwisePlan:
+    """Return a plan of a random fusion with random parameters of those that are legal."""
+    draw, family = random.Random(seed), Pointwise()
+    problem: Any = family.built(drawn(seed))
+    first = family.likeliest(problem, GPU)
+    for _ in range(50):
+        columns = draw.choice([1, 4, 32])
+        tried = replace(
+            first,
+            break_point=draw.randrange(4),
+            vector_width=draw.choice(WIDTHS),
+            unroll=draw.choice([2, 4, 8]),
+            threads_x=columns,
+            threads_y=draw.choice([1, 4]) * 8 // min(columns, 8),
+        )
+        if family.legal(problem, tried, GPU) is None:
+            return family.plan(problem, tried, GPU)
+    return family.plan(problem, replace(first, unroll=4), GPU)
+
+
+@pytest.mark.parametrize("seeds", [range(8)], ids=["8 fusions"])
+def test_rows_of_random_shapes_and_strides(seeds: range, tmp_path: Path) -> None:
+    plans = [plan_drawn(seed) for seed in seeds]
+    kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
+    for plan, seed, function in zip(plans, seeds, build_all(kernels, tmp_path), strict=True):
+        inputs = random_inputs(plan.problem.segment, plan.problem.segment.hints, seed)
+        outputs = run_plan(plan, inputs, tmp_path, seed=seed, built=[function])
+        verdict = compare(plan.problem.segment, plan.problem.segment.hints, inputs, outputs)
+        assert verdict.ok, f"{seed}: {plan.parameters}\n{verdict.text()}"
