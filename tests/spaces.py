@@ -61,7 +61,7 @@ CASES = {
         "pointwise", "x: f32[13, 24]\n  w: f32[24]", "y = add(x, w)", break_point=(0, 1),
         threads_x=(1, 4, 32, 128), threads_y=(1, 8, 32),
     ),
-    "transpose": _case("transpose", "x: f16[2, 24, 40]", "y = neg(permute(x, dims=[0, 2, 1]))"),
+    "transpose": _case("transpose", "x: f16[2, 56, 40]", "y = neg(permute(x, dims=[0, 2, 1]))"),
     "reduction_inner": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
         threads_x=X, threads_y=Y, splits=(1, 2, 5),

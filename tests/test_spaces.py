@@ -15,7 +15,7 @@ from fusec.schedule.registry import find_scheduler, schedulers
 
 SIZES = {
     "pointwise": (120, 93),
-    "transpose": (48, 40),
+    "transpose": (192, 84),
     "reduction_inner": (90, 67),
     "reduction_outer": (90, 67),
     "inner_persistent": (96, 88),
@@ -94,7 +94,7 @@ def test_a_template_that_is_wrong_for_some_values_is_seen(name: str, tmp_path: P
 
 LAST = {
     "pointwise": "u < kUnroll",
-    "transpose": "i < kTile * kTile / kReadVec",
+    "transpose": "i < kReads",
     "reduction_inner": "split < kSplits",
     "reduction_outer": "split < kSplits",
     "inner_persistent": "c < kChunks",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
+from families import GPU, assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
 
 from fusec.ir.dtype import BF16, F32, F64, I8, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.schedule.transpose_tile import Tile, shapes
 
 
 def turned(dtype: DType, *shape: int, order: tuple[int, ...] = (1, 0)) -> Fusion:
@@ -89,23 +91,79 @@ def test_kernels_compute_the_fusion(fusion: Fusion, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fusion", "tile", "read", "write"),
     [
-        (turned(F32, 1024, 512), 32, 4, 4),
-        (turned(BF16, 1024, 512), 64, 8, 8),
-        (turned(F32, 1024, 510), 32, 2, 4),
-        (turned(F32, 1023, 512), 32, 4, 1),
-        (turned(F32, 1023, 511), 32, 1, 1),
+        (turned(F32, 4096, 2048), (32, 128), 4, 4),
+        (turned(BF16, 4096, 4096), (64, 128), 8, 8),
+        (turned(I8, 8192, 8192), (128, 128), 16, 16),
+        (turned(F64, 4096, 2048), (16, 128), 2, 2),
+        (turned(F32, 4096, 2046), (32, 128), 2, 4),
+        (turned(F32, 4095, 2048), (32, 128), 4, 1),
+        (turned(F32, 4095, 2047), (32, 128), 1, 1),
+        (crossed(2048, 2048), (64, 64), 8, 8),
     ],
 )
-def test_widths_of_both_sides(fusion: Fusion, tile: int, read: int, write: int) -> None:
-    p = plan_of("transpose", fusion).parameters
-    assert (p.tile, p.read_width, p.write_width) == (tile, read, write)
+def test_tiles_are_a_line_of_the_caches_wide_and_accesses_the_widest(
+    fusion: Fusion, tile: tuple[int, int], read: int, write: int
+) -> None:
+    p: Any = plan_of("transpose", fusion).parameters
+    assert (p.tile_lines, p.tile_columns) == tile
+    assert (p.read_width, p.write_width) == (read, write)
 
 
-def test_the_tile_has_a_padding_and_the_threads_wait_for_it() -> None:
+@pytest.mark.parametrize("side", [64, 512, 2048])
+def test_small_tensors_have_small_tiles_and_large_ones_large_ones(side: int) -> None:
+    p: Any = plan_of("transpose", turned(BF16, side, side)).parameters
+    tiles = -(-side // p.tile_lines) * -(-side // p.tile_columns)
+    larger = [t for t in shapes(2) if t[0] * t[1] > p.tile_lines * p.tile_columns]
+    assert all(-(-side // n) * -(-side // m) < 4 * GPU.sms for n, m in larger)
+    assert tiles >= 4 * GPU.sms or p.tile_columns == 32
+
+
+def test_all_vectors_are_loaded_before_the_first_is_turned() -> None:
     text = text_of(plan_of("transpose", turned(F32, 64, 64)))
-    assert "__shared__" in text
-    assert "__syncthreads();" in text
-    assert "kPitch = 33" in text
+    read, wait, write = (text.index(t) for t in ("put_turned", "__syncthreads();", "load<kWriteVec>"))
+    assert text.index("load_readonly") < read < wait < write
+
+
+def banks(addresses: list[int], size: int) -> int:
+    """Return the most words of a bank that one access of a warp asks for, each counted once.
+
+    An access of 8 or 16 bytes a thread is one for each half or quarter of a warp (CUDA programming
+    guide, shared memory).
+    """
+    at_once = 32 * 4 // max(4, size)
+    most = 0
+    for start in range(0, len(addresses), at_once):
+        part = addresses[start : start + at_once]
+        words = {a // 4 + k for a in part for k in range(max(1, size // 4))}
+        most = max(most, max(Counter(w % 32 for w in words).values()))
+    return most
+
+
+def place(p: Any, size: int, line: int, column: int) -> int:
+    """Return the byte at which turned.cuh puts an element."""
+    unit = max(p.write_width, 16 // size)
+    mask = min(8, p.tile_columns // unit) - 1
+    swizzled = column // unit ^ (line // p.read_width & mask)
+    return (line * p.tile_columns + swizzled * unit + column % unit) * size
+
+
+@pytest.mark.parametrize("dtype", [I8, BF16, F32, F64], ids=str)
+def test_shared_memory_is_written_and_read_without_bank_conflicts(dtype: DType) -> None:
+    p: Any = plan_of("transpose", turned(dtype, 8192, 8192)).parameters
+    size, tile = dtype.size, Tile(p, (dtype.size,))
+    line_vectors, column_vectors = p.tile_lines // p.read_width, p.tile_columns // p.write_width
+    warp = range(32)
+    for v in range(p.read_width):
+        at = [(t % line_vectors * p.read_width + v, t // line_vectors * tile.pack) for t in warp]
+        assert banks([place(p, size, *each) for each in at], size * tile.pack) == 1
+    at = [(t // column_vectors, t % column_vectors * p.write_width) for t in warp]
+    assert banks([place(p, size, *each) for each in at], size * p.write_width) == 1
+    assert size * tile.pack >= 4
+    assert size * p.write_width == 16
+
+
+def test_lines_that_are_not_swizzled_would_conflict() -> None:
+    assert banks([line * 8 * 256 + 4 * j for j in range(4) for line in range(8)], 4) == 8
 
 
 def test_the_price_is_every_input_and_output_once() -> None:

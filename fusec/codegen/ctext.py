@@ -202,6 +202,8 @@ TEMPLATE_NAMES = frozenset([
     "split", "start", "step", "Sum", "sum", "target", "target_of", "targets", "thread", "ticket",
     "Tile", "tile", "tile_column", "tile_line", "tile_of_row", "tile_start", "tile_total", "Total",
     "total", "turn", "u", "v", "warp", "width",
+    "kColumnVecs", "kLineVecs", "kPack", "kReads", "kReadStep", "kTileColumns", "kTileLines",
+    "kWrites", "kWriteStep",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 

@@ -14,22 +14,27 @@ from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import (
-    THREADS,
     Crossing,
     TransposePlan,
     read_lowering,
     tiled_loads,
     write_lowering,
 )
+from fusec.schedule.transpose_tile import Tile
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A tile in shared memory: array, element type, the expression of a vector along lines."""
+class TileView:
+    """A tile in shared memory: array, element type, the expression of a vector along lines.
+
+    read, taken: what holds a thread's vectors along lines, and along columns.
+    """
 
     name: str
     type: str
     load: str
+    read: str
+    taken: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,21 +42,23 @@ class TransposeView(KernelView):
     """Tiles of lines by columns.
 
     lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before the tile loads of one column; write: the stores of one vector of columns of a line.
+    before the tile loads of one column; write: the stores of one vector of columns of a line; pack:
+    columns that a thread reads side by side.
     """
 
     index_type: str
     threads: int
-    tile: int
-    pitch: int
+    tile_lines: int
+    tile_columns: int
     read_width: int
     write_width: int
+    pack: int
     lines: str
     columns: str
     batches: str
     setup: tuple[str, ...]
     read: tuple[str, ...]
-    tiles: tuple[Tile, ...]
+    tiles: tuple[TileView, ...]
     write: tuple[str, ...]
 
 
@@ -64,15 +71,16 @@ def view(plan: TransposePlan, kernel: Kernel) -> TransposeView:
     return TransposeView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=(
-            f"Schedule: tiles of {p.tile} x {p.tile}, read in vectors of {p.read_width} along "
-            f"lines, written in vectors of {p.write_width} along columns."
+            f"Schedule: tiles of {p.tile_lines} x {p.tile_columns}, read in vectors of "
+            f"{p.read_width} along lines, written in vectors of {p.write_width} along columns."
         ),
         index_type="fusec::i64" if p.wide_index else "int",
-        threads=THREADS,
-        tile=p.tile,
-        pitch=p.tile + (2 if p.tile == 64 else 1),
+        threads=kernel.block[0],
+        tile_lines=p.tile_lines,
+        tile_columns=p.tile_columns,
         read_width=p.read_width,
         write_width=p.write_width,
+        pack=Tile(p, crossing.sizes).pack,
         lines=dim_text(crossing.line.extent).text,
         columns=dim_text(crossing.column.extent).text,
         batches=dim_text(product(a.extent for a in crossing.others)).text,
@@ -93,7 +101,9 @@ def _scopes(crossing: Crossing, outer: Var, chunk: Var, lane: Var) -> tuple[Scop
     )
 
 
-def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[Tile, ...], tuple[str, ...]]:
+def _reader(
+    plan: TransposePlan, names: Names
+) -> tuple[Emitter, tuple[TileView, ...], tuple[str, ...]]:
     """Return the tiles and how they are loaded, lane by lane along the lines."""
     p, crossing = plan.parameters, plan.problem
     lowering, (column, chunk, lane) = read_lowering(crossing, p.read_width)
@@ -105,18 +115,19 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[Tile, ...
         aliases={chunk: Alias("line", p.read_width)}, wide=p.wide_index, width_name="kReadVec",
         symbols=named(lines=crossing.line.extent, columns=crossing.column.extent),
     )  # fmt: skip
-    tiles: list[Tile] = []
+    tiles: list[TileView] = []
     for load in tiled_loads(lowering, {chunk: p.read_width, lane: 1}, column):
         text = emitter.load_vector(load, 0)
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
-        tiles.append(Tile(name, storage_type(load.dtype), text))
+        read, taken = (names.fresh(f"{name}_{word}", word) for word in ("lines", "columns"))
+        tiles.append(TileView(name, storage_type(load.dtype), text, read, taken))
     return emitter, tuple(tiles), emitter.take(0, "vector")
 
 
 def _writer(
     plan: TransposePlan,
     names: Names,
-    tiles: tuple[Tile, ...],
+    tiles: tuple[TileView, ...],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the statements of one vector of columns."""
     p, crossing = plan.parameters, plan.problem
@@ -130,7 +141,7 @@ def _writer(
     )  # fmt: skip
     element = "v" if p.write_width > 1 else "0"
     for tile, load in zip(tiles, tiled_loads(lowering, {line: 1}, chunk, lane), strict=True):
-        emitter.cached[load] = f"{tile.name}[tile_line][tile_column + {element}]"
+        emitter.cached[load] = f"{tile.taken}[i][{element}]"
     emitter.count(s.instance for s in plans)
     for store in plans:
         emit_store(emitter, store, 0)

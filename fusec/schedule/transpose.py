@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
@@ -22,51 +21,40 @@ from fusec.schedule.common import (
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan
 from fusec.schedule.pointwise import FAMILIES
-from fusec.schedule.pressure import Pressure, flat_pressure
+from fusec.schedule.pressure import Pressure, flat_pressure, most_of
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
-from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.schedule.strides import innermost, strided_loads
+from fusec.schedule.transpose_tile import (
+    COLUMNS,
+    LINES,
+    MOST_HELD,
+    RUN_BYTES,
+    SHARED_LIMIT,
+    Tile,
+    TransposeParameters,
+    shapes,
+)
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-THREADS = 256
-SHARED_LIMIT = 40 << 10
-"""Bytes of static shared memory for tiles."""
-
-
-@dataclass(frozen=True)
-class TransposeParameters(Parameters):
-    """The choices of a transpose kernel.
-
-    tile: elements of a tile's side; read_width, write_width: elements per access along the lines
-    that are read and along the columns that are written.
-    """
-
-    tile: int
-    read_width: int
-    write_width: int
-    wide_index: bool
-    free: ClassVar = (
-        Field("tile", (16, 32, 64)),
-        Field("read_width", WIDTHS[:4]),
-        Field("write_width", WIDTHS[:4]),
-    )
+FEWEST_TILES = 4
+"""Tiles for each SM below which smaller ones are taken."""
 
 
 @dataclass(frozen=True, eq=False)
 class Crossing(Problem):
     """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores.
 
-    tile_bytes: of an element of all tiles.
+    sizes: bytes of an element of each transposed load.
     """
 
     domain: Domain
     line: Var
     column: Var
-    tile_bytes: int
+    sizes: tuple[int, ...]
 
     @property
     def others(self) -> tuple[Var, ...]:
@@ -112,16 +100,28 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         return _with_any_batch(problem)
 
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters:
-        """Return the parameters: tiles of 128 bytes a side, the widest accesses."""
+        """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
-        return TransposeParameters(tile_side(problem.fusion), read, write, problem.wide)
+        found: TransposeParameters | None = None
+        for lines, columns in shapes(min(problem.sizes)):
+            tried = TransposeParameters(lines, columns, read, write, problem.wide)
+            tile = Tile(tried, problem.sizes)
+            if tile.trouble is not None:
+                continue
+            found = found or tried
+            tiles = _tiles(problem, tried) * product(a.extent for a in problem.others)
+            enough = tiles.evaluate(problem.hints) >= FEWEST_TILES * target.sms
+            if enough and max(tile.read_words, tile.write_words) <= MOST_HELD:
+                return tried
+            if not enough:
+                found = tried
+        assert found is not None
+        return found
 
     def trouble(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        if problem.tile_bytes * _padded(parameters.tile) > SHARED_LIMIT:
-            return Refusal("shared memory", "the tiles of all transposed loads do not fit")
         read, write = widest_accesses(problem, Facts(problem.hints))
         for name, width, most in (
             ("read_width", parameters.read_width, read),
@@ -129,7 +129,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         ):
             if width > most:
                 return Refusal("access", f"{name} is at most {most} where elements lie so")
-        return None
+        return Tile(parameters, problem.sizes).trouble
 
     def plan(
         self, problem: Crossing, parameters: TransposeParameters, target: Target
@@ -137,12 +137,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         """Return a plan of one kernel."""
         fusion, facts = problem.fusion, Facts(problem.hints)
         widest_accesses(problem, facts)
-        tiles = _tiles(problem, parameters.tile)
+        tiles = _tiles(problem, parameters)
         kernel = Kernel(
             name=f"{fusion.name}_transpose",
             template="transpose",
             grid=(tiles * product(a.extent for a in problem.others), dim(1), dim(1)),
-            block=(THREADS, 1, 1),
+            block=(Tile(parameters, problem.sizes).threads, 1, 1),
             arguments=tensor_arguments(fusion),
         )
         guards = (*problem.index[1], *vector_guards(facts))
@@ -162,23 +162,35 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         problem, parameters = plan.problem, plan.parameters
         width = min(parameters.read_width, parameters.write_width)
         flops, sfu = work(problem.fusion)
+        reach = target.reach(self.name, "vector" if width > 1 else "scalar")
         return Estimate(
             bytes=traffic(problem.segment),
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
+            efficiency=reach * _whole_lines(problem, parameters),
             ctas=max(1, plan.kernels[0].grid[0].evaluate(problem.hints)),
         )
 
     def pressure(self, plan: TransposePlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds of the vectors that it writes."""
+        """Return what a thread holds of the vectors that it reads, or of those that it writes."""
+        tile = Tile(plan.parameters, plan.problem.sizes)
         width = plan.parameters.write_width
         lowering, loops = write_lowering(plan.problem, width)
-        return flat_pressure(lowering, loops, width, 4)
+        writes = flat_pressure(lowering, loops, width, 1)
+        reads = Pressure(staged=tile.read_words, arrays=len(tile.sizes))
+        return most_of([reads, replace(writes, staged=tile.write_words)])
 
 
-def _tiles(crossing: Crossing, tile: int) -> Dim:
-    return ceildiv(crossing.line.extent, tile) * ceildiv(crossing.column.extent, tile)
+def _tiles(crossing: Crossing, p: TransposeParameters) -> Dim:
+    lines = ceildiv(crossing.line.extent, p.tile_lines)
+    return lines * ceildiv(crossing.column.extent, p.tile_columns)
+
+
+def _whole_lines(crossing: Crossing, p: TransposeParameters) -> float:
+    """Return the part of the lines of the caches that the runs of a tile fill, of both sides."""
+    outputs = (o.value.dtype.size for o in crossing.fusion.outputs)
+    read, write = p.tile_lines * min(crossing.sizes), p.tile_columns * min(outputs)
+    return (min(1.0, read / RUN_BYTES) + min(1.0, write / RUN_BYTES)) / 2
 
 
 def _with_any_batch(strict: Crossing) -> Crossing:
@@ -214,8 +226,8 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     line = lines.pop()
     if any(s.load.conditions for s in strided if s.axis is line):
         return Refusal("conditions", "a transposed load reads only a part of the tile")
-    tiles = sum(s.load.dtype.size for s in strided if s.axis is line)
-    crossing = Crossing(segment, fusion, domain, line, column, tiles)
+    sizes = tuple(s.load.dtype.size for s in strided if s.axis is line)
+    crossing = Crossing(segment, fusion, domain, line, column, sizes)
     for output in fusion.outputs:
         home = domain.homes[output.value]
         if home.conditions or {line, column} - home.variables:
@@ -227,20 +239,9 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
             )
         if output.value in fusion.effects.into:
             return Refusal("in_place", f"`{output.value.name}` is written in place")
-    if tiles * _padded(tile_side(fusion)) > SHARED_LIMIT:
+    if sum(sizes) * LINES[0] * COLUMNS[0] > SHARED_LIMIT:
         return Refusal("shared memory", "the tiles of all transposed loads do not fit")
     return crossing
-
-
-def _padded(tile: int) -> int:
-    """Return the elements of a tile whose lines are padded against bank conflicts."""
-    return tile * (tile + 2)
-
-
-def tile_side(fusion: Fusion) -> int:
-    """Return the elements of a tile's side: 128 bytes of the smallest input."""
-    smallest = min((i.value.dtype.size for i in fusion.inputs if i.value.shape), default=4)
-    return 64 if smallest <= 2 else 32
 
 
 def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> list[Instance]:
@@ -285,7 +286,7 @@ def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:
     sizes = [i.value.dtype.size for i in fusion.inputs if i.value.shape]
     sizes += [o.value.dtype.size for o in fusion.outputs]
     most = min(16 // min(sizes), most_elements(fusion))
-    widths = [w for w in (8, 4, 2) if w <= most]
+    widths = [w for w in (16, 8, 4, 2) if w <= most]
     read = next((w for w in widths if _reads(crossing, w, facts)), 1)
     write = next((w for w in widths if _writes(crossing, w, facts)), 1)
     return read, write

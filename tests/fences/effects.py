@@ -106,6 +106,7 @@ EFFECTS: dict[str, Effect] = {
     "load_readonly": Effect("read_constant", shared=0),
     "load_streaming": Effect("read", shared=0),
     "store": Effect("write", shared=0),
+    "put_turned": Effect("write", shared=0),
     "store_streaming": Effect("write", shared=0),
     # scatter.cuh: adds to global memory in any order.
     "atomic_add": Effect("atomic", shared=0),

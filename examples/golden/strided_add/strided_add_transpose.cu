@@ -2,61 +2,84 @@
 //   transposed.
 // Source: examples/strided_add.yaml
 //   13: z = add(x, y)
-// Schedule: tiles of 32 x 32, read in vectors of 4 along lines, written in vectors of 4 along
+// Schedule: tiles of 32 x 64, read in vectors of 4 along lines, written in vectors of 4 along
 //   columns.
+#include "turned.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kTile = 32;     // elements of a tile's side
-constexpr int kPitch = 33;    // a line of the tile in shared memory, padded against bank conflicts
-constexpr int kReadVec = 4;   // elements per access along lines
-constexpr int kWriteVec = 4;  // elements per access along columns
+constexpr int kTileLines = 32;    // elements of a tile along lines
+constexpr int kTileColumns = 64;  // elements of a tile along columns
+constexpr int kReadVec = 4;       // elements per access along lines
+constexpr int kWriteVec = 4;      // elements per access along columns
+constexpr int kPack = 1;          // columns side by side that a thread reads
+constexpr int kLineVecs = kTileLines / kReadVec;
+constexpr int kColumnVecs = kTileColumns / kWriteVec;
+constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns from a thread's vectors to its next ones
+constexpr int kWriteStep = kThreads / kColumnVecs;       // lines from a thread's vector to its next one
+constexpr int kReads = kTileColumns / kReadStep;
+constexpr int kWrites = kTileLines / kWriteStep;
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     strided_add_transpose(const float* __restrict__ x,
                           const float* __restrict__ y,
                           float* __restrict__ z,
                           fusec::i64 x_stride0) {
-  __shared__ float y_tile[kTile][kPitch];
+  __shared__ __align__(16) float y_tile[kTileLines * kTileColumns];
   const int lines = 1024;
   const int columns = 2048;
-  const int column_tiles = (columns + kTile - 1) / kTile;
-  const int first_column = blockIdx.x % column_tiles * kTile;
-  const int first_line = blockIdx.x / column_tiles * kTile;
+  const int column_tiles = (columns + kTileColumns - 1) / kTileColumns;
+  const int first_column = blockIdx.x % column_tiles * kTileColumns;
+  const int first_line = blockIdx.x / column_tiles * kTileLines;
 
-  // Read along the lines, turn, and leave the tile in shared memory.
+  // Read along the lines, past the ends the last ones again, and turn.
+  {
+    const int tile_line = threadIdx.x % kLineVecs * kReadVec;
+    const int tile_column = threadIdx.x / kLineVecs * kPack;
+    const int line = min(first_line + tile_line, lines - kReadVec);
+    fusec::Vec<float, kReadVec> y_tile_lines[kReads][kPack];
 #pragma unroll
-  for (int i = threadIdx.x; i < kTile * kTile / kReadVec; i += kThreads) {
-    const int tile_line = i % (kTile / kReadVec) * kReadVec;
-    const int tile_column = i / (kTile / kReadVec);
-    const int line = first_line + tile_line;
-    const int column = first_column + tile_column;
-    if (line < lines && column < columns) {
-      const auto y_tile_vec = fusec::load_readonly<kReadVec>(y + column * lines + line);
+    for (int i = 0; i < kReads; ++i) {
 #pragma unroll
-      for (int v = 0; v < kReadVec; ++v) {
-        y_tile[tile_line + v][tile_column] = y_tile_vec[v];
+      for (int c = 0; c < kPack; ++c) {
+        const int column = min(first_column + tile_column + i * kReadStep + c, columns - 1);
+        y_tile_lines[i][c] = fusec::load_readonly<kReadVec>(y + column * lines + line);
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kReads; ++i) {
+      fusec::put_turned<kTileColumns>(y_tile +
+                                      fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+          tile_line, tile_column + i * kReadStep),
+                                      y_tile_lines[i]);
     }
   }
   __syncthreads();
 
   // Write along the columns.
+  const int tile_column = threadIdx.x % kColumnVecs * kWriteVec;
+  const int tile_line = threadIdx.x / kColumnVecs;
+  const int column = first_column + tile_column;
+  if (column >= columns) return;
+  fusec::Vec<float, kWriteVec> y_tile_columns[kWrites];
 #pragma unroll
-  for (int i = threadIdx.x; i < kTile * kTile / kWriteVec; i += kThreads) {
-    const int tile_column = i % (kTile / kWriteVec) * kWriteVec;
-    const int tile_line = i / (kTile / kWriteVec);
-    const int line = first_line + tile_line;
-    const int column = first_column + tile_column;
-    if (line < lines && column < columns) {
-      const auto x_vec = fusec::load_readonly<kWriteVec>(x + line * x_stride0 + column);
-      fusec::Vec<float, kWriteVec> z_vec;
+  for (int i = 0; i < kWrites; ++i) {
+    y_tile_columns[i] =
+        fusec::load<kWriteVec>(y_tile +
+                               fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+            tile_line + i * kWriteStep, tile_column));
+  }
 #pragma unroll
-      for (int v = 0; v < kWriteVec; ++v) {
-        z_vec[v] = x_vec[v] + y_tile[tile_line][tile_column + v];
-      }
-      fusec::store(z + line * columns + column, z_vec);
+  for (int i = 0; i < kWrites; ++i) {
+    const int line = first_line + tile_line + i * kWriteStep;
+    if (line >= lines) break;
+    const auto x_vec = fusec::load_readonly<kWriteVec>(x + line * x_stride0 + column);
+    fusec::Vec<float, kWriteVec> z_vec;
+#pragma unroll
+    for (int v = 0; v < kWriteVec; ++v) {
+      z_vec[v] = x_vec[v] + y_tile_columns[i][v];
     }
+    fusec::store(z + line * columns + column, z_vec);
   }
 }

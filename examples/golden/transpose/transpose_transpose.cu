@@ -1,60 +1,83 @@
 // transpose_transpose: A matrix transposed and scaled in one pass.
 // Source: examples/transpose.yaml
 //   9: y = cast(mul(cast(permute(x, [1, 0]), f32), scale), bf16)
-// Schedule: tiles of 64 x 64, read in vectors of 8 along lines, written in vectors of 8 along
+// Schedule: tiles of 64 x 128, read in vectors of 8 along lines, written in vectors of 8 along
 //   columns.
+#include "turned.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 
 constexpr int kThreads = 256;
-constexpr int kTile = 64;     // elements of a tile's side
-constexpr int kPitch = 66;    // a line of the tile in shared memory, padded against bank conflicts
-constexpr int kReadVec = 8;   // elements per access along lines
-constexpr int kWriteVec = 8;  // elements per access along columns
+constexpr int kTileLines = 64;     // elements of a tile along lines
+constexpr int kTileColumns = 128;  // elements of a tile along columns
+constexpr int kReadVec = 8;        // elements per access along lines
+constexpr int kWriteVec = 8;       // elements per access along columns
+constexpr int kPack = 2;           // columns side by side that a thread reads
+constexpr int kLineVecs = kTileLines / kReadVec;
+constexpr int kColumnVecs = kTileColumns / kWriteVec;
+constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns from a thread's vectors to its next ones
+constexpr int kWriteStep = kThreads / kColumnVecs;       // lines from a thread's vector to its next one
+constexpr int kReads = kTileColumns / kReadStep;
+constexpr int kWrites = kTileLines / kWriteStep;
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     transpose_transpose(const fusec::bf16* __restrict__ x,
                         fusec::bf16* __restrict__ y,
                         float scale) {
-  __shared__ fusec::bf16 x_tile[kTile][kPitch];
+  __shared__ __align__(16) fusec::bf16 x_tile[kTileLines * kTileColumns];
   const int lines = 4096;
   const int columns = 2048;
-  const int column_tiles = (columns + kTile - 1) / kTile;
-  const int first_column = blockIdx.x % column_tiles * kTile;
-  const int first_line = blockIdx.x / column_tiles * kTile;
+  const int column_tiles = (columns + kTileColumns - 1) / kTileColumns;
+  const int first_column = blockIdx.x % column_tiles * kTileColumns;
+  const int first_line = blockIdx.x / column_tiles * kTileLines;
 
-  // Read along the lines, turn, and leave the tile in shared memory.
+  // Read along the lines, past the ends the last ones again, and turn.
+  {
+    const int tile_line = threadIdx.x % kLineVecs * kReadVec;
+    const int tile_column = threadIdx.x / kLineVecs * kPack;
+    const int line = min(first_line + tile_line, lines - kReadVec);
+    fusec::Vec<fusec::bf16, kReadVec> x_tile_lines[kReads][kPack];
 #pragma unroll
-  for (int i = threadIdx.x; i < kTile * kTile / kReadVec; i += kThreads) {
-    const int tile_line = i % (kTile / kReadVec) * kReadVec;
-    const int tile_column = i / (kTile / kReadVec);
-    const int line = first_line + tile_line;
-    const int column = first_column + tile_column;
-    if (line < lines && column < columns) {
-      const auto x_tile_vec = fusec::load_readonly<kReadVec>(x + column * lines + line);
+    for (int i = 0; i < kReads; ++i) {
 #pragma unroll
-      for (int v = 0; v < kReadVec; ++v) {
-        x_tile[tile_line + v][tile_column] = x_tile_vec[v];
+      for (int c = 0; c < kPack; ++c) {
+        const int column = min(first_column + tile_column + i * kReadStep + c, columns - 1);
+        x_tile_lines[i][c] = fusec::load_readonly<kReadVec>(x + column * lines + line);
       }
+    }
+#pragma unroll
+    for (int i = 0; i < kReads; ++i) {
+      fusec::put_turned<kTileColumns>(
+          x_tile +
+          fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+              tile_line, tile_column + i * kReadStep),
+          x_tile_lines[i]);
     }
   }
   __syncthreads();
 
   // Write along the columns.
+  const int tile_column = threadIdx.x % kColumnVecs * kWriteVec;
+  const int tile_line = threadIdx.x / kColumnVecs;
+  const int column = first_column + tile_column;
+  if (column >= columns) return;
+  fusec::Vec<fusec::bf16, kWriteVec> x_tile_columns[kWrites];
 #pragma unroll
-  for (int i = threadIdx.x; i < kTile * kTile / kWriteVec; i += kThreads) {
-    const int tile_column = i % (kTile / kWriteVec) * kWriteVec;
-    const int tile_line = i / (kTile / kWriteVec);
-    const int line = first_line + tile_line;
-    const int column = first_column + tile_column;
-    if (line < lines && column < columns) {
-      fusec::Vec<fusec::bf16, kWriteVec> y_vec;
+  for (int i = 0; i < kWrites; ++i) {
+    x_tile_columns[i] =
+        fusec::load<kWriteVec>(x_tile +
+                               fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+            tile_line + i * kWriteStep, tile_column));
+  }
 #pragma unroll
-      for (int v = 0; v < kWriteVec; ++v) {
-        const float mul_1 = fusec::to_float(x_tile[tile_line][tile_column + v]) * scale;
-        y_vec[v] = fusec::convert<fusec::bf16>(mul_1);
-      }
-      fusec::store(y + line * columns + column, y_vec);
+  for (int i = 0; i < kWrites; ++i) {
+    const int line = first_line + tile_line + i * kWriteStep;
+    if (line >= lines) break;
+    fusec::Vec<fusec::bf16, kWriteVec> y_vec;
+#pragma unroll
+    for (int v = 0; v < kWriteVec; ++v) {
+      y_vec[v] = fusec::convert<fusec::bf16>(fusec::to_float(x_tile_columns[i][v]) * scale);
     }
+    fusec::store(y + line * columns + column, y_vec);
   }
 }

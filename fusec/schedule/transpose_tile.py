@@ -1,0 +1,113 @@
+"""The tile of a transpose kernel: its shape, its threads, and what each of them moves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fusec.schedule.space import WIDTHS, Field, Parameters
+from fusec.segment.protocol import Refusal
+
+THREADS = 256
+"""Threads of a block at most."""
+SHARED_LIMIT = 40 << 10
+"""Bytes of static shared memory for tiles."""
+MOST_HELD = 32
+"""Words that a thread loads before it stores the first of them to shared memory, at most."""
+RUN_BYTES = 128
+"""Bytes side by side in memory that a tile reads: a line of the caches."""
+LINES, COLUMNS = (16, 32, 64, 128), (32, 64, 128)
+
+
+@dataclass(frozen=True)
+class TransposeParameters(Parameters):
+    """The choices of a transpose kernel.
+
+    tile_lines, tile_columns: elements of a tile along what is read and along what is written;
+    read_width, write_width: elements per access along these.
+    """
+
+    tile_lines: int
+    tile_columns: int
+    read_width: int
+    write_width: int
+    wide_index: bool
+    free: ClassVar = (
+        Field("tile_lines", LINES),
+        Field("tile_columns", COLUMNS),
+        Field("read_width", WIDTHS),
+        Field("write_width", WIDTHS),
+    )
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How a block's threads move a tile; sizes: the bytes of an element of each tensor in it."""
+
+    parameters: TransposeParameters
+    sizes: tuple[int, ...]
+
+    @property
+    def pack(self) -> int:
+        """Return the neighbouring columns that a thread loads, which fill a word of shared memory.
+
+        Narrower stores would take as many turns as there are elements.
+        """
+        return max(1, 4 // min(self.sizes))
+
+    @property
+    def read_units(self) -> int:
+        """Return the vectors that are read at a time by themselves, of `pack` columns each."""
+        p = self.parameters
+        return p.tile_lines // p.read_width * (p.tile_columns // self.pack)
+
+    @property
+    def write_units(self) -> int:
+        """Return the vectors that are written."""
+        p = self.parameters
+        return p.tile_lines * (p.tile_columns // p.write_width)
+
+    @property
+    def threads(self) -> int:
+        """Return the threads of a block: each moves as much as any other."""
+        return min(THREADS, self.read_units, self.write_units)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Return the bytes of shared memory."""
+        return sum(self.sizes) * self.parameters.tile_lines * self.parameters.tile_columns
+
+    @property
+    def read_words(self) -> int:
+        """Return the registers of what a thread loads before it stores the first."""
+        one = sum(-(-size * self.parameters.read_width // 4) for size in self.sizes)
+        return one * self.pack * (self.read_units // self.threads)
+
+    @property
+    def write_words(self) -> int:
+        """Return the registers of what a thread takes from the tiles."""
+        one = sum(-(-size * self.parameters.write_width // 4) for size in self.sizes)
+        return one * (self.write_units // self.threads)
+
+    @property
+    def trouble(self) -> Refusal | None:
+        """Return why no block moves the tile, or None."""
+        p = self.parameters
+        if self.shared_bytes > SHARED_LIMIT:
+            return Refusal("shared memory", "the tiles of all transposed loads do not fit")
+        side = max(p.tile_lines // p.read_width, p.tile_columns // p.write_width, 32)
+        if self.threads < side:
+            because = f"{self.threads} threads would not move {side} vectors side by side"
+            return Refusal("block", because)
+        if max(self.read_words, self.write_words) > 2 * MOST_HELD:
+            return Refusal("registers", f"a thread would hold {self.read_words} words at once")
+        return None
+
+
+def shapes(smallest: int) -> Iterator[tuple[int, int]]:
+    """Yield the lines and columns of tiles, the largest first: runs of a line of the caches."""
+    most = min(max(RUN_BYTES // smallest, LINES[0]), LINES[-1])
+    for lines in (n for n in reversed(LINES) if n <= most):
+        for columns in reversed(COLUMNS):
+            yield lines, columns
