@@ -11,6 +11,7 @@ from cuda_on_cpu import run_plan
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
+from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.reference.verdict import compare
 from fusec.run.build import Source, build
@@ -38,10 +39,10 @@ def refused_rule(scheduler: str, fusion: Fusion) -> str:
     return proposal.rule
 
 
-def plan_of(scheduler: str, fusion: Fusion) -> KernelPlan:
-    """Return the scheduler's plan of a fusion that it takes."""
+def plan_of(scheduler: str, fusion: Fusion, **settings: Setting) -> KernelPlan:
+    """Return the scheduler's plan of a fusion that it takes, with some fields set."""
     estimate(scheduler, fusion)
-    return find_scheduler(scheduler).build(fusion, GPU)
+    return find_scheduler(scheduler).build(fusion, GPU, settings)
 
 
 def text_of(plan: KernelPlan) -> str:

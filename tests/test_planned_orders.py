@@ -20,6 +20,7 @@ from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.files import with_sizes
 from fusec.hostir.program import HostProgram
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node
@@ -70,11 +71,16 @@ def builder_of(shape: Shape) -> tuple[GraphBuilder, Any]:
 
 
 def check_sums(
-    scheduler: str, b: GraphBuilder, shape: Shape, sums: Sequence[tuple[int, ...]], folder: Path
+    scheduler: str,
+    b: GraphBuilder,
+    shape: Shape,
+    sums: Sequence[tuple[int, ...]],
+    folder: Path,
+    **settings: Setting,
 ) -> None:
     """Compare outputs that are sums of x over given axes with the sums in their plan's order."""
     fusion = b.finish()
-    plan = plan_of(scheduler, fusion)
+    plan = plan_of(scheduler, fusion, **settings)
     for fill in FILLS:
         x = filled(shape, fill)
         outputs = run(plan, {"x": x}, folder)
@@ -102,6 +108,23 @@ def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> Non
     b, x = builder_of(shape)
     b.output(b.apply("sum", x, dims=axes))
     check_sums("reduction", b, shape, [axes], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "settings"),
+    [
+        ((1, 20001), (1,), {"splits": 7}),  # groups of four blocks, and three
+        ((3, 2000), (1,), {"splits": 17, "threads_x": 4}),
+        ((1000, 64), (0,), {"splits": 23, "threads_y": 2}),
+        ((3001, 5), (0,), {"splits": 90}),  # as many groups as a block has rows of threads, or more
+    ],
+)
+def test_a_tree_of_blocks(
+    shape: Shape, axes: tuple[int, ...], settings: dict[str, Setting], tmp_path: Path
+) -> None:
+    b, x = builder_of(shape)
+    b.output(b.apply("sum", x, dims=axes))
+    check_sums("reduction", b, shape, [axes], tmp_path, grid_reduce="tree", **settings)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from cuda_on_cpu import run_plan
 from families import plan_of, text_of
 from test_inner_persistent import layer_norm
 
+from fusec.ir.annotations import Setting
 from fusec.ir.dtype import F16, F32
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
@@ -68,12 +69,15 @@ def wrong(plan: KernelPlan, fusion: Fusion, folder: Path, edit: Callable[[str], 
     return ""
 
 
-FUSIONS: dict[str, tuple[str, Callable[[], Fusion]]] = {
-    "rows": ("inner_persistent", lambda: layer_norm(F16, 2, 4104)),
-    "two rows": ("inner_persistent", two_rows),
-    "split rows": ("reduction", lambda: sums(2, 100_000, 1)),
-    "split columns": ("reduction", lambda: sums(20_000, 8, 0)),
-    "split top": ("sort", top),
+TREE: Mapping[str, Setting] = {"splits": 7, "grid_reduce": "tree"}
+FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
+    "rows": ("inner_persistent", lambda: layer_norm(F16, 2, 4104), {}),
+    "two rows": ("inner_persistent", two_rows, {}),
+    "split rows": ("reduction", lambda: sums(2, 100_000, 1), {}),
+    "split columns": ("reduction", lambda: sums(20_000, 8, 0), {}),
+    "tree of rows": ("reduction", lambda: sums(2, 10_000, 1), TREE),
+    "tree of columns": ("reduction", lambda: sums(600, 8, 0), TREE),
+    "split top": ("sort", top, {}),
 }
 SYNC = "__syncthreads();"
 MUTANTS = {
@@ -89,27 +93,33 @@ MUTANTS = {
         "split top", f"shared_last;\n  {SYNC}", "shared_last;"
     ),
     "the count of blocks": ("split rows", "== count - 1;", "== count - 2;"),
+    "the counter of a level": ("tree of rows", "(first + (step > 1))", "first"),
+    "the counter of a group": ("tree of columns", "(first + (step > 1))", "(step > 1)"),
+    "the place of a group": ("tree of columns", "blockIdx.y / step * step", "blockIdx.y"),
+    "the first barrier of last_block, tree": (
+        "tree of columns", f"shared_last;\n  {SYNC}", "shared_last;"
+    ),
     "what is left for the next launch": ("split rows", '"r"(count - 1)', '"r"(count)'),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FUSIONS)
 def test_kernels_are_right_in_every_order(name: str, tmp_path: Path) -> None:
-    scheduler, make = FUSIONS[name]
-    assert wrong(plan_of(scheduler, make()), make(), tmp_path, str) == ""
+    scheduler, make, settings = FUSIONS[name]
+    assert wrong(plan_of(scheduler, make(), **settings), make(), tmp_path, str) == ""
 
 
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_barrier_that_is_missing_is_seen(name: str, tmp_path: Path) -> None:
     which, old, new = MUTANTS[name]
-    scheduler, make = FUSIONS[which]
+    scheduler, make, settings = FUSIONS[which]
     edited: list[bool] = []
 
     def edit(text: str) -> str:
         edited.append(old in text)
         return text.replace(old, new)
 
-    found = wrong(plan_of(scheduler, make()), make(), tmp_path, edit)
+    found = wrong(plan_of(scheduler, make(), **settings), make(), tmp_path, edit)
     assert any(edited)
     assert "seed" in found  # what does not compile has none
 

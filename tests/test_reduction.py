@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from families import assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
+from families import GPU, assert_builds, estimate, plan_of, refused_rule, run_on_host, text_of
 from graphs import reduce
 
+from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.run.build import Source, build
+from fusec.schedule.pressure import resident_blocks
+from fusec.schedule.registry import find_scheduler
 
 
 def of_nothing() -> Fusion:
@@ -105,6 +109,52 @@ def test_few_results_are_shared_by_blocks(
     text = text_of(plan)
     assert ("last_block" in text) == split
     assert "atomicAdd(" not in text
+
+
+@pytest.mark.parametrize(
+    ("shape", "dims", "least"),
+    [
+        ((16384, 8192), (0,), 0.97),
+        ((262144, 512), (0,), 0.97),
+        ((64, 2097152), (1,), 0.96),
+        ((1 << 28,), (0,), 0.97),
+        ((1 << 20, 24), (0,), 0.97),
+        ((100, 1 << 20), (1,), 0.94),
+    ],
+)
+def test_splits_fill_the_processors(
+    shape: tuple[int, ...], dims: tuple[int, ...], least: float
+) -> None:
+    fusion = reduce("sum", BF16, shape, dims)
+    plan = plan_of("reduction", fusion)
+    kernel = plan.kernels[0]
+    blocks = int(np.prod([g.evaluate(fusion.hints) for g in kernel.grid]))
+    assert blocks / (GPU.sms * -(-blocks // GPU.sms)) >= least
+    threads = int(np.prod(kernel.block))
+    assert blocks * threads > 1000 * GPU.sms
+    sources = [Source(s.name, s.text) for s in plan_sources(plan)]
+    ((_, artifact),) = build(sources, [GPU.arch]).items()
+    held = resident_blocks(threads, artifact.registers, artifact.shared_bytes, GPU)
+    assert held >= max(kernel.least_blocks, blocks / GPU.sms)
+
+
+def test_many_parts_are_combined_in_a_tree() -> None:
+    few = plan_of("reduction", reduce("sum", BF16, (16384, 8192), (0,))).parameters
+    assert (few.splits, few.grid_reduce) == (33, "last_block")
+    fusion = reduce("var_mean", BF16, (200704, 256), (0,))
+    many, found = plan_of("reduction", fusion).parameters, estimate("reduction", fusion)
+    assert many.grid_reduce == "tree"
+    assert many.fan**2 >= many.splits > 256
+    alone = {"grid_reduce": "last_block"}
+    slow: Any = find_scheduler("reduction").offer(fusion, GPU, alone)
+    assert slow[1].waits > 5 * found.waits
+
+
+def test_a_tree_needs_blocks() -> None:
+    fusion = reduce("sum", F32, (64, 512), (1,))
+    found = find_scheduler("reduction").refusal(fusion, GPU, {"splits": 2, "grid_reduce": "tree"})
+    assert found is not None
+    assert found.rule == "grid_reduce"
 
 
 def test_a_vector_takes_one_division_of_a_welford_state() -> None:

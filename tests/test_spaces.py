@@ -16,8 +16,8 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (120, 93),
     "transpose": (192, 84),
-    "reduction_inner": (90, 67),
-    "reduction_outer": (90, 67),
+    "reduction_inner": (120, 93),
+    "reduction_outer": (120, 93),
     "inner_persistent": (96, 88),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 253),
@@ -78,7 +78,7 @@ def test_every_family_declares_its_fields_as_data() -> None:
 
 BROKEN = {
     "inner_persistent": ("column += kThreadsX * kVec", "column += 96 * kVec"),
-    "reduction_inner": ("row * kSplits + blockIdx.y", "row * 2 + blockIdx.y"),
+    "reduction_inner": ("+ row * kSplits", "+ row * 2"),
     "topk": ("blockIdx.x % kSplits * kPart", "blockIdx.x % 2 * kPart"),
 }
 """An edit that is right for one value of a field alone."""

@@ -32,7 +32,7 @@ class Partial:
 
     @property
     def element(self) -> str:
-        place = "split * width" if self.part.array else "row * kSplits + split"
+        place = "split * width" if self.part.array else "split"
         return self.part.combined(f"{self.name}[{place}]")
 
 
@@ -42,8 +42,8 @@ class ReductionView(KernelView):
 
     rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
     outer: reduced x results); sweep: the accumulation; named: the declarations of what it
-    comes to; results: what is computed and stored from that; arrived: the counters of the blocks
-    that have left their partial results.
+    comes to; results: what is computed and stored from that; fan: of how many blocks one combines
+    the partial results; arrived: the counters of the blocks that have left theirs.
     """
 
     index_type: str
@@ -51,6 +51,7 @@ class ReductionView(KernelView):
     threads_y: int
     vector_width: int
     splits: int
+    fan: int
     rows: str
     columns: str
     sweep: Phase
@@ -77,6 +78,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
         splits=parameters.splits,
+        fan=parameters.fan,
         rows=dim_text(extents[0]).text,
         columns=dim_text(extents[1]).text,
         sweep=sweep,
@@ -95,6 +97,8 @@ def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
 
 def _sentence(p: ReductionParameters) -> str:
     shared = f"; {p.splits} blocks share a result, the last one combines" if p.splits > 1 else ""
+    if p.fan < p.splits:
+        shared = f"; {p.splits} blocks share a result, the last of {p.fan} combines theirs"
     if p.inner:
         return (
             f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "

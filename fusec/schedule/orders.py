@@ -7,7 +7,7 @@ does, `fusec.reference.order.performed` returns the same bits (tests/test_planne
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError
@@ -126,26 +126,40 @@ def _through_rows(first: PlannedStage, threads: int) -> tuple[PlannedStage, ...]
     return (first,) if threads <= WARP else (first, serial(threads // WARP))
 
 
-def along_rows(columns: Dim, width: int, threads: int, splits: int = 1) -> PlannedOrder:
+def along_rows(
+    columns: Dim, width: int, threads: int, splits: int = 1, fan: int = 0
+) -> PlannedOrder:
     """Return the order of sums along rows in vectors of `width`, by `threads` in `splits` blocks.
 
-    A thread adds all elements of its vectors up in a row; the last block does so with the parts.
+    A thread adds all elements of its vectors up in a row; the last of `fan` blocks, a
+    power of two or 0 for all, does so with their parts.
     """
     depth = min(_depth(threads), _depth(WARP))
     first = _dealt(columns, threads * splits, depth=depth, run=width)
     stages = _through_rows(first, threads)
-    if splits > 1:
-        stages += _through_rows(_dealt(splits, threads, depth=depth), threads)
+    for stage in _of_blocks(splits, fan, threads, depth):
+        stages += _through_rows(stage, min(threads, stage.cut or threads))
     return PlannedOrder(stages)
 
 
-def down_columns(rows: Dim, threads: int, splits: int = 1) -> PlannedOrder:
-    """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks."""
+def down_columns(rows: Dim, threads: int, splits: int = 1, fan: int = 0) -> PlannedOrder:
+    """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks.
+
+    fan: the blocks whose parts one of them adds, a power of two, or 0 for all.
+    """
     depth = _depth(threads)
-    stages = (_dealt(rows, threads * splits, depth=depth),)
-    if splits > 1:
-        stages += (_dealt(splits, threads, depth=depth),)
-    return PlannedOrder(stages)
+    first = _dealt(rows, threads * splits, depth=depth)
+    return PlannedOrder((first, *_of_blocks(splits, fan, threads, depth)))
+
+
+def _of_blocks(splits: int, fan: int, threads: int, depth: int) -> tuple[PlannedStage, ...]:
+    """Return what `threads` of the last of `fan` blocks do with the parts of `splits` blocks."""
+    if splits == 1:
+        return ()
+    if fan in (0, splits):
+        return (_dealt(splits, threads, depth=depth),)
+    within = replace(_dealt(fan, min(threads, fan), depth=min(depth, _depth(fan))), cut=fan)
+    return (within, _dealt(-(-splits // fan), threads, depth=depth))
 
 
 def along_rows_in_turns(columns: Dim, width: int, threads: int) -> PlannedOrder:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from fusec.index.instances import Lowering
@@ -22,10 +22,19 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
+from fusec.schedule.grid_reduce import (
+    METHODS,
+    MOMENTS_STEP,
+    STEP,
+    Sharing,
+    fan_of,
+    quickest,
+    seconds,
+)
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
-from fusec.schedule.pressure import Pressure
+from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -55,11 +64,8 @@ VECTOR_DIVISION = 6
 
 Fitted to `benchmarks.segmentation model`: layer norms of 128 K, batch norms of 200 K columns.
 """
-COMBINING = 3e-6
-"""Seconds in which the last block of a result adds the parts that others have left in memory.
-
-Fitted to batch norm f16[32, 64, 56, 56], 64 results of 5 blocks each: 18.6 us for 13 MB.
-"""
+THREADS_PER_SM = 1024
+"""Threads with UNROLLED vectors each on their way that keep an SM's part of the memory busy."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ class ReductionParameters(Parameters):
 
     inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
     per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
-    splits: blocks that share one result and whose partial results the last of them combines.
+    splits: blocks that share one result; grid_reduce: how they combine their partial results.
     """
 
     inner: bool
@@ -76,13 +82,25 @@ class ReductionParameters(Parameters):
     threads_x: int
     threads_y: int
     splits: int
+    grid_reduce: str
     wide_index: bool
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
         Field("threads_y", THREADS),
         Field("splits", COUNTS),
+        Field("grid_reduce", METHODS),
     )
+
+    @property
+    def fan(self) -> int:
+        """Return of how many blocks one combines the partial results."""
+        return fan_of(self.grid_reduce, self.splits)
+
+    @property
+    def side_by_side(self) -> int:
+        """Return how many threads take partial results of one column side by side."""
+        return self.threads_x if self.inner else self.threads_y
 
 
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
@@ -113,7 +131,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         return with_any_rows(problem, made, any_length=not inner or not problem.rows.kept)
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
-        """Return the parameters: threads by row length, splits until every SM has two blocks."""
+        """Return the parameters: threads by row length, splits that fill the SMs."""
         fusion, rows = problem.fusion, problem.rows
         width, wide = problem.vectors[0], problem.wide
         results = max(1, rows.rows.evaluate(fusion.hints))
@@ -122,23 +140,34 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             vectors = -(-length // width)
             threads = min(512, max(8, power_above(-(-vectors // 4))))
             at_once = max(1, 32 // threads, min(256 // threads, power_below(results)))
-            blocks = -(-results // at_once)
-            wanted = -(-2 * target.sms // blocks)
-            splits = max(1, min(wanted, vectors // MIN_VECTORS_PER_SPLIT))
-            return ReductionParameters(True, width, threads, at_once, splits, wide)
-        vectors = -(-results // width)
-        threads_x = min(32, power_above(vectors))
-        threads_y = 256 // threads_x
-        blocks = -(-vectors // threads_x)
-        wanted = -(-4 * target.sms // blocks)
-        splits = max(1, min(wanted, length // (8 * threads_y)))
-        return ReductionParameters(False, width, threads_x, threads_y, splits, wide)
+            most, step = vectors // MIN_VECTORS_PER_SPLIT, threads * width
+        else:
+            threads = min(32, power_above(-(-results // width)))
+            at_once = 256 // threads
+            most, step = length // (8 * at_once), at_once + _partial_rows(problem)
+        whole = ReductionParameters(problem.inner, width, threads, at_once, 1, "last_block", wide)
+        blocks = _blocks(problem, whole).evaluate(fusion.hints)
+        busy = THREADS_PER_SM // (threads * at_once)
+        if most <= 1 or blocks >= busy * target.sms:
+            return whole
+        resident = self._resident(self.plan(problem, whole, target), target)
+        shape = Sharing(max(1, blocks), busy, resident, target.sms, step / length)
+        splits = shape.splits(most)
+        method = quickest(splits, whole.side_by_side, _step(problem, whole))
+        return replace(whole, splits=splits, grid_reduce=method)
+
+    def _resident(self, plan: ReductionPlan, target: Target) -> int:
+        """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
+        (kernel,) = plan.kernels
+        return max(1, occupancy(kernel, self.pressure(plan, kernel), target).blocks)
 
     def trouble(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
+        if p.grid_reduce == "tree" and p.fan >= p.splits:
+            return Refusal("grid_reduce", f"{p.splits} blocks for each result make no tree")
         return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
 
     def plan(
@@ -162,7 +191,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             ),
         )
         lowering, phases, loops = problem.loops(parameters.vector_width)
-        return PhasedPlan(
+        plan = PhasedPlan(
             self.name,
             fusion,
             (kernel,),
@@ -177,6 +206,19 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             phases=phases,
             staged=(),
         )
+        return self._filling(plan, target) if parameters.splits > 1 else plan
+
+    def _filling(self, plan: ReductionPlan, target: Target) -> ReductionPlan:
+        """Return a plan whose kernel has the blocks on an SM that its splits were chosen for.
+
+        Where these are likely to make it spill it has what the assembler gives it.
+        """
+        (kernel,) = plan.kernels
+        blocks = kernel.least_blocks or self._resident(plan, target)
+        bound = replace(kernel, least_blocks=blocks)
+        if occupancy(bound, self.pressure(plan, kernel), target).spills:
+            return plan
+        return replace(plan, kernels=(bound,))
 
     def price(self, plan: ReductionPlan, target: Target) -> Estimate:
         """Return a price: the inputs once, and partial results where blocks share a result."""
@@ -196,7 +238,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             sfu=sfu,
             efficiency=target.reach(self.name, access(parameters.vector_width)),
             ctas=max(1, blocks),
-            waits=COMBINING if parameters.splits > 1 else 0.0,
+            waits=seconds(
+                parameters.grid_reduce,
+                parameters.splits,
+                parameters.side_by_side,
+                _step(problem, parameters),
+            ),
             build=build_time(
                 phases,
                 UNROLLED * parameters.vector_width,
@@ -241,8 +288,8 @@ def _not_empty(rows: Rows) -> tuple[Guard, ...]:
 def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
     """Return the order of a kernel's sums."""
     if p.inner:
-        return along_rows(rows.columns, p.vector_width, p.threads_x, p.splits)
-    return down_columns(rows.columns, p.threads_y, p.splits)
+        return along_rows(rows.columns, p.vector_width, p.threads_x, p.splits, p.fan)
+    return down_columns(rows.columns, p.threads_y, p.splits, p.fan)
 
 
 def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
@@ -255,6 +302,21 @@ def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | Non
         if not turns.evaluate(hints) and product(output.value.shape).evaluate(hints):
             return output.value
     return None
+
+
+def _partial_rows(problem: RowsProblem) -> float:
+    """Return how many rows of the inputs have the bytes of a partial result, written and read."""
+    fusion = problem.fusion
+    row = sum(i.value.dtype.size for i in fusion.inputs if i.value.rank)
+    words = sum(partial_words(n) for n in fusion.nodes if n in problem.domain.reduced)
+    return 8 * words / max(1, row)
+
+
+def _step(problem: RowsProblem, parameters: ReductionParameters) -> float:
+    """Return the seconds in which a thread takes one partial result of each of its columns."""
+    states = 1 if parameters.inner else parameters.vector_width
+    moments = any(n.op.combine is Combine.MOMENTS for n in problem.fusion.nodes)
+    return MOMENTS_STEP * states if moments else STEP
 
 
 def _variance_elements(fusion: Fusion) -> Iterator[int]:
@@ -292,4 +354,5 @@ def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tupl
         for node in fusion.nodes
         if node in problem.domain.reduced
     ]
-    return (*made, Workspace(free_name("arrived", taken), U32, blocks, "zeroed once"))
+    counters = blocks * (parameters.splits if parameters.fan < parameters.splits else 1)
+    return (*made, Workspace(free_name("arrived", taken), U32, counters, "zeroed once"))

@@ -46,12 +46,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   sum_1_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
   largest_part = fusec::block_reduce_columns<fusec::Max<float>, kThreadsX, kThreadsY>(largest_part);
 
-  // Each block leaves its part; the last one to arrive combines them in their order.
   const int width = gridDim.x * static_cast<int>(kThreadsX);
   auto* sum_1_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(sum_1_partials) +
                       blockIdx.x * kThreadsX + threadIdx.x;
   auto* largest_value_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(largest_partials) +
                               blockIdx.x * kThreadsX + threadIdx.x;
+  // Each block leaves its part; the last one to arrive combines them in their order.
   if (threadIdx.y == 0) {
     sum_1_parts[blockIdx.y * width] = sum_1_part;
     largest_value_parts[blockIdx.y * width] = largest_part;

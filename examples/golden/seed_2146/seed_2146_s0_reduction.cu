@@ -17,7 +17,7 @@
 //   43: T48 = sum(T47, dims=[1])
 //   44: T49 = cast(T48, bf16)
 //   ... and 7 more lines
-// Schedule: 32 vectors of 8 columns by 8 rows at a time; 3 blocks share a result, the last one
+// Schedule: 32 vectors of 8 columns by 8 rows at a time; 7 blocks share a result, the last one
 //   combines.
 #include "combine.cuh"
 #include "grid.cuh"
@@ -30,7 +30,7 @@ constexpr int kVec = 8;        // columns per access
 constexpr int kThreadsX = 32;  // vectors of columns side by side
 constexpr int kThreadsY = 8;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
-constexpr int kSplits = 3;  // blocks that share a column
+constexpr int kSplits = 7;  // blocks that share a column
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     seed_2146_s0_reduction(const fusec::bf16* __restrict__ T0,
@@ -76,12 +76,12 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   T40_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(T40_part);
   T52_part = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(T52_part);
 
-  // Each block leaves its part; the last one to arrive combines them in their order.
   const int width = gridDim.x * static_cast<int>(kThreadsX);
   auto* T40_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T40_partials) +
                     blockIdx.x * kThreadsX + threadIdx.x;
   auto* T52_parts = reinterpret_cast<fusec::Vec<float, kVec>*>(T52_partials) +
                     blockIdx.x * kThreadsX + threadIdx.x;
+  // Each block leaves its part; the last one to arrive combines them in their order.
   if (threadIdx.y == 0) {
     T40_parts[blockIdx.y * width] = T40_part;
     T52_parts[blockIdx.y * width] = T52_part;
