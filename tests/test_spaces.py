@@ -18,7 +18,7 @@ SIZES = {
     "transpose": (192, 84),
     "reduction_inner": (120, 93),
     "reduction_outer": (120, 93),
-    "inner_persistent": (96, 88),
+    "inner_persistent": (162, 119),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 253),
     "column_accumulators": (990, 203),

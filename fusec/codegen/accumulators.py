@@ -22,7 +22,7 @@ from fusec.reference.spreads import results_of
 class Accumulator:
     """A reduction in a kernel.
 
-    name: the combined value (or Welford state); part: this thread's part of it (an array over lanes
+    name: the combined value (or state); part: this thread's part of it (an array over lanes
     where `array`); type: of one part, in C; combiner: of device/combine.cuh or welford.cuh;
     identity: the start; finish: the format of the value from the combined part, rounded where it is
     a half type.
@@ -84,7 +84,7 @@ def accumulate(
     array: one part per lane, for reductions over an outer loop; the lane variable is `v`.
     """
     tensor = lowering.at_home(node.inputs[0])
-    dtype, moments = accumulator_type(node), node.op.combine is Combine.MOMENTS
+    dtype, pushes = accumulator_type(node), _is_state(node.op)
     name = emitter.names.fresh(node.output.name)
     part = emitter.names.fresh(f"{node.output.name}_part", "part")
     value = emitter.convert(tensor, dtype, phase)
@@ -97,8 +97,9 @@ def accumulate(
             line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
         emitter.add(phase, scope, line)
         emitter.reduced[(node, 0)] = Text(f"{name}{lane}.position()")
-    elif moments and scope == "lane" and not array and emitter.lane is not None:
-        # The lanes of a vector are taken together: one division instead of one for each.
+    elif pushes and scope == "lane" and not array and emitter.lane is not None:
+        # The lanes of a vector are taken together: one division, or rescaling, instead of one for
+        # each.
         number = len(emitter.scopes) - 2
         values = emitter.fresh(f"{node.output.name}_values", "values", phase, number)
         kind = compute_type(dtype)
@@ -107,8 +108,8 @@ def accumulate(
         emitter.add(phase, "after", f"{part}.push({values});")
     else:
         emitter.add(phase, scope, update(node.op, part + lane, value, dtype))
-    if moments:
-        for number, text in enumerate(_variances(node, name + lane, dtype)):
+    if pushes:
+        for number, text in enumerate(_results(node, name + lane, dtype)):
             emitter.reduced[(node, number)] = Text(text)
     elif not _is_position(node.op):
         emitter.reduced[(node, 0)] = Text(name + lane)
@@ -144,8 +145,15 @@ def _is_position(op: OpDef) -> bool:
     return op.combine is not None and op.combine.is_position
 
 
+def _is_state(op: OpDef) -> bool:
+    """Return whether elements are pushed into a state of several numbers."""
+    return op.combine is not None and op.combine.is_state
+
+
 def _state(op: OpDef, kind: str) -> str:
     """Return the C type of one part."""
+    if op.combine is Combine.EXPONENTIALS:
+        return f"fusec::ExpSum<{kind}>"
     if op.combine is Combine.MOMENTS:
         return f"fusec::Welford<{kind}>"
     return f"fusec::Indexed<{kind}>" if _is_position(op) else kind
@@ -167,20 +175,27 @@ def combiner(op: OpDef, dtype: DType) -> str:
 
 def _finish(node: Node) -> str:
     dtype = node.output.dtype
-    if node.op.combine is Combine.MOMENTS or not dtype.is_half:
+    if _is_state(node.op) or not dtype.is_half:
         return "{}"
     return f"fusec::round_to<{storage_type(dtype)}>({{}})"
 
 
 def update(op: OpDef, part: str, value: Text, dtype: DType) -> str:
     """Return the statement that takes one value into a part."""
-    if op.combine is Combine.MOMENTS:
+    if _is_state(op):
         return f"{part}.push({value});"
     if op.combine is Combine.SUM:
         return f"{part} += {value};"
     if op.combine is Combine.PRODUCT:
         return f"{part} *= {value};"
     return f"{part} = {combiner(op, dtype)}::combine({part}, {value});"
+
+
+def _results(node: Node, state: str, dtype: DType) -> list[str]:
+    """Return the results that are made of a state."""
+    if node.op.combine is Combine.EXPONENTIALS:
+        return [f"{state}.top", f"{state}.sum()"]
+    return _variances(node, state, dtype)
 
 
 def _variances(node: Node, state: str, dtype: DType) -> list[str]:

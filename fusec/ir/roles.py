@@ -28,6 +28,8 @@ class Combine(Enum):
     """Whether all elements are true."""
     MOMENTS = "moments"
     """Mean and sum of squared distances, taken together."""
+    EXPONENTIALS = "exponentials"
+    """The maximum and the sum of the exponentials less it, taken together."""
     FIRST_MAXIMUM = "first maximum"
     """The position of the largest element."""
     FIRST_MINIMUM = "first minimum"
@@ -48,12 +50,17 @@ class Combine(Enum):
     @property
     def rounds(self) -> bool:
         """Return whether floats are rounded on the way, so that their order counts."""
-        return self in (Combine.SUM, Combine.PRODUCT, Combine.MOMENTS)
+        return self in (Combine.SUM, Combine.PRODUCT, Combine.MOMENTS, Combine.EXPONENTIALS)
+
+    @property
+    def is_state(self) -> bool:
+        """Return whether several results are made of one state, into which elements are pushed."""
+        return self in (Combine.MOMENTS, Combine.EXPONENTIALS)
 
     @property
     def keeps_one(self) -> bool:
         """Return whether a single element is itself the result."""
-        return not self.is_position and self is not Combine.MOMENTS
+        return not self.is_position and not self.is_state
 
 
 class Line(Protocol):

@@ -25,7 +25,7 @@ from fusec.schedule.orders import along_rows, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
-from fusec.schedule.redefinitions import variances_in_two_passes
+from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -85,6 +85,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
         if found is not None:
             return found
+        if p.online and problem.online is None:
+            return Refusal("online", "no sum of exponentials is taken less their maximum")
+        problem = _form(problem, p)
         if p.storage == "registers":
             held = held_with(problem, p.vector_width)
             if p.keep_values and not held.again:
@@ -109,6 +112,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> InnerPersistentPlan:
         """Return a plan of one kernel."""
+        problem = _form(problem, parameters)
         fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
         lowering, phases, loops = problem.loops(width)
         if parameters.keep_values:
@@ -190,8 +194,21 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return variances as two passes over rows that stay on chip."""
-        return variances_in_two_passes(segment)
+        """Return variances in two passes over rows on chip, sums of exponentials in one reading."""
+        online = self._is_online(segment, target)
+        return (
+            *variances_in_two_passes(segment),
+            *(exponentials_online(segment) if online else ()),
+        )
+
+    def _is_online(self, segment: Fusion, target: Target) -> bool:
+        chosen = self._chosen(segment, target)
+        return not isinstance(chosen, Refusal) and chosen.online
+
+
+def _form(problem: RowsProblem, parameters: InnerPersistentParameters) -> RowsProblem:
+    """Return the problem as a kernel takes it."""
+    return problem.online or problem if parameters.online else problem
 
 
 def _by_rows(segment: Fusion, fusion: Fusion) -> RowsProblem | Refusal:

@@ -34,7 +34,8 @@ class InnerPersistentParameters(Parameters):
     storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each
     time). threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread;
     keep_values: whether values of special functions stay in registers, too, instead of being
-    computed again in each phase.
+    computed again in each phase; online: whether a maximum and the sum of exponentials less it are
+    taken in one phase.
     """
 
     storage: str
@@ -44,12 +45,14 @@ class InnerPersistentParameters(Parameters):
     chunks: int
     wide_index: bool
     keep_values: bool = False
+    online: bool = False
     free: ClassVar = (
         Field("storage", ("registers", "shared", "none")),
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
         Field("threads_y", THREADS),
         Field("keep_values", (False, True)),
+        Field("online", (False, True)),
     )
 
 
@@ -174,7 +177,15 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
     rows_at_once = max(power_below(rows_at_once), 32 // threads)  # whole warps
     return InnerPersistentParameters(
-        storage, width, threads, rows_at_once, chunks, problem.wide, keep
+        storage,
+        width,
+        threads,
+        rows_at_once,
+        chunks,
+        problem.wide,
+        keep,
+        # Where a row stays on chip the other form computes each exponential once.
+        online=storage == "none" and problem.online is not None,
     )
 
 

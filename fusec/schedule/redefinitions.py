@@ -13,6 +13,7 @@ from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
 from fusec.passes.rewrite import Rewriter, Rule
+from fusec.schedule.online import pairs_of
 from fusec.segment.protocol import Redefinition
 
 MOST_SPLITS = 16
@@ -165,4 +166,17 @@ def variances_in_two_passes(segment: Fusion) -> tuple[Redefinition, ...]:
         Redefinition("two_pass", n.output.name, because)
         for n in segment.nodes
         if n.op.combine is Combine.MOMENTS
+    )
+
+
+def exponentials_online(segment: Fusion) -> tuple[Redefinition, ...]:
+    """Return the sums of exponentials that the segment's kernel takes along with their maximum.
+
+    The kernel's plan does so by itself (`online`), where it saves a reading of the rows.
+    """
+    return tuple(
+        Redefinition(
+            "online", total.output.name, f"in one reading with the maximum `{top.output.name}`"
+        )
+        for top, total in pairs_of(segment).items()
     )

@@ -31,10 +31,12 @@ from fusec.schedule.grid_reduce import (
     quickest,
     seconds,
 )
+from fusec.schedule.online import in_one_phase
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.pressure import Pressure, occupancy
+from fusec.schedule.redefinitions import exponentials_online
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -48,7 +50,7 @@ from fusec.schedule.space import (
     power_below,
 )
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
@@ -114,7 +116,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def problem(self, segment: Fusion) -> RowsProblem | Refusal:
         """Return the segment along the axis that runs along memory in its largest input."""
         fusion = unsupported_nodes(segment, MEMORY_BOUND) or with_columns(segment)
-        found = fusion if isinstance(fusion, Refusal) else as_rows(segment, fusion)
+        found = fusion if isinstance(fusion, Refusal) else as_rows(segment, in_one_phase(fusion))
         return found if isinstance(found, Refusal) else _trouble(found) or found
 
     def general(self, problem: RowsProblem) -> RowsProblem:
@@ -125,7 +127,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         segment, inner = problem.segment, problem.inner
 
         def made(fusion: Fusion) -> RowsProblem | Refusal:
-            found = as_rows(segment, fusion, inner=inner)
+            found = as_rows(segment, in_one_phase(fusion), inner=inner)
             return found if isinstance(found, Refusal) else _trouble(found) or found
 
         return with_any_rows(problem, made, any_length=not inner or not problem.rows.kept)
@@ -256,6 +258,12 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
         return phased_pressure(plan, Loops(p.vector_width, UNROLLED, outer=not p.inner))
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return sums of exponentials in one reading with their maximum."""
+        return exponentials_online(segment)
 
 
 def _trouble(problem: RowsProblem) -> Refusal | None:

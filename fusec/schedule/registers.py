@@ -40,9 +40,10 @@ def words(dtype: DType, count: int = 1) -> int:
 def partial_words(node: Node) -> int:
     """Return how many numbers one partial result of a reduction holds.
 
-    Three for a variance, a value and its position for argmax.
+    Three for a variance, a value and its position for argmax, a maximum and a sum of exponentials.
     """
-    if node.op.combine is not None and node.op.combine.is_position:
+    combine = node.op.combine
+    if combine is not None and (combine.is_position or combine is Combine.EXPONENTIALS):
         return 2
     return 3 if node.op.combine is Combine.MOMENTS else 1
 

@@ -15,6 +15,7 @@ from fusec.ir.graph import Fusion
 from fusec.ir.recent import Recent
 from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import dynamic_symbols, specialise
+from fusec.schedule.online import in_one_phase
 from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
@@ -81,6 +82,15 @@ class RowsProblem(Problem):
         if self.inner and not length.is_const and length.evaluate(self.hints) <= FEW:
             return 1, ()
         return widest_vectors(self, self.domain, self.rows, inner=self.inner, stores=self.stores)
+
+    @cached_property
+    def online(self) -> RowsProblem | None:
+        """Return the problem with maxima and sums of exponentials less them in one phase each."""
+        fusion = in_one_phase(self.fusion)
+        if fusion is self.fusion:
+            return None
+        found = as_rows(self.segment, fusion, stores=self.stores, inner=self.inner)
+        return None if isinstance(found, Refusal) else found
 
     def rereading_trouble(self, *, on_chip: bool) -> Refusal | None:
         """Return why a kernel must not read its rows again after their reductions, or need not.
