@@ -58,7 +58,16 @@ FOLDER = Path(__file__).parent / "device"
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
 SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
-ASYNCHRONOUS = ("bulk_reduce", "matmul_hopper", "matmul_turns", "mbarrier", "proxy", "tma", "wgmma")
+ASYNCHRONOUS = (
+    "bulk_reduce",
+    "cluster",
+    "matmul_hopper",
+    "matmul_turns",
+    "mbarrier",
+    "proxy",
+    "tma",
+    "wgmma",
+)
 """Headers with instructions of the asynchronous proxy."""
 
 

@@ -64,6 +64,7 @@ INSTRUCTIONS = {
         "wait_for_cluster"
     ),
     "mapa.shared::cluster.u32": "cluster_address",
+    "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32": "store_remote",
     "ld.shared::cluster.u32": "load_remote",
     "ld.shared::cluster.v4.f32": "load_remote",
     "wgmma.fence.sync.aligned": "wgmma_fence",

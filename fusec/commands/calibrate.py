@@ -119,6 +119,9 @@ def as_toml(target: Target, about: str) -> str:
     for name in (f.name for f in FIELDS):
         value = getattr(target, name)
         lines.append(f'{name} = "{value}"' if isinstance(value, str) else f"{name} = {value!r}")
+    if target.clusters:
+        lines += ["", "[clusters]"]
+        lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

@@ -43,7 +43,7 @@ MAX_EXP_SUM = OpDef(
     infer=_infer,
     compute=_compute,
     cuda={"default": "ExpSumMerge"},
-    cost=Cost(12, 1),
+    cost=Cost(4, 1),
     combine=Combine.EXPONENTIALS,
     doc="Return the largest value over `dims`, and the sum of the exponentials of all less it.",
 )

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fusec.ir.dim import ceildiv, dim
+from fusec.ir.annotations import Setting
+from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
+from fusec.schedule import ring
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -68,13 +71,27 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
 
     def likeliest(self, problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         """Return the parameters: threads that keep the row in registers, if that goes."""
-        return likeliest(problem, target)
+        return ring.likeliest(problem, target) or likeliest(problem, target)
+
+    def candidates(
+        self,
+        problem: RowsProblem,
+        likeliest: InnerPersistentParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[InnerPersistentParameters]:
+        """Yield parameters that may be legal, near to the likeliest with a storage that is set."""
+        storage = settings.get("storage", likeliest.storage)
+        if "ring" in (storage, likeliest.storage) and storage != likeliest.storage:
+            other = _likeliest_by(storage, problem, target)
+            likeliest = replace(likeliest, **settings) if other is None else other
+        yield from super().candidates(problem, likeliest, target, settings)
 
     def completed(
         self, problem: RowsProblem, parameters: InnerPersistentParameters
     ) -> InnerPersistentParameters:
         """Return parameters with the vectors of a row that each thread has."""
-        each = parameters.vector_width * parameters.threads_x
+        each = parameters.vector_width * parameters.threads_x * parameters.cluster
         return replace(parameters, chunks=-(-problem.rows.columns.value // each))
 
     def trouble(
@@ -88,6 +105,12 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if p.online and problem.online is None:
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
+        if p.storage == "ring":
+            if p.keep_values:
+                return Refusal("keep_values", "values are kept beside rows in registers only")
+            return ring.trouble(problem, p, target)
+        if (p.slots, p.groups, p.cluster) != (0, 1, 1):
+            return Refusal("ring", "slots, groups and clusters are those of a ring")
         if p.storage == "registers":
             held = held_with(problem, p.vector_width)
             if p.keep_values and not held.again:
@@ -117,17 +140,13 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         lowering, phases, loops = problem.loops(width)
         if parameters.keep_values:
             phases = phases_of(fusion, lowering, loops[1:], keep=True)
-        staged = () if parameters.storage == "none" else _staged(problem, phases, width)
-        shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
-        kernel = Kernel(
-            name=f"{fusion.name}_inner_persistent",
-            template="inner_persistent",
-            grid=(ceildiv(rows.rows, parameters.threads_y), dim(1), dim(1)),
-            block=(parameters.threads_x, parameters.threads_y, 1),
-            arguments=tensor_arguments(fusion),
-            shared_bytes=shared,
-        )
-        order = along_rows(rows.columns, width, parameters.threads_x)
+        if parameters.storage == "ring":
+            kernel, staged = _ring_kernel(problem, parameters, target)
+            order = ring.order(problem, parameters)
+        else:
+            staged = () if parameters.storage == "none" else _staged(problem, phases, width)
+            kernel = _kernel(problem, parameters, staged)
+            order = along_rows(rows.columns, width, parameters.threads_x)
         return PhasedPlan(
             self.name,
             fusion,
@@ -206,6 +225,49 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         return not isinstance(chosen, Refusal) and chosen.online
 
 
+def _likeliest_by(
+    storage: Setting, problem: RowsProblem, target: Target
+) -> InnerPersistentParameters | None:
+    """Return the likeliest parameters with a ring, or without."""
+    if storage == "ring":
+        return ring.likeliest(problem, target, least=0)
+    return replace(likeliest(problem, target), storage=str(storage))
+
+
+def _kernel(
+    problem: RowsProblem, parameters: InnerPersistentParameters, staged: tuple[Staged, ...]
+) -> Kernel:
+    """Return a kernel of a block for each row, or for several."""
+    return Kernel(
+        name=f"{problem.fusion.name}_inner_persistent",
+        template="inner_persistent",
+        grid=(ceildiv(problem.rows.rows, parameters.threads_y), dim(1), dim(1)),
+        block=(parameters.threads_x, parameters.threads_y, 1),
+        arguments=tensor_arguments(problem.fusion),
+        shared_bytes=sum(s.bytes for s in staged) if parameters.storage == "shared" else 0,
+    )
+
+
+def _ring_kernel(
+    problem: RowsProblem, p: InnerPersistentParameters, target: Target
+) -> tuple[Kernel, tuple[Staged, ...]]:
+    """Return a kernel of as many clusters as are resident, and the rows in its ring."""
+    layout = ring.layout(problem, p)
+    assert not isinstance(layout, Refusal), layout
+    clusters = minimum(problem.rows.rows, target.resident_clusters(p.cluster))
+    kernel = Kernel(
+        name=f"{problem.fusion.name}_inner_persistent",
+        template="inner_persistent_ring",
+        grid=(clusters * p.cluster, dim(1), dim(1)),
+        block=(p.threads_x * p.groups + 32, 1, 1),
+        arguments=tensor_arguments(problem.fusion),
+        shared_bytes=layout.bytes,
+        cluster=(p.cluster, 1, 1),
+        least_blocks=1,
+    )
+    return kernel, layout.rows
+
+
 def _form(problem: RowsProblem, parameters: InnerPersistentParameters) -> RowsProblem:
     """Return the problem as a kernel takes it."""
     return problem.online or problem if parameters.online else problem
@@ -234,7 +296,7 @@ def _waits(
     While a row is reduced, those of other blocks on the SM are read: the more phases there are and
     the fewer blocks, the less of that. By the softmax, layer norm and RMS norm of the benchmarks.
     """
-    if parameters.storage == "none":
+    if parameters.storage in ("none", "ring"):
         return 0.0
     blocks = min(target.threads, target.registers / resident.registers) / resident.threads
     if parameters.storage == "shared":

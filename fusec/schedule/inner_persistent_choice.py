@@ -31,11 +31,13 @@ KEPT_VALUES = 32
 class InnerPersistentParameters(Parameters):
     """The choices of a row-persistent kernel.
 
-    storage: where a row stays between phases: `registers`, `shared`, or `none` (read again each
-    time). threads_x: threads per row; threads_y: rows per block; chunks: vectors per thread;
-    keep_values: whether values of special functions stay in registers, too, instead of being
-    computed again in each phase; online: whether a maximum and the sum of exponentials less it are
-    taken in one phase.
+    storage: where a row stays between phases: `registers`, `shared`, `ring` (in shared memory, to
+    which a warp brings the next rows meanwhile), or `none` (read again each time). threads_x:
+    threads per row; threads_y: rows per block; chunks: vectors per thread; keep_values: whether
+    values of special functions stay in registers, too, instead of being computed again in each
+    phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
+    a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
+    that share a row.
     """
 
     storage: str
@@ -46,13 +48,19 @@ class InnerPersistentParameters(Parameters):
     wide_index: bool
     keep_values: bool = False
     online: bool = False
+    slots: int = 0
+    groups: int = 1
+    cluster: int = 1
     free: ClassVar = (
-        Field("storage", ("registers", "shared", "none")),
+        Field("storage", ("registers", "shared", "ring", "none")),
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
         Field("threads_y", THREADS),
         Field("keep_values", (False, True)),
         Field("online", (False, True)),
+        Field("slots", range(33)),
+        Field("groups", range(1, 16)),
+        Field("cluster", (1, 2, 4, 8, 16)),
     )
 
 

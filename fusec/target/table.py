@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fusec.diagnostics import FusecError
 from fusec.options import environment
@@ -33,7 +33,8 @@ class Target:
     the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
     a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
     results may wait to be written back. draw: how many times its share of the bandwidth one SM
-    draws where the others are idle.
+    draws where the others are idle. clusters: how many clusters of so many blocks are resident, of
+    blocks that have an SM each.
     """
 
     arch: str
@@ -54,6 +55,7 @@ class Target:
     dirty: float
     draw: float
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
+    clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])
 
     @property
     def capability(self) -> int:
@@ -70,12 +72,16 @@ class Target:
         """Return the bytes of results that may lie in L2 when a kernel has ended."""
         return int(self.l2 * self.dirty)
 
+    def resident_clusters(self, blocks: int) -> int:
+        """Return how many clusters of blocks are resident, where each block has an SM."""
+        return self.clusters.get(blocks, max(1, self.sms // blocks))
+
     def reach(self, family: str, access: str) -> float:
         """Return the part of the bandwidth that a family's kernels reach with such an access."""
         return self.rates[family][access]
 
 
-FIELDS = tuple(f for f in fields(Target) if f.name != "rates")
+FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters"))
 """What is one string or number each, in the order in which target files have them."""
 
 
@@ -114,6 +120,7 @@ def load(arch: str, folder: Path | None = None) -> Target:
         rates = {family: {**known, **measured.get(family, {})} for family, known in rates.items()}
     except (AttributeError, TypeError):
         raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
+    clusters = _clusters(data.pop("clusters", {}), path)
     values = {name: shipped[name] for name in ("issue", "write_cost", "dirty", "draw")} | data
     kinds = {f.name: str(f.type) for f in FIELDS}
     for name in (*values, *kinds):
@@ -127,7 +134,16 @@ def load(arch: str, folder: Path | None = None) -> Target:
             if not _fits(rate, "float"):
                 name = f"reach.{family}.{access}"
                 raise FusecError(f"target file `{path}`: `{name}` must be a positive float")
-    return Target(**values, rates=rates)
+    return Target(**values, rates=rates, clusters=clusters)
+
+
+def _clusters(given: object, path: Path) -> dict[int, int]:
+    """Return how many clusters are resident by their blocks."""
+    counts = cast("dict[str, object]", given) if isinstance(given, dict) else {"": given}
+    for blocks, count in counts.items():
+        if not blocks.isdecimal() or not _fits(count, "int"):
+            raise FusecError(f"target file `{path}`: `clusters` has numbers of blocks and clusters")
+    return {int(blocks): cast("int", count) for blocks, count in counts.items()}
 
 
 def _fits(value: object, kind: str) -> bool:

@@ -74,6 +74,25 @@ void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64) {
   });
 }
 
+// A word into the shared memory of a block of the cluster.
+void store_remote(u32 address, u32 value, u32 barrier) {
+  const char* what = "a store into another block";
+  char* to = shared_at(address);
+  if (address % 4 || barrier % 8) fail("%s that is not aligned", what);
+  if (address >> 24 == 0 || address >> 24 != barrier >> 24) {
+    fail("%s whose barrier is elsewhere", what);
+  }
+  Block* block = self->block->cluster->blocks[(address >> 24) - 1];
+  proxy_at(block, barrier & 0xffffff, 8, what);
+  std::memset(to, 0xff, 4);
+  if (proxies) std::memset(&block->seen[address & 0xffffff], 0xff, 4);
+  begin_load(block, [=] {
+    std::memcpy(to, &value, 4);
+    if (proxies) std::memcpy(&block->seen[address & 0xffffff], &value, 4);
+    complete(block, barrier & 0xffffff, 4);
+  });
+}
+
 // ---- Stores and reductions out of shared memory.
 
 static void capture(BulkStore& store) {

@@ -137,6 +137,7 @@ void cluster_rank(u32& rank);
 static void cluster_address(u32& address, u32 own, u32 rank) {
   address = (own & 0xffffff) | (rank + 1) << 24;
 }
+void store_remote(u32 address, u32 value, u32 barrier);
 static void load_remote(u32& value, u32 address) { std::memcpy(&value, shared_at(address), 4); }
 static void load_remote(float& x, float& y, float& z, float& w, u32 address) {
   const char* from = shared_at(address);

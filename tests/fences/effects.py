@@ -86,11 +86,12 @@ EFFECTS: dict[str, Effect] = {
     "take_ticket": Effect("ticket"),  # tells a number, and nothing of what others wrote
     "add_release": Effect("exchange", target=0),
     "count_and_wrap": Effect("exchange", target=0),
-    # matmul_turns.cuh
+    # cluster.cuh and named_barrier.cuh
     "cluster_rank": Effect("uniform"),
     "cluster_sync": Effect("cluster_sync"),
     "cluster_address": PURE,
     "cluster_load": Effect("cluster_load", shared=0),
+    "cluster_send": Effect("cluster_send", shared=0, bytes=1, barrier=2),
     "named_barrier_sync": Effect("named_barrier"),
     # mma.cuh: ldmatrix and stmatrix are ordinary accesses of 16 bytes for each lane.
     "ldmatrix_x4": Effect("read", shared=1, bytes=16),

@@ -242,6 +242,14 @@ class Effects:
         varies = place is None or not all(is_uniform(i) for i in place.index)
         return self.walk.unknown("peer", varies)
 
+    def cluster_send(self) -> None:
+        """Send words to a peer: its place is written when its barrier says so.
+
+        All blocks do alike: what this one sends to others, they send to it.
+        """
+        place, self.barrier = self.pointer(self.effect.shared), self.pointer(self.effect.barrier)
+        self.used()
+
     # --- mbarriers ---
 
     def number(self) -> int | None:

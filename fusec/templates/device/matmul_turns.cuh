@@ -1,66 +1,16 @@
-// What a split-K product needs of others (sm_90). Of its cluster: rank, barrier, and reads of a
-// peer's shared memory, which is there between two cluster_sync: one after every block has started,
-// one before any of them ends. Of the clusters that take turns at its tile: the sum so far, in a
-// work buffer.
+// What a split-K product needs of others (sm_90). Of its cluster: reads of a peer's shared memory. Of
+// the clusters that take turns at its tile: the sum so far, in a work buffer.
 // Sums travel in the order in which the threads hold them: fragment f of a thread is four sums, two
 // columns of two rows. Every CTA of a cluster owns the same share of its tile's fragments. `Config`
 // is the struct at the top of the kernel.
 #pragma once
 
 #include "bulk_reduce.cuh"
+#include "cluster.cuh"
 #include "grid.cuh"
+#include "named_barrier.cuh"
 
 namespace fusec {
-
-__device__ __forceinline__ u32 cluster_rank() {
-  u32 rank;
-  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-  return rank;
-}
-
-// All threads of all blocks of the cluster; what each wrote before is seen by all after it.
-__device__ __forceinline__ void cluster_sync() {
-  __syncwarp();
-  asm volatile(
-      "barrier.cluster.arrive.release.aligned;\n"
-      "barrier.cluster.wait.acquire.aligned;"
-      :
-      :
-      : "memory");
-}
-
-// Where `pointer` of the own block lies in block `rank`.
-__device__ __forceinline__ u32 cluster_address(const void* pointer, u32 rank) {
-  u32 address;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;"
-      : "=r"(address)
-      : "r"(shared_address(pointer)), "r"(rank));
-  return address;
-}
-
-__device__ __forceinline__ u32 cluster_load(const u32* pointer, u32 rank) {
-  u32 value;
-  asm volatile("ld.shared::cluster.u32 %0, [%1];"
-               : "=r"(value)
-               : "r"(cluster_address(pointer, rank))
-               : "memory");
-  return value;
-}
-
-__device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) {
-  float4 value;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(cluster_address(pointer, rank))
-               : "memory");
-  return value;
-}
-
-// The barrier `id` (1 to 15) of the first `kThreads` threads of a block.
-template <int kThreads>
-__device__ __forceinline__ void named_barrier_sync(int id) {
-  asm volatile("bar.sync %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
-}
 
 // Adds sums in shared memory to those in a work buffer; complete after commit_group and
 // wait_group<0>.

@@ -9,7 +9,13 @@
 
 namespace fusec {
 
-__device__ __forceinline__ float exponential(float x) { return expf(x); }
+// e to the power x: within 2.6 + 0.65 |x| units of 2^-23, as x log2(e) is rounded. Beside the term of
+// the maximum, which is exactly 1, a term exp(x) errs by less than 3 of these units.
+__device__ __forceinline__ float exponential(float x) {
+  float power;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
+  return power;
+}
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 
 template <class T>

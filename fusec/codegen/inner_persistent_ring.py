@@ -1,0 +1,259 @@
+"""The view of the inner_persistent_ring template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.accumulators import Accumulator, accumulate
+from fusec.codegen.ctext import dim_text
+from fusec.codegen.emit import Emitter
+from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope, named
+from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.views import (
+    KernelView,
+    SharedArray,
+    head,
+    parameter_names,
+    shared_array,
+    store_plans,
+)
+from fusec.index.access import Facts
+from fusec.ir.dim import dim
+from fusec.ir.expression import Var, index, of_var
+from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
+from fusec.schedule.plan import Kernel
+from fusec.schedule.registers import sum_words
+
+RANK = Var("rank", dim(16))
+"""Which part of its rows a block has."""
+
+
+@dataclass(frozen=True)
+class RingCopy:
+    """A row in the ring: the ring, the row in it, where it comes from, the bytes of one part."""
+
+    ring: str
+    row: str
+    source: str
+    bytes: str
+
+
+@dataclass(frozen=True)
+class Place:
+    """An array: its name, and where it begins, as the name of a constant or as an address."""
+
+    name: str
+    place: str
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class RingSweep:
+    """A phase, and the declarations of what its accumulators come to in the group or cluster."""
+
+    phase: Phase
+    results: tuple[str, ...]
+
+    @property
+    def uses_column(self) -> bool:
+        """Return whether the sweep needs the number of its column."""
+        return self.phase.uses_column
+
+
+@dataclass(frozen=True, kw_only=True)
+class InnerPersistentRingView(KernelView):
+    """Rows in a ring, in phases.
+
+    warps: of a group; rows: extent as C text; shared: the rings; copies: what is brought into them;
+    row_bytes: of all that is brought for a row; producer: statements before that; parts: where
+    warps leave their parts of each reduction; arrivals: the barriers of these, in a cluster;
+    barriers: first byte of all barriers; unroll: vectors that a thread takes at a time; column: the
+    C text of a vector's first column.
+    """
+
+    index_type: str
+    vector_width: int
+    warps: int
+    groups: int
+    cluster: int
+    slots: int
+    columns: int
+    rows: str
+    shared: tuple[SharedArray, ...]
+    copies: tuple[RingCopy, ...]
+    row_bytes: str
+    producer: tuple[str, ...]
+    parts: tuple[Place, ...]
+    arrivals: tuple[Place, ...]
+    barriers: int
+    unroll: int
+    column: str
+    sweeps: tuple[RingSweep, ...]
+
+
+def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
+    """Return the view of a row-persistent kernel with a ring."""
+    p, rows = plan.parameters, plan.problem.rows
+    names = parameter_names(kernel)
+    emitter = _workers(plan, names)
+    rings = tuple(
+        shared_array(names, names.fresh(f"{s.instance.name}_ring", "ring"), s) for s in plan.staged
+    )
+    copies, producer = _copies(plan, names, rings)
+    sweeps, parts, arrivals, barriers = _sweeps(plan, emitter, copies)
+    return InnerPersistentRingView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=_sentence(p),
+        index_type="fusec::i64" if p.wide_index else "int",
+        vector_width=p.vector_width,
+        warps=p.threads_x // 32,
+        groups=p.groups,
+        cluster=p.cluster,
+        slots=p.slots,
+        columns=rows.columns.value,
+        rows=dim_text(rows.rows).text,
+        shared=rings,
+        copies=copies,
+        row_bytes=" + ".join(c.bytes for c in copies),
+        producer=producer,
+        parts=parts,
+        arrivals=arrivals,
+        barriers=barriers,
+        unroll=4,
+        column="(rank * (kOwn / kVec) + c) * kVec" if p.cluster > 1 else "c * kVec",
+        sweeps=sweeps,
+    )
+
+
+def _sentence(p: InnerPersistentParameters) -> str:
+    shared = f", of which {p.cluster} blocks have a part each" if p.cluster > 1 else ""
+    return (
+        f"Schedule: {p.groups} groups of {p.threads_x} threads take a row each{shared}, out of "
+        f"{p.slots} that bulk copies bring to shared memory; accesses of {p.vector_width} elements."
+    )
+
+
+def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:
+    p, (row, chunk, lane) = plan.parameters, plan.loops
+    columns = plan.problem.rows.columns
+    return Emitter(
+        (
+            Scope("kernel", frozenset(), per_phase=False),
+            Scope("row", frozenset({row}), per_phase=False),
+            Scope("vector", frozenset({chunk})),
+            Scope("lane", frozenset({lane})),
+        ),
+        names,
+        Facts(plan.fusion.hints),
+        lane=lane,
+        width=p.vector_width,
+        aliases={chunk: Alias("column", p.vector_width)},
+        written=plan.fusion.effects.overwritten,
+        wide=p.wide_index,
+        symbols=named(kColumns=columns),
+        counts=named(kColumns=columns),
+    )
+
+
+def _copies(
+    plan: InnerPersistentPlan, names: Names, rings: tuple[SharedArray, ...]
+) -> tuple[tuple[RingCopy, ...], tuple[str, ...]]:
+    """Return what the producer brings for each row, and the statements before that."""
+    p, (row, chunk, lane) = plan.parameters, plan.loops
+    columns = plan.problem.rows.columns
+    emitter = Emitter(
+        (
+            Scope("kernel", frozenset({RANK}), per_phase=False),
+            Scope("row", frozenset({row}), per_phase=False),
+            Scope("vector", frozenset({chunk})),
+            Scope("lane", frozenset({lane})),
+        ),
+        names,
+        Facts(plan.fusion.hints),
+        wide=p.wide_index,
+        symbols=named(kColumns=columns, kOwn=dim(columns.value // p.cluster)),
+    )
+    part = of_var(RANK) * (columns.value // p.cluster // p.vector_width)
+    start = {chunk: part if p.cluster > 1 else index(0), lane: index(0)}
+    copies: list[RingCopy] = []
+    for staged, array in zip(plan.staged, rings, strict=True):
+        instance = staged.instance
+        assert instance.address is not None
+        source = emitter.pointer(instance.name, instance.address.substitute(start), 0)
+        at = names.fresh(f"{instance.name}_row", "row")
+        size = f"kOwn * {instance.dtype.size}" if instance.dtype.size > 1 else "kOwn"
+        copies.append(RingCopy(array.name, at, source, size))
+    return tuple(copies), emitter.before(0)
+
+
+def _sweeps(
+    plan: InnerPersistentPlan, emitter: Emitter, copies: tuple[RingCopy, ...]
+) -> tuple[tuple[RingSweep, ...], tuple[Place, ...], tuple[Place, ...], int]:
+    """Return the sweeps over a row, and where the parts of their reductions lie."""
+    lowering, phases, p = plan.lowering, plan.phases, plan.parameters
+    plans = store_plans(lowering, plan.fusion.outputs)
+    nodes = tuple(n for group in phases.reductions for n in group)
+    emitter.count([*(s.instance for s in plans), *reduction_roots(lowering, nodes)])
+    vectors: dict[object, tuple[str, str]] = {}
+    for staged, copy in zip(plan.staged, copies, strict=True):
+        name = emitter.names.fresh(f"{staged.instance.name}_vec", "vec")
+        vectors[staged.instance] = name, f"const auto {name} = {copy.row}[c];"
+        emitter.cached[staged.instance] = f"{name}[{plan.loops[2].name}]"
+    accumulators: list[tuple[Accumulator, ...]] = []
+    for number in range(phases.count):
+        accumulators.append(
+            tuple(accumulate(emitter, lowering, n, number) for n in phases.reductions[number])
+        )
+        due = tuple(s for s in plans if s.instance.depth == number)
+        emit_outputs(emitter, due, number, frozenset(plan.loops[1:]))
+    every = [a for each in accumulators for a in each]
+    parts, arrivals, barriers = _places(plan, emitter.names, every)
+    once = "thread == 0" + (" && rank == 0" if p.cluster > 1 else "")
+    sweeps: list[RingSweep] = []
+    for number, each in enumerate(accumulators):
+        loads = tuple(line for i, (_, line) in vectors.items() if i in phases.loads[number])
+        results = tuple(
+            line for a in each for line in a.named(_reduced(a, p, parts, arrivals, every.index(a)))
+        )
+        sweeps.append(RingSweep(phase_of(emitter, number, loads, each, once=once), results))
+    return tuple(sweeps), parts, arrivals, barriers
+
+
+def _places(
+    plan: InnerPersistentPlan, names: Names, accumulators: list[Accumulator]
+) -> tuple[tuple[Place, ...], tuple[Place, ...], int]:
+    """Return the parts of each reduction, their barriers, and the first byte of all barriers."""
+    p = plan.parameters
+    nodes = [n for group in plan.phases.reductions for n in group]
+    at = sum(s.bytes for s in plan.staged)
+    parts: list[Place] = []
+    for node, each in zip(nodes, accumulators, strict=True):
+        name = names.fresh(f"{each.name}_parts", "parts")
+        place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
+        parts.append(Place(name, names.fresh(place, "place"), at))
+        at += 2 * p.groups * p.cluster * (p.threads_x // 32) * sum_words(node) * 4
+    before, arrivals = "empty + kStages", list[Place]()
+    for each in accumulators if p.cluster > 1 else ():
+        arrivals.append(Place(names.fresh(f"{each.name}_arrived", "arrived"), before))
+        before = f"{arrivals[-1].name} + 2 * kGroups"
+    return tuple(parts), tuple(arrivals), at
+
+
+def _reduced(
+    each: Accumulator,
+    p: InnerPersistentParameters,
+    parts: tuple[Place, ...],
+    arrivals: tuple[Place, ...],
+    number: int,
+) -> str:
+    """Return the parts of all threads that share a row, combined."""
+    at = "2 * group + turn"
+    if p.cluster == 1:
+        return (
+            f"fusec::group_reduce<{each.combiner}, kWarps>({each.part}, {parts[number].name}, {at})"
+        )
+    return (
+        f"fusec::cluster_reduce<{each.combiner}, kWarps, kCluster>({each.part}, "
+        f"{parts[number].name}, {arrivals[number].name}, {at}, turn_parity, rank)"
+    )

@@ -1,0 +1,213 @@
+"""Rows that a producer warp brings into a ring in shared memory, several of them in work at once.
+
+A group of warps takes a row; a cluster of blocks may share rows, each block with a part of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, reading_order
+from fusec.ir.dim import ceildiv
+from fusec.ir.expression import Var, index, variables_of
+from fusec.ir.graph import Node
+from fusec.schedule.inner_persistent_choice import InnerPersistentParameters
+from fusec.schedule.orders import PlannedOrder, PlannedStage
+from fusec.schedule.plan import Staged, staged_in_turn
+from fusec.schedule.registers import sum_words
+from fusec.schedule.rows_problem import RowsProblem
+from fusec.schedule.space import power_below
+from fusec.segment.protocol import Refusal
+from fusec.target import Target
+
+BULK_COPIES = 90
+"""The compute capability from which on there are bulk copies, and clusters."""
+ALIGNED = 16
+"""Bytes of which the addresses and sizes of bulk copies are multiples."""
+LARGE_ROW = 32 << 10
+"""Bytes of a row above which a block that keeps it in registers stands alone on its SM."""
+MOST_CLUSTER = 16
+MOST_PORTABLE = 8
+"""Blocks of a cluster that every GPU which has clusters grants."""
+MOST_GROUPS = 3
+GROUP_THREADS = 256
+"""Softmax of 32 K to 256 K halves on an H200: 2 or 3 groups of 128 to 256 threads reach a copy."""
+LEAST_SLOTS = 3
+MOST_SLOTS = 4
+"""Slots of a group: more rows on their way gain nothing."""
+LEAST_PART = 8 << 10
+"""Bytes of a block's part of a row below which no further block shares it."""
+BARRIER = 8
+"""Bytes of an mbarrier."""
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Where the warps of a block leave their parts of a reduction: first byte, and words of one."""
+
+    node: Node
+    offset: int
+    words: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What lies in shared memory: rows, parts of the reductions, then barriers from `barriers` on.
+
+    own: bytes of one row in a block, of all rows that come together.
+    """
+
+    rows: tuple[Staged, ...]
+    parts: tuple[Parts, ...]
+    barriers: int
+    bytes: int
+    own: int
+
+
+def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Refusal:
+    """Return the loads that bulk copies bring, or why a load that phases share cannot come so."""
+    _, phases, (row, chunk, lane) = problem.loops(width)
+    found = {i for loads in phases.loads for i in loads if row in i.variables}
+    brought = {i for i in found if _is_run(problem, i, width, chunk, lane)}
+    for load in phases.cached:
+        if row in load.variables and load not in brought:
+            return Refusal(
+                "ring", f"the rows of `{load.name}` are no runs at multiples of 16 bytes"
+            )
+    if not brought:
+        return Refusal("ring", "no row comes from memory")
+    return tuple(sorted(brought, key=reading_order))
+
+
+def _is_run(problem: RowsProblem, load: Instance, width: int, chunk: Var, lane: Var) -> bool:
+    """Return whether the elements of a row lie side by side, from a multiple of 16 bytes on."""
+    address, size = load.address, load.dtype.size
+    if address is None or load.conditions or load.gathered or width * size % ALIGNED:
+        return False
+    along = {chunk, lane}
+    for atom, coefficient in address.terms:
+        if not variables_of(atom) & along:
+            continue
+        if not isinstance(atom, Var) or coefficient != (width if atom == chunk else 1):
+            return False
+    if not along <= address.variables:
+        return False
+    start = address.substitute({chunk: index(0), lane: index(0)})
+    return Facts(problem.hints).index_multiple(start, ALIGNED // size)
+
+
+def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refusal:
+    """Return what lies where in shared memory."""
+    loads = rows_in_ring(problem, p.vector_width)
+    if isinstance(loads, Refusal):
+        return loads
+    own = problem.rows.columns.value // p.cluster
+    rows = staged_in_turn((i, p.slots * own * i.dtype.size) for i in loads)
+    at, parts = sum(s.bytes for s in rows), list[Parts]()
+    sums = [n for group in problem.loops(p.vector_width)[1].reductions for n in group]
+    for node in sums:
+        words = sum_words(node)
+        parts.append(Parts(node, at, words))
+        at += 2 * p.groups * p.cluster * (p.threads_x // 32) * words * 4
+    counted = 2 * p.slots + (2 * p.groups * len(sums) if p.cluster > 1 else 0)
+    return Layout(
+        rows, tuple(parts), at, at + counted * BARRIER, sum(own * i.dtype.size for i in loads)
+    )
+
+
+def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:
+    """Return why no kernel has a ring with some parameters, or None."""
+    if target.capability < BULK_COPIES:
+        return Refusal("ring", f"{target.arch} has no bulk copies")
+    if p.threads_y > 1 or p.threads_x % 32:
+        return Refusal("block", "a group has one row, and whole warps: threads_y is 1")
+    if p.slots < 1 or p.slots % p.groups:
+        # Of two that take turns at a slot one might take the phase before for its own.
+        return Refusal("groups", "each group has slots of its own, as many as the others")
+    if p.threads_x * p.groups + 32 > 1024:
+        return Refusal("block", "a block has at most 1024 threads, 32 of them to bring rows")
+    if problem.rows.columns.value % (p.cluster * p.vector_width):
+        return Refusal("cluster", f"a row is no {p.cluster} parts of whole vectors")
+    found = layout(problem, p)
+    if isinstance(found, Refusal):
+        return found
+    if found.bytes > target.shared:
+        because = f"{p.slots} slots have {found.bytes} bytes, an SM {target.shared}"
+        return Refusal("shared memory", because)
+    return None
+
+
+def likeliest(
+    problem: RowsProblem, target: Target, least: int = LARGE_ROW
+) -> InnerPersistentParameters | None:
+    """Return parameters for rows of more than `least` bytes, None where there can be no ring.
+
+    The least cluster whose blocks have LEAST_SLOTS slots; more blocks where there are few rows.
+    """
+    width = problem.vectors[0]
+    loads = rows_in_ring(problem, width) if target.capability >= BULK_COPIES else ()
+    if isinstance(loads, Refusal) or not loads:
+        return None
+    columns, rows = problem.rows.columns.value, problem.rows.rows.evaluate(problem.hints)
+    row = columns * sum(i.dtype.size for i in loads)
+    if row <= least:
+        return None
+    for cluster in _clusters(row, rows, target):
+        found = _with_cluster(problem, width, row // cluster, cluster, rows, target)
+        if trouble(problem, found, target) is None:
+            return found
+    return None
+
+
+def _clusters(row: int, rows: int, target: Target) -> Iterable[int]:
+    """Yield sizes of clusters, the likeliest first."""
+    first = 1
+    while first < MOST_CLUSTER and LEAST_SLOTS * row // first > target.shared:
+        first *= 2
+    while (
+        first < MOST_PORTABLE
+        and 2 * first * rows <= target.sms
+        and row // (2 * first) >= LEAST_PART
+    ):
+        first *= 2
+    while first <= MOST_CLUSTER:
+        yield first
+        first *= 2
+
+
+def _with_cluster(
+    problem: RowsProblem, width: int, part: int, cluster: int, rows: int, target: Target
+) -> InnerPersistentParameters:
+    turns = max(1, -(-rows // target.resident_clusters(cluster)))
+    groups = max(1, min(MOST_GROUPS, turns, target.shared // part))
+    vectors = problem.rows.columns.value // (width * cluster)
+    threads = min(GROUP_THREADS if groups > 1 else 2 * GROUP_THREADS, power_below(vectors))
+    # Beside the rows a few hundred bytes are for the reductions.
+    each = min(MOST_SLOTS, -(-turns // groups), (target.shared - 2048) // (part * groups))
+    return InnerPersistentParameters(
+        "ring",
+        width,
+        max(32, threads),
+        1,
+        -(-vectors // max(32, threads)),
+        problem.wide,
+        online=problem.online is not None,
+        slots=max(1, each) * groups,
+        groups=groups,
+        cluster=cluster,
+    )
+
+
+def order(problem: RowsProblem, p: InnerPersistentParameters) -> PlannedOrder:
+    """Return the order of sums: a block's part by its threads, then warps and blocks in a tree."""
+    columns = problem.rows.columns
+    own = columns.value // p.cluster
+    chain = ceildiv(ceildiv(own, p.vector_width), p.threads_x) * p.vector_width
+    cut = own if p.cluster > 1 else 0
+    first = PlannedStage(chain, 5, p.threads_x, p.vector_width, cut)
+    parts = p.cluster * p.threads_x // 32
+    if parts == 1:
+        return PlannedOrder((first,))
+    return PlannedOrder((first, PlannedStage(ceildiv(parts, 32), 5, min(parts, 32))))

@@ -1,0 +1,124 @@
+"""Rows that come through a ring in shared memory, over clusters: numbers, races, choices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import Function, build_all, run_plan
+from families import GPU
+from test_inner_persistent import in_place, layer_norm, softmax
+
+from fusec import target
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.dtype import BF16, F16, F32, F64
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import find_scheduler
+
+
+def ring(fusion: Fusion, **settings: Any) -> KernelPlan:
+    """Return a plan with a ring, of which some fields are set."""
+    family: Any = find_scheduler("inner_persistent")
+    return family.build(fusion, GPU, {"storage": "ring", **settings})
+
+
+def softmax_backward() -> Fusion:
+    """Two rows come from memory, and a third that one phase reads."""
+    builder = GraphBuilder("softmax_backward")
+    shape = [builder.declare_dim("B", 7), builder.declare_dim("H", 512)]
+    y, dy, more = (builder.input(name, BF16, shape) for name in ("y", "dy", "more"))
+    wide = [builder.apply("cast", value, dtype=F32) for value in (y, dy)]
+    product = builder.apply("mul", *wide)
+    total = builder.apply("sum", product, dims=[1], keepdim=True)
+    result = builder.apply("sub", product, builder.apply("mul", wide[0], total))
+    builder.output(builder.apply("cast", builder.apply("add", result, more), dtype=BF16))
+    builder.output(builder.apply("squeeze", total, dims=[1]))
+    return builder.finish()
+
+
+def several() -> Fusion:
+    """Reductions of several kinds in one phase, and of several phases."""
+    builder = GraphBuilder("several")
+    x = builder.input("x", F32, [builder.declare_dim("B", 5), builder.declare_dim("H", 384)])
+    low, high = (builder.apply(op, x, dims=[1], keepdim=True) for op in ("min", "max"))
+    moved = builder.apply("div", builder.apply("sub", x, low), builder.apply("sub", high, low))
+    place = builder.apply("argmax", moved, dims=[1], keepdim=True)
+    wrong = builder.apply("any", builder.apply("gt", moved, 2.0), dims=[1], keepdim=True)
+    y = builder.apply("where", wrong, 0.0, builder.apply("add", moved, place))
+    builder.output(y)
+    return builder.finish()
+
+
+def heads() -> Fusion:
+    """Rows of three axes, of which one is sliced: they do not follow one another in memory."""
+    builder = GraphBuilder("heads")
+    x = builder.input("x", F16, [3, 4, 256])
+    part = builder.apply("slice", x, start_indices=[0, 1, 0], end_indices=[3, 3, 256])
+    builder.output(builder.apply("softmax", part, 2))
+    return builder.finish()
+
+
+CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
+    "softmax": (lambda: softmax(BF16, 7, 512), {"groups": 2, "slots": 4, "threads_x": 32}),
+    "one group": (lambda: softmax(F32, 5, 256), {"groups": 1, "slots": 1, "threads_x": 64}),
+    "plain": (lambda: softmax(BF16, 7, 512), {"online": False, "groups": 3, "slots": 3,
+                                              "threads_x": 64}),
+    "cluster": (lambda: softmax(BF16, 9, 512), {"cluster": 2, "groups": 2, "slots": 4,
+                                                "threads_x": 32}),
+    "cluster of 4": (lambda: layer_norm(BF16, 5, 1024), {"cluster": 4, "groups": 1, "slots": 2,
+                                                         "threads_x": 32}),
+    "cluster of 16": (lambda: softmax(F16, 3, 4096), {"cluster": 16, "groups": 2, "slots": 2,
+                                                      "threads_x": 96}),
+    "norm": (lambda: layer_norm(F16, 5, 520), {"groups": 2, "slots": 6, "threads_x": 96}),
+    "doubles": (lambda: softmax(F64, 3, 64), {"groups": 2, "slots": 2, "threads_x": 32}),
+    "three rows": (softmax_backward, {"groups": 2, "slots": 2, "threads_x": 32}),
+    "three rows, cluster": (softmax_backward, {"groups": 2, "slots": 4, "threads_x": 32,
+                                               "cluster": 2}),
+    "several": (several, {"groups": 2, "slots": 2, "threads_x": 32}),
+    "several, cluster": (several, {"groups": 2, "slots": 2, "threads_x": 32, "cluster": 4}),
+    "heads": (heads, {"groups": 2, "slots": 2, "threads_x": 32}),
+    "in place": (in_place, {"groups": 2, "slots": 2, "threads_x": 32}),
+}  # fmt: skip
+FEW = {132: 2, 66: 2, 30: 2, 15: 1, 7: 1}
+
+
+def few_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the GPU have few places, so that each cluster takes several rows."""
+    resident = target.Target.resident_clusters
+    monkeypatch.setattr(
+        target.Target, "resident_clusters", lambda self, blocks: FEW[resident(self, blocks)]
+    )
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[KernelPlan, Function]]:
+    """Return the cases' plans and their kernels for the host, which are compiled together."""
+    with pytest.MonkeyPatch.context() as patch:
+        few_clusters(patch)
+        plans = {name: ring(make(), **settings) for name, (make, settings) in CASES.items()}
+    sources = [plan_sources(plan)[0] for plan in plans.values()]
+    folder = tmp_path_factory.mktemp("ring")
+    functions = build_all([(s.kernel, s.text) for s in sources], folder)
+    return dict(zip(plans, zip(plans.values(), functions, strict=True), strict=True))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_kernels_compute_the_fusion(
+    name: str, built: dict[str, tuple[KernelPlan, Function]], tmp_path: Path
+) -> None:
+    fusion = CASES[name][0]()
+    plan, function = built[name]
+    inputs, found = random_inputs(fusion, fusion.hints), list[dict[str, bytes]]()
+    for seed in range(3):
+        order: dict[str, Any] = {"seed": seed, "backwards": seed == 1, "at_once": seed == 2}
+        outputs = run_plan(plan, inputs, tmp_path, built=[function], **order)
+        verdict = compare(fusion, fusion.hints, inputs, outputs)
+        assert verdict.ok, f"{plan.parameters}\n{verdict.text()}"
+        found.append({n: o.tobytes() for n, o in outputs.items()})
+    assert found[0] == found[1] == found[2]
