@@ -29,7 +29,8 @@ from fusec.run.inputs import random_inputs
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Refusal
 
-GPU = target.find("sm_90a")
+# With places for few clusters, so that each takes several rows.
+GPU = replace(target.find("sm_90a"), clusters={1: 2, 2: 2, 4: 1})
 RECORD = Path(__file__).with_name("spaces_record.json")
 AT_ONCE = 24
 """Kernels that are compiled together."""
@@ -73,6 +74,14 @@ CASES = {
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
         "y = div(e, sum(e, dims=[1], keepdim=true))", threads_x=X, threads_y=Y,
+        storage=("registers", "shared", "none"), slots=(0,), groups=(1,), cluster=(1,),
+    ),
+    "ring": _case(
+        "inner_persistent", "x: f32[9, 256]\n  w: f32[256]",
+        "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
+        "y = mul(div(e, sum(e, dims=[1], keepdim=true)), w)", vector_width=(4, 8),
+        storage=("ring",), threads_x=(32, 96), threads_y=(1,), slots=(1, 2, 3, 6),
+        groups=(1, 2, 3), cluster=(1, 2, 4), keep_values=(False,),
     ),
     "outer_persistent": _case(
         "outer_persistent", "x: f32[40, 24]", "y = sub(x, mean(x, dims=[0], keepdim=true))",

@@ -14,7 +14,7 @@ from fusec.run.nvrtc import Compiled, compile_cuda
 from fusec.run.sass import find_tool, sass
 
 KERNELS = {path.stem: path for path in sorted((Path(__file__).parent / "device").glob("*.cu"))}
-HOPPER_ONLY = {"proxy", "mbarrier", "tma", "bulk_reduce", "wgmma"}
+HOPPER_ONLY = {"cluster", "reduce_group", "proxy", "mbarrier", "tma", "bulk_reduce", "wgmma"}
 CASES = [
     (name, arch)
     for name in KERNELS

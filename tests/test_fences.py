@@ -35,6 +35,8 @@ FAMILIES = {
     "scan_rows": ("x: f32[R, C]", "values = cumsum(x, dim=-1)", "values", 4096),
     "scan_tiles": ("x: f32[R, C]", "values = cumsum(x, dim=-1)", "values", 4194304),
     "scan_columns": ("x: f32[C, R]", "values = cumsum(x, dim=0)", "values", 4096),
+    "ring": ("x: f32[2000, C]", "values = softmax(x, dim=-1)", "values", 16384),
+    "ring_cluster": ("x: f32[R, C]", "values = softmax(x, dim=-1)", "values", 65536),
     "matmul_simt": ("x: f32[R, C]", "values = matmul(x, x_t)", "values", 256),
 }
 
@@ -167,6 +169,17 @@ EDITS = [
     (LONG_K, "  fusec::cluster_sync();\n", "", 0, "cluster barrier"),
     (LONG_K, "  fusec::cluster_sync();\n", "", 1, "cluster barrier"),
     (LONG_K, "  fusec::cluster_sync();  // nobody", "  // nobody", 0, "cluster barrier"),
+    # the ring of rows
+    ("ring", "    fusec::fence_barrier_init();\n", "", 0, "barrier init"),
+    ("ring", "  __syncthreads();\n", "", 0, "barrier init"),
+    ("ring_cluster", "  fusec::cluster_sync();\n", "", 0, "barrier init"),
+    ("ring", "        empty[slot].wait(parity);\n", "", 0, ""),
+    ("ring", "      full[slot].wait(parity);\n", "", 0, "copy wait"),
+    ("ring", "parity = 1", "parity = 0", 0, "waits for ever"),
+    ("ring", "empty[s].init(kWarps)", "empty[s].init(1)", 0, ""),
+    ("ring", "if (threadIdx.x % 32 == 0) empty[slot].arrive();", "", 0, "waits for ever"),
+    ("ring", "threadIdx.x == kWorkers", "threadIdx.x >= kWorkers", 0, "one issuer"),
+    ("ring", "expect_tx(kOwn * 4)", "expect_tx(kOwn * 2)", 0, "bytes"),
 ]  # fmt: skip
 HOPPER = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
@@ -253,7 +266,9 @@ HEADERS = [
     ("sort_rows", "sort.cuh", "  __syncthreads();\n", 2, "barrier before read"),
     ("sort_rows", "sort.cuh", SYNC, 0, "barrier before read"),
     ("topk", "topk.cuh", "      __syncthreads();\n", 0, "barrier before"),
-]
+    ("ring", "reduce_group.cuh", "  named_barrier_sync<kWarps * 32>(place / 2 + 1);\n", 0,
+     "barrier before read"),
+]  # fmt: skip
 
 
 def texts_of(source: str) -> tuple[str, ...]:

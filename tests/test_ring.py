@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ from cuda_on_cpu import Function, build_all, run_plan
 from families import GPU
 from test_inner_persistent import in_place, layer_norm, softmax
 
-from fusec import target
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, F16, F32, F64
 from fusec.ir.graph import Fusion
@@ -21,11 +21,14 @@ from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
 from fusec.schedule.registry import find_scheduler
 
+SMALL = replace(GPU, clusters={1: 2, 2: 2, 4: 2, 8: 1, 16: 1})
+"""With places for few clusters, so that each takes several rows."""
+
 
 def ring(fusion: Fusion, **settings: Any) -> KernelPlan:
     """Return a plan with a ring, of which some fields are set."""
     family: Any = find_scheduler("inner_persistent")
-    return family.build(fusion, GPU, {"storage": "ring", **settings})
+    return family.build(fusion, SMALL, {"storage": "ring", **settings})
 
 
 def softmax_backward() -> Fusion:
@@ -85,23 +88,12 @@ CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
     "heads": (heads, {"groups": 2, "slots": 2, "threads_x": 32}),
     "in place": (in_place, {"groups": 2, "slots": 2, "threads_x": 32}),
 }  # fmt: skip
-FEW = {132: 2, 66: 2, 30: 2, 15: 1, 7: 1}
-
-
-def few_clusters(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the GPU have few places, so that each cluster takes several rows."""
-    resident = target.Target.resident_clusters
-    monkeypatch.setattr(
-        target.Target, "resident_clusters", lambda self, blocks: FEW[resident(self, blocks)]
-    )
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[KernelPlan, Function]]:
     """Return the cases' plans and their kernels for the host, which are compiled together."""
-    with pytest.MonkeyPatch.context() as patch:
-        few_clusters(patch)
-        plans = {name: ring(make(), **settings) for name, (make, settings) in CASES.items()}
+    plans = {name: ring(make(), **settings) for name, (make, settings) in CASES.items()}
     sources = [plan_sources(plan)[0] for plan in plans.values()]
     folder = tmp_path_factory.mktemp("ring")
     functions = build_all([(s.kernel, s.text) for s in sources], folder)

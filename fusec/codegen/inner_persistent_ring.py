@@ -23,7 +23,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var, index, of_var
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.registers import sum_words
+from fusec.schedule.ring import parts_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
@@ -41,11 +41,15 @@ class RingCopy:
 
 @dataclass(frozen=True)
 class Place:
-    """An array: its name, and where it begins, as the name of a constant or as an address."""
+    """An array: its name, and where it begins, as the name of a constant or as an address.
+
+    offset: the first byte of a constant; words: of an element.
+    """
 
     name: str
     place: str
     offset: int = 0
+    words: int = 0
 
 
 @dataclass(frozen=True)
@@ -226,13 +230,12 @@ def _places(
     """Return the parts of each reduction, their barriers, and the first byte of all barriers."""
     p = plan.parameters
     nodes = [n for group in plan.phases.reductions for n in group]
-    at = sum(s.bytes for s in plan.staged)
+    found, at = parts_of(nodes, sum(s.bytes for s in plan.staged), p)
     parts: list[Place] = []
-    for node, each in zip(nodes, accumulators, strict=True):
+    for lies, each in zip(found, accumulators, strict=True):
         name = names.fresh(f"{each.name}_parts", "parts")
         place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
-        parts.append(Place(name, names.fresh(place, "place"), at))
-        at += 2 * p.groups * p.cluster * (p.threads_x // 32) * sum_words(node) * 4
+        parts.append(Place(name, names.fresh(place, "place"), lies.offset, lies.words))
     before, arrivals = "empty + kStages", list[Place]()
     for each in accumulators if p.cluster > 1 else ():
         arrivals.append(Place(names.fresh(f"{each.name}_arrived", "arrived"), before))

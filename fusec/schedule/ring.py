@@ -45,25 +45,22 @@ BARRIER = 8
 
 @dataclass(frozen=True)
 class Parts:
-    """Where the warps of a block leave their parts of a reduction: first byte, and words of one."""
+    """Where the warps of a block leave their parts of a reduction: first byte, and words of one.
 
-    node: Node
+    Each group has two places in turns, with one part of each of its warps in all blocks.
+    """
+
     offset: int
     words: int
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in shared memory: rows, parts of the reductions, then barriers from `barriers` on.
-
-    own: bytes of one row in a block, of all rows that come together.
-    """
+    """What lies in shared memory: rows, parts of the reductions, then barriers; bytes of all."""
 
     rows: tuple[Staged, ...]
     parts: tuple[Parts, ...]
-    barriers: int
     bytes: int
-    own: int
 
 
 def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Refusal:
@@ -105,16 +102,23 @@ def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refus
         return loads
     own = problem.rows.columns.value // p.cluster
     rows = staged_in_turn((i, p.slots * own * i.dtype.size) for i in loads)
-    at, parts = sum(s.bytes for s in rows), list[Parts]()
     sums = [n for group in problem.loops(p.vector_width)[1].reductions for n in group]
+    parts, at = parts_of(sums, sum(s.bytes for s in rows), p)
+    counted = 2 * p.slots + (2 * p.groups * len(sums) if p.cluster > 1 else 0)
+    return Layout(rows, parts, at + counted * BARRIER)
+
+
+def parts_of(
+    sums: Iterable[Node], first: int, p: InnerPersistentParameters
+) -> tuple[tuple[Parts, ...], int]:
+    """Return where the parts of reductions lie, from byte `first` on, and the byte behind them."""
+    found, at = list[Parts](), first
     for node in sums:
         words = sum_words(node)
-        parts.append(Parts(node, at, words))
-        at += 2 * p.groups * p.cluster * (p.threads_x // 32) * words * 4
-    counted = 2 * p.slots + (2 * p.groups * len(sums) if p.cluster > 1 else 0)
-    return Layout(
-        rows, tuple(parts), at, at + counted * BARRIER, sum(own * i.dtype.size for i in loads)
-    )
+        found.append(Parts(at, words))
+        size = 2 * p.groups * p.cluster * (p.threads_x // 32) * words * 4
+        at += -(-size // ALIGNED) * ALIGNED
+    return tuple(found), at
 
 
 def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) -> Refusal | None:

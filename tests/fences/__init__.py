@@ -24,6 +24,9 @@ from .walk import Walk
 
 MOST_RUNS = 24  # of one kernel, each one way; the fewest unusual decisions first
 ACCESSES = frozenset({"read", "write", "read_constant", "pure", "uniform"})
+GROUPS = re.compile(r"constexpr int kGroups = (\d+);")
+STAGES = re.compile(r"(constexpr int kStages = )(\d+);")
+OWN_GROUP = "const int group = threadIdx.x / (32 * kWarps);"
 RELEASES = frozenset({"acquire", "release", "exchange"})
 
 
@@ -46,6 +49,7 @@ def check(
 
     With `until`, ways are tried until a violation of such a rule is found.
     """
+    text = of_one_group(text)
     used = headers_for(text, {**device_headers(), **(headers or {})})
     functions = functions_by_name(tuple(used.values()))
     kernels = [f for f in functions_of(text) if f.body.words is not None]
@@ -54,6 +58,20 @@ def check(
         for violation in check_kernel(kernel, text, functions, used, until):
             found[violation.rule, violation.line, violation.message] = violation
     return sorted(found.values(), key=lambda v: (v.line, v.rule, v.message))
+
+
+def of_one_group(text: str) -> str:
+    """Return a kernel of groups of warps with one of them: all do the same, on their own stages.
+
+    What lies where for which group is left to the emulator.
+    """
+    found = GROUPS.search(text)
+    if found is None or OWN_GROUP not in text:
+        return text
+    groups = int(found[1])
+    text = STAGES.sub(lambda m: f"{m[1]}{int(m[2]) // groups};", text)
+    text = GROUPS.sub("constexpr int kGroups = 1;", text)
+    return text.replace(OWN_GROUP, "const int group = 0;")
 
 
 @cache

@@ -91,7 +91,7 @@ EFFECTS: dict[str, Effect] = {
     "cluster_sync": Effect("cluster_sync"),
     "cluster_address": PURE,
     "cluster_load": Effect("cluster_load", shared=0),
-    "cluster_send": Effect("cluster_send", shared=0, bytes=1, barrier=2),
+    "cluster_send": Effect("cluster_send", barrier=2),
     "named_barrier_sync": Effect("named_barrier"),
     # mma.cuh: ldmatrix and stmatrix are ordinary accesses of 16 bytes for each lane.
     "ldmatrix_x4": Effect("read", shared=1, bytes=16),

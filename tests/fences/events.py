@@ -247,7 +247,7 @@ class Effects:
 
         All blocks do alike: what this one sends to others, they send to it.
         """
-        place, self.barrier = self.pointer(self.effect.shared), self.pointer(self.effect.barrier)
+        self.barrier = self.pointer(self.effect.barrier)
         self.used()
 
     # --- mbarriers ---

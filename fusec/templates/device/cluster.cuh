@@ -1,9 +1,10 @@
-// Clusters of blocks (sm_90): rank, barrier, reads of a peer's shared memory and sends into it. That
-// memory is there between two cluster_sync: one after every block has started, one before any of
-// them ends.
+// Clusters of blocks (sm_90): rank, barrier, reads of a peer's shared memory and sends into it.
+// That memory is there between two cluster_sync: one after every block has started, one before any
+// of them ends.
 #pragma once
 
 #include "mbarrier.cuh"
+#include "vector.cuh"
 
 namespace fusec {
 
@@ -51,11 +52,11 @@ __device__ __forceinline__ float4 cluster_load(const float4* pointer, u32 rank) 
   return value;
 }
 
-// Sends words to the place of `to` in block `rank`: they are there when the phase is complete of the
-// barrier at the place of `arrived` there, which is told of four bytes for each.
+// Sends words to the place of `to` in block `rank`: they are there when the phase is complete of
+// the barrier at the place of `arrived` there, which is told of four bytes for each.
 template <int kWords>
-__device__ __forceinline__ void cluster_send(u32* to, const u32 (&words)[kWords], Barrier* arrived,
-                                             u32 rank) {
+__device__ __forceinline__ void cluster_send(Vec<u32, kWords>* to, const Vec<u32, kWords>& words,
+                                             Barrier* arrived, u32 rank) {
   const u32 address = cluster_address(to, rank);
   const u32 barrier = cluster_address(arrived, rank);
 #pragma unroll

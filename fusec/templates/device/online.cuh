@@ -1,16 +1,16 @@
 // The maximum of values and the sum of the exponentials of all less it, in one reading: the sum is
-// rescaled when the maximum grows. A thread pushes its values, a vector at a time with one rescaling
-// for all of it, then the block merges with block_reduce<ExpSumMerge<float>, kThreads>(state).
-// Until a value above minus infinity comes, the sum is 0; nothing else but minus infinity, a NaN, or
-// infinity gives NaN in the end, as exp(x - max) of each value does.
+// rescaled when the maximum grows. A thread pushes its values, a vector at a time with one
+// rescaling for all of it, then the block merges with block_reduce<ExpSumMerge<float>,
+// kThreads>(state). Until a value above minus infinity comes, the sum is 0; nothing else but minus
+// infinity, a NaN, or infinity gives NaN in the end, as exp(x - max) of each value does.
 #pragma once
 
 #include "combine.cuh"
 
 namespace fusec {
 
-// e to the power x: within 2.6 + 0.65 |x| units of 2^-23, as x log2(e) is rounded. Beside the term of
-// the maximum, which is exactly 1, a term exp(x) errs by less than 3 of these units.
+// e to the power x: within 2.6 + 0.65 |x| units of 2^-23, as x log2(e) is rounded. Beside the term
+// of the maximum, which is exactly 1, a term exp(x) errs by less than 3 of these units.
 __device__ __forceinline__ float exponential(float x) {
   float power;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
