@@ -62,9 +62,11 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec import target
     from fusec.schedule.overrides import with_overrides
     from fusec.schedule.registry import schedulers
+    from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
     from fusec.segment.search import segment as search
+    from fusec.tuned import store_for
 
     gpu = target.find(options.target, options.rates)
     offers = Offers(schedulers(), gpu)
@@ -75,7 +77,8 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         gpu,
         options.redefine,
     )
-    return with_overrides(found, gpu)
+    stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
+    return with_tuned(with_overrides(found, gpu), gpu, stores)
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:

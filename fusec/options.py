@@ -15,6 +15,8 @@ ENVIRONMENT = {
     "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
+    "FUSEC_TUNED": "folder of measured schedules, which `fusec tune` writes (default: "
+    "$XDG_CONFIG_HOME/fusec/tuned, ~/.config/fusec/tuned; 0: none, nor those that come with fusec)",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",
     "NVFUSER_DUMP": "comma list of nvFuser's dump names, printed while `fusec run script.py` runs",
 }
@@ -60,8 +62,10 @@ class CompileOptions:
     there are several. check_bounds: whether kernels check indices that are data. redefine: when
     schedulers are asked for other definitions of segments: `after` these were accepted, `before`
     there are any, or `never`. rates: a folder of target files that are used instead of those of
-    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise:
-    whether arithmetic before a rounding to a half type is what it is elsewhere, not cheaper.
+    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
+    arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
+    alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
+    shipped.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -77,6 +81,8 @@ class CompileOptions:
     rates: Path | None = None
     schedule: str | None = None
     precise: bool = False
+    untuned: bool = False
+    tuned: Path | None = None
 
     @property
     def target(self) -> str:

@@ -48,7 +48,7 @@ KEYS = {
     "bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why "
-    "overrides",
+    "overrides chosen tuned",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",
     "segments.nodes": "op inputs outputs text",

@@ -23,7 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "ir",
         "ops executor stages",
         "reference",
-        "parse index target passes",
+        "parse index target tuned passes",
         "segment nvfuser",
         "dumps exact",
         "schedule",

@@ -15,6 +15,8 @@ from fusec.diagnostics import FusecError
 from fusec.driver import Package
 from fusec.run.headers import headers_for
 from fusec.target import own_file
+from fusec.tuned import Entry
+from fusec.tuned.store import merged, text_of
 
 TRIES = 10
 """How often a folder is looked at that other processes replace at the same time."""
@@ -46,10 +48,20 @@ def files_of(package: Package, emit: Sequence[str] = ()) -> dict[str, bytes]:
         rates = own_file(target)
         if rates is not None:
             files[f"targets/{target}.toml"] = rates.read_bytes()
+        entries = _tuned_for(package, target)
+        if entries:
+            files[f"tuned/{target}.toml"] = text_of(merged(entries)).encode()
     files["fusion.yaml"] = to_text(package.program.original).encode()
     digests = {path: digest(content) for path, content in files.items()}
     files[MANIFEST] = as_text(signed(as_data(manifest_of(package, digests)))).encode()
     return files
+
+
+def _tuned_for(package: Package, target: str) -> list[Entry]:
+    """Return the measured schedules that a package's programs for a target take."""
+    programs = (p for p in package.programs if target in p.targets)
+    used = (s.tuned for program in programs for s in program.segmented.segments)
+    return [tuned.entry for tuned in used if tuned is not None]
 
 
 def check_place(folder: Path) -> None:

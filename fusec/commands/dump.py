@@ -5,12 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions, environment
+
+if TYPE_CHECKING:
+    from fusec.segment.segmented import Segment
 
 _NVFUSER = {
     "segmented_fusion": "segmented-fusion",
@@ -133,7 +137,7 @@ def _parameters(program: Compilation, style: str) -> str:
 
     lines: list[str] = []
     for segment, plan in zip(program.segmented.segments, program.plans, strict=True):
-        lines.append(f"{segment.name}: {segment.scheduler}")
+        lines.append(f"{segment.name}: {segment.scheduler}, {_choice(segment)}")
         lines += [f"  {k}: {v}" for k, v in parameters_of(plan).items()]
         lines += [
             f"  kernel {k.name}: grid ({', '.join(map(str, k.grid))}), block {k.block}, "
@@ -143,6 +147,14 @@ def _parameters(program: Compilation, style: str) -> str:
         lines += [f"  workspace {w.name}: {w.dtype}[{w.size}] {w.init}" for w in plan.workspaces]
         lines += [f"  guard {g}" for g in plan.guards]
     return "\n".join(lines) + "\n"
+
+
+def _choice(segment: Segment) -> str:
+    """Return by what a segment's schedule is chosen."""
+    from fusec.explain.query import chosen
+
+    tuned = segment.tuned
+    return chosen(segment) + ("" if tuned is None else f" (from {tuned.source})")
 
 
 def _cuda(program: Compilation, style: str) -> str:

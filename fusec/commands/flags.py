@@ -74,6 +74,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     @click.option(
         "--schedule", type=PATH, metavar="FILE", help="Set fields of kernels: a `schedules:` file."
     )
+    @click.option("--untuned", is_flag=True, help="Let price alone choose, not measured schedules.")
     @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),
@@ -94,6 +95,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         precise: bool,
         redefine: str,
         schedule: str | None,
+        untuned: bool,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -119,6 +121,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             precise=precise,
             redefine=redefine,
             schedule=schedule,
+            untuned=untuned,
         )
         return function(*args, options=options, **rest)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
@@ -17,7 +17,7 @@ from fusec.commands.manifest_records import (
     damaged,
     read_manifest,
 )
-from fusec.commands.replan import check_head, check_targets, planned_again
+from fusec.commands.replan import Given, check_head, check_targets, planned_again
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Package
 from fusec.emit import paths_of
@@ -31,6 +31,7 @@ from fusec.run.nvrtc import Compiled
 
 FUSION = "fusion.yaml"
 RATES = "targets"
+TUNED = "tuned"
 
 
 @dataclass(frozen=True)
@@ -75,9 +76,9 @@ def package_of(
     numbers, manifest = plans_for(contents, target), contents.manifest
     if sizes is not None:
         numbers = [numbers[fitting([_build(contents, k) for k in numbers], sizes)]]
-    rates = contents.path / RATES
+    given = Given(contents.path / RATES, contents.path / TUNED)
     programs = tuple(
-        planned_again(contents.path, manifest, k, contents.fusion, rates) for k in numbers
+        planned_again(contents.path, manifest, k, contents.fusion, given) for k in numbers
     )
     kernels = [_kernel(contents, k) for number in numbers for k in _kernels(manifest.plans[number])]
     stale = [k for k in kernels if k.edited or target not in k.record.builds]
@@ -141,9 +142,15 @@ def _check_listed(folder: Path, manifest: Manifest) -> None:
     for path in manifest.files.keys() - needed:
         place = PurePosixPath(path)
         is_header = place.suffix == ".cuh" and place.parent in local
-        known = {*paths_of(manifest.fusion), *(f"{RATES}/{t}.toml" for t in manifest.targets)}
+        known = {*paths_of(manifest.fusion), *_target_files(manifest)}
         if not is_header and path not in known:
             raise damaged(folder / MANIFEST, f"`{path}` is no file of a compiled folder")
+
+
+def _target_files(manifest: Manifest) -> Iterator[str]:
+    """Yield the files that a folder may have of each target: its rates, measured schedules."""
+    for target in manifest.targets:
+        yield from (f"{RATES}/{target}.toml", f"{TUNED}/{target}.toml")
 
 
 def _read(folder: Path, name: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -75,10 +75,18 @@ def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
         raise _differs(folder, manifest, difference)
 
 
+@dataclass(frozen=True)
+class Given:
+    """What lies in a compiled folder and decides plans: folders of rates and measured schedules."""
+
+    rates: Path
+    tuned: Path
+
+
 def planned_again(
-    folder: Path, manifest: Manifest, number: int, fusion: Fusion, rates: Path
+    folder: Path, manifest: Manifest, number: int, fusion: Fusion, given: Given
 ) -> Compilation:
-    """Return the program of a plan, with the rates in a folder; FusecError unless they agree.
+    """Return the program of a plan, with what a folder has; FusecError unless they agree.
 
     It may be another one than the first choice, where the compiler spilled registers of that. What
     the host does is as recorded: its checks of indices name places of the file that was compiled.
@@ -86,7 +94,7 @@ def planned_again(
     recorded = manifest.plans[number]
     try:
         fusion = variant(fusion, recorded.sizes)
-        program = _as_recorded(Compilation(fusion, _options(manifest, recorded, rates)), recorded)
+        program = _as_recorded(Compilation(fusion, _options(manifest, recorded, given)), recorded)
         made = _record(manifest, recorded, program)
     except FusecError as error:
         reason = f"its fusion cannot be planned with its options: {error.diagnostic.message}"
@@ -98,7 +106,7 @@ def planned_again(
     return Compilation(fusion, program.options, **{**program.made, "host": recorded.program})
 
 
-def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOptions:
+def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileOptions:
     chosen = manifest.options
     if chosen.redefine not in REDEFINITIONS:
         raise FusecError(f"`redefine` is one of {', '.join(REDEFINITIONS)}")
@@ -110,7 +118,8 @@ def _options(manifest: Manifest, recorded: PlanRecord, rates: Path) -> CompileOp
         check_bounds=chosen.check_bounds,
         precise=chosen.precise,
         redefine=chosen.redefine,
-        rates=rates,
+        rates=given.rates,
+        tuned=given.tuned,
     )
 
 

@@ -16,6 +16,7 @@ from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
+from fusec.tuned import Tuned
 
 SCHEMA = 2
 """Grows when a key changes its meaning or goes; docs/query.md describes every key."""
@@ -67,6 +68,18 @@ class Overridden:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """The measurement that a schedule is taken from; source: its file; exact: of these sizes."""
+
+    source: str
+    exact: bool
+    sizes: str
+    us: float
+    device: str
+    date: str
+
+
+@dataclass(frozen=True)
 class SegmentFacts:
     """A segment with its price; `time` holds the seconds of each resource used alone."""
 
@@ -92,6 +105,8 @@ class SegmentFacts:
     refusals: tuple[Refused, ...]
     why: str
     overrides: tuple[Overridden, ...] = ()
+    chosen: str = "priced"
+    tuned: Measured | None = None
 
 
 @dataclass(frozen=True)
@@ -297,7 +312,19 @@ def _segment(
         refusals=tuple(Refused(name, r.rule, r.because) for name, r in segment.refusals),
         why=segment.why,
         overrides=tuple(_override(o) for o in segment.overrides),
+        chosen=chosen(segment),
+        tuned=None if segment.tuned is None else _measured(segment.tuned),
     )
+
+
+def chosen(segment: Segment) -> str:
+    """Return by what a segment's schedule is chosen: `set` by the user, `tuned` or `priced`."""
+    return "set" if segment.overrides else "priced" if segment.tuned is None else "tuned"
+
+
+def _measured(tuned: Tuned) -> Measured:
+    entry = tuned.entry
+    return Measured(tuned.source, tuned.exact, entry.sizes, entry.us, entry.device, entry.date)
 
 
 def _override(override: Override) -> Overridden:

@@ -103,6 +103,7 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     if segment.kernels:
         yield from _row("kernels", launches(segment))
         yield from _rows("registers", map(registers, segment.occupancy))
+        yield from _row("schedule", schedule(segment))
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
     yield from _rows("refused", refused(segment))
@@ -112,6 +113,16 @@ def overridden(segment: SegmentFacts) -> str:
     """Return the fields of the schedule that the user set, and where."""
     set_ = ((o.field, str(o.value), o.place) for o in segment.overrides)
     return ", ".join(f"{f} {v.lower()}" + (f" ({p})" if p else "") for f, v, p in set_)
+
+
+def schedule(segment: SegmentFacts) -> str:
+    """Return by what the schedule is chosen, and where it was measured."""
+    tuned = segment.tuned
+    if tuned is None:
+        return segment.chosen
+    time = time_text(tuned.us * 1e-6)
+    at = "" if tuned.exact else f" at {tuned.sizes}"
+    return f"tuned: {time} measured{at} on {tuned.device}, {tuned.date} (from {tuned.source})"
 
 
 def refused(segment: SegmentFacts) -> list[str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from fusec.ir.annotations import Setting
-from fusec.schedule.overrides import settings_of
+from fusec.schedule.overrides import set_by_user
 from fusec.schedule.registry import find_scheduler
 from fusec.schedule.space import listing, setting_text
 from fusec.segment.protocol import Estimate
@@ -42,10 +42,13 @@ def spaces_of(segmented: SegmentedFusion, target: Target) -> tuple[Space, ...]:
 
 
 def _space(segment: Segment, target: Target) -> Space:
-    scheduler, settings = find_scheduler(segment.scheduler), settings_of(segment)
+    scheduler, settings = find_scheduler(segment.scheduler), set_by_user(segment)
     free = [f.name for f in scheduler.free(segment.fusion, target)]
     others = {n: {k: v for k, v in settings.items() if k != n} for n in free}
     found = scheduler.priced(segment.fusion, target, settings)
+    if segment.tuned is not None:
+        first = scheduler.priced(segment.fusion, target, segment.tuned.entry.parameters)
+        found = tuple(dict(first + found).items())
     return Space(
         segment.name,
         segment.scheduler,

@@ -13,7 +13,7 @@ from fusec.options import SCHEDULERS
 from fusec.schedule.registry import PlanningScheduler, find_scheduler
 from fusec.schedule.space import listing, setting_text
 from fusec.segment.price import bytes_written
-from fusec.segment.protocol import Refusal
+from fusec.segment.protocol import Estimate, Refusal
 from fusec.segment.segmented import Segment, SegmentedFusion
 from fusec.target import Target
 
@@ -37,7 +37,14 @@ def with_overrides(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
 
 
 def settings_of(segment: Segment) -> dict[str, Setting]:
-    """Return the fields that are set, with their values."""
+    """Return the fields that are set, with their values: by the user, or as they were measured."""
+    if segment.tuned is not None:
+        return dict(segment.tuned.entry.parameters)
+    return set_by_user(segment)
+
+
+def set_by_user(segment: Segment) -> dict[str, Setting]:
+    """Return the fields that the user sets, with their values."""
     return {o.name: o.value for o in segment.overrides}
 
 
@@ -93,8 +100,12 @@ def _overridden(segment: Segment, overrides: tuple[Override, ...], target: Targe
     proposal = scheduler.propose(segment.fusion, target, settings)
     if isinstance(proposal, Refusal):
         raise _refused(overrides[-1], proposal, segment, settings, target)
-    written = min(bytes_written(segment.fusion), proposal.bytes)
-    return replace(segment, overrides=overrides, estimate=replace(proposal, written=written))
+    return replace(segment, overrides=overrides, estimate=as_stored(segment, proposal))
+
+
+def as_stored(segment: Segment, price: Estimate) -> Estimate:
+    """Return the price of a plan with the bytes that the segment writes."""
+    return replace(price, written=min(bytes_written(segment.fusion), price.bytes))
 
 
 def _check(

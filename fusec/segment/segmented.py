@@ -12,6 +12,7 @@ from fusec.ir.dim import Dim, product
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Output, Value
 from fusec.segment.protocol import Estimate
 from fusec.target import Target
+from fusec.tuned.entry import Tuned
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Segment:
     """The group of the host level in which it stands, where there is one."""
     overrides: tuple[Override, ...] = ()
     """What the user sets of its schedule."""
+    tuned: Tuned | None = None
+    """The measured schedule that it takes, where there is one and the user sets nothing."""
 
     @property
     def name(self) -> str:

@@ -1,0 +1,79 @@
+"""Schedules that were measured, in the place of those that price chooses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from fusec.ir.annotations import Setting
+from fusec.schedule.overrides import as_stored
+from fusec.schedule.registry import PlanningScheduler, find_scheduler
+from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.target import Target
+from fusec.tuned import Found, Store, Tuned, find, key_of
+
+MOST_APART = 4.0
+"""Doublings of extents, in all, beyond which a measured schedule says nothing of a segment."""
+DEARER = 1.05
+"""How many times the price of the first plan a plan for other sizes may have."""
+
+
+def with_tuned(
+    segmented: SegmentedFusion, target: Target, stores: Sequence[Store]
+) -> SegmentedFusion:
+    """Return the segments with measured schedules, but for those of which the user sets a field.
+
+    A record counts at the sizes at which it was measured, else at the nearest ones where it is
+    legal and priced like the first plan; never when a template of its kernels has changed.
+    """
+    if not stores:
+        return segmented
+    segments = tuple(_tuned(s, target, stores) for s in segmented.segments)
+    changed = any(s.tuned is not None for s in segments)
+    return replace(segmented, segments=segments) if changed else segmented
+
+
+def _tuned(segment: Segment, target: Target, stores: Sequence[Store]) -> Segment:
+    if segment.overrides or segment.estimate is None:
+        return segment
+    scheduler = find_scheduler(segment.scheduler)
+    for found in find(stores, segment.scheduler, key_of(segment.fusion)):
+        if found.apart > MOST_APART:
+            break
+        if not found.entry.is_current:
+            continue
+        price = _price(segment, found, scheduler, target)
+        if price is not None:
+            tuned = Tuned(found.entry, found.apart == 0, found.source)
+            return replace(segment, tuned=tuned, estimate=as_stored(segment, price))
+    return segment
+
+
+def _price(
+    segment: Segment, found: Found, scheduler: PlanningScheduler, target: Target
+) -> Estimate | None:
+    """Return the price of a segment with a record, or None where it cannot or should not be."""
+    settings = found.entry.parameters
+    if not are_fields(settings, segment, scheduler, target):
+        return None
+    offer = scheduler.offer(segment.fusion, target, settings)
+    if isinstance(offer, Refusal):
+        return None
+    first, price = segment.estimate, offer[1]
+    if first is not None and found.apart and price.seconds(target) > DEARER * first.seconds(target):
+        return None
+    return price
+
+
+def are_fields(
+    settings: Mapping[str, Setting],
+    segment: Segment,
+    scheduler: PlanningScheduler,
+    target: Target,
+) -> bool:
+    """Return whether each setting is a free field of the segment's record, and of its kind."""
+    values = {f.name: f.values for f in scheduler.free(segment.fusion, target)}
+    return all(
+        name in values and type(value) is type(values[name][0]) for name, value in settings.items()
+    )

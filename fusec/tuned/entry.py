@@ -1,0 +1,148 @@
+"""One measured schedule, and its block of text in a TOML file."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from math import inf
+from typing import Any, cast
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.annotations import Setting
+from fusec.tuned.key import Key
+from fusec.tuned.templates import are_current
+
+_AT = re.compile(r"\s*\(at line (\d+), column (\d+)\)|\s*\(at end of document\)")
+_SIZES = re.compile(
+    r"(?:(?:\d{1,18}(?:x\d{1,18})*|scalar) )*->(?: (?:\d{1,18}(?:x\d{1,18})*|scalar))*"
+)
+_NAME = re.compile(r"\w{1,80}")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The fastest of the schedules that were measured of a segment on one device.
+
+    structure, sizes: the key of the segment; of: what it was called. parameters: the free fields of
+    its record. us: its time in microseconds; default_us: that of what price chooses; next_us: of
+    the second fastest; predicted_us: what price says of it. records: how many were measured; rank:
+    how their prices order them, from 1 (as their times do) to -1. templates: digests of the
+    templates of its kernels.
+    """
+
+    structure: str
+    sizes: str
+    scheduler: str
+    of: str
+    parameters: Mapping[str, Setting]
+    us: float
+    default_us: float
+    next_us: float
+    predicted_us: float
+    records: int
+    rank: float
+    templates: Mapping[str, str]
+    device: str
+    driver: str
+    date: str
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """Return what is one's own of an entry: scheduler, structure and sizes."""
+        return self.scheduler, self.structure, self.sizes
+
+    @property
+    def is_current(self) -> bool:
+        """Return whether its templates are those that were measured."""
+        return are_current(self.templates)
+
+    def is_of(self, key: Key) -> bool:
+        """Return whether it was measured at the very sizes of a segment."""
+        return (self.structure, self.sizes) == (key.structure, key.sizes)
+
+    def text(self) -> str:
+        """Return the block of a file, without a blank line at its end."""
+        lines = [f"{f.name} = {_toml(getattr(self, f.name))}" for f in fields(self)]
+        return "\n".join(["[[entry]]", *lines]) + "\n"
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The entry that a segment's schedule is taken from; exact: it was measured at its sizes.
+
+    source: the file, or `fusec` for those that come with it.
+    """
+
+    entry: Entry
+    exact: bool
+    source: str
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        pairs = cast("Mapping[str, Any]", value).items()
+        return "{" + ", ".join(f"{name} = {_toml(v)}" for name, v in pairs) + "}"
+    return repr(value) if isinstance(value, float) else json.dumps(value)
+
+
+def read_entry(text: str, path: str, line: int) -> Entry:
+    """Return the entry of a block that begins at a line of a file; FusecError points there."""
+    try:
+        data = tomllib.loads(text)["entry"][0]
+    except tomllib.TOMLDecodeError as error:
+        found = _AT.search(str(error))
+        at = int(found[1]) if found and found[1] else text.rstrip("\n").count("\n") + 1
+        raise damaged(path, line + at - 1, text, _AT.sub("", str(error))) from None
+    for name, problem in _problems(data):
+        at = next((k for k, each in enumerate(text.split("\n")) if each.startswith(name)), 0)
+        raise damaged(path, line + at, text, problem, at)
+    return Entry(**data)
+
+
+def damaged(path: str, line: int, text: str, problem: str, at: int | None = None) -> FusecError:
+    """Return the error for a line of a file of tuned schedules."""
+    shown = text.split("\n")[at] if at is not None else ""
+    return FusecError(
+        f"tuned schedules: {problem}",
+        span=Span(path, line, 1, max(1, len(shown)), shown),
+        help="remove the entry, from its `[[entry]]` to the next; `fusec tune` measures it again",
+    )
+
+
+def _problems(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is wrong with a block's fields, with the names of the fields."""
+    kinds = {f.name: str(f.type) for f in fields(Entry)}
+    found = [(n, f"unknown field `{n}`") for n in data if n not in kinds]
+    found += [("[[entry]]", f"the entry has no `{n}`") for n in kinds if n not in data]
+    for name, kind in kinds.items():
+        if not found and not _fits(data[name], kind):
+            found.append((name, f"`{name}` is no {_KINDS[kind]}"))
+    if not found and not _SIZES.fullmatch(data["sizes"]):
+        found.append(("sizes", "`sizes` are extents of inputs and outputs, as `64x32 32 -> 64x32`"))
+    return found
+
+
+_KINDS = {
+    "str": "text",
+    "int": "number of records",
+    "float": "finite number",
+    "Mapping[str, Setting]": "table of integers, words and booleans",
+    "Mapping[str, str]": "table of texts",
+}
+
+
+def _fits(value: object, kind: str) -> bool:
+    if kind == "str":
+        return isinstance(value, str)
+    if kind == "int":
+        return type(value) is int and value > 0
+    if kind == "float":
+        return isinstance(value, (int, float)) and type(value) is not bool and -inf < value < inf
+    if not isinstance(value, dict):
+        return False
+    known = cast("dict[str, object]", value)
+    allowed = (str,) if kind.endswith("str]") else (bool, int, str)
+    return all(_NAME.fullmatch(k) and isinstance(v, allowed) for k, v in known.items())

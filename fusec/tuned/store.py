@@ -1,0 +1,197 @@
+"""Files of measured schedules: found by target, looked up by structure, merged as text."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import inf
+from pathlib import Path
+
+from fusec.diagnostics import FusecError
+from fusec.options import environment
+from fusec.tuned.entry import Entry, damaged, read_entry
+from fusec.tuned.key import Key, distance
+
+FOLDER = Path(__file__).parent
+NO_FILES = "0"
+"""The value of FUSEC_TUNED that leaves out those that come with fusec, too."""
+LEAST_APART = 1e-6
+"""The distance of other sizes, however near."""
+SHIPPED = "fusec"
+"""What the files that come with fusec are called."""
+
+_HEAD = """\
+# Schedules that `fusec tune` measured: docs/tuning.md says what each field is.
+"""
+_ENTRY = re.compile(r"^\[\[entry\]\]", re.MULTILINE)
+_STRUCTURE = re.compile(r'^structure = "(\w+)"$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """The text of an entry, that is parsed when it is wanted."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Store:
+    """The text of one file; source: what is said of entries from it."""
+
+    path: str
+    text: str
+    source: str
+
+    @cached_property
+    def blocks(self) -> tuple[Block, ...]:
+        """Return the blocks; FusecError where something stands before the first."""
+        starts = [m.start() for m in _ENTRY.finditer(self.text)]
+        ends = [*starts[1:], len(self.text)]
+        for number, line in enumerate(self.text[: (starts or ends)[0]].split("\n"), start=1):
+            if line.strip() and not line.startswith("#"):
+                raise damaged(self.path, number, line, "a file begins with `[[entry]]`", 0)
+        lines = 1
+        found: list[Block] = []
+        for start, end, before in zip(starts, ends, [0, *starts], strict=False):
+            lines += self.text.count("\n", before, start)
+            found.append(Block(self.text[start:end], lines))
+        return tuple(found)
+
+    @cached_property
+    def by_structure(self) -> Mapping[str, tuple[Block, ...]]:
+        """Return the blocks of each structure; nothing is parsed."""
+        found: dict[str, tuple[Block, ...]] = {}
+        for block in self.blocks:
+            named = _STRUCTURE.search(block.text)
+            if named is None:
+                raise damaged(self.path, block.line, "[[entry]]", "the entry has no `structure`", 0)
+            found[named[1]] = (*found.get(named[1], ()), block)
+        return found
+
+    def entries(self, structure: str | None = None) -> list[Entry]:
+        """Return the entries, in order, or those of a structure; FusecError for a damaged one."""
+        blocks = self.blocks if structure is None else self.by_structure.get(structure, ())
+        return [read_entry(b.text, self.path, b.line) for b in blocks]
+
+
+def store_of(path: Path, source: str | None = None) -> Store:
+    """Return the store of a file; one that is not there has no entries."""
+    try:
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise FusecError(f"tuned schedules: cannot read `{path}`: {error}") from None
+    return Store(str(path), text, source or str(path))
+
+
+def user_folder(environ: Mapping[str, str] = os.environ) -> Path:
+    """Return the folder of the user's files where FUSEC_TUNED names none."""
+    base = environ.get("XDG_CONFIG_HOME")
+    return (Path(base) if base else Path(os.path.expanduser("~")) / ".config") / "fusec" / "tuned"
+
+
+def user_file(arch: str) -> Path:
+    """Return the user's file of a target, in the folder of FUSEC_TUNED where that names one."""
+    chosen = environment("FUSEC_TUNED")
+    folder = user_folder() if chosen in (None, NO_FILES) else Path(chosen)
+    return folder / f"{arch}.toml"
+
+
+def shipped_file(arch: str) -> Path:
+    """Return the file of a target that comes with fusec, where there is one."""
+    return FOLDER / f"{arch}.toml"
+
+
+_READ: dict[tuple[Path, int, int], Store] = {}
+
+
+def store_for(arch: str, folder: Path | None = None) -> list[Store]:
+    """Return the stores of a target that have entries: the user's first, then those shipped.
+
+    folder: the one that counts alone, as that of a compiled folder.
+    """
+    if folder is not None:
+        files = [(folder / f"{arch}.toml", str(folder))]
+    elif environment("FUSEC_TUNED") == NO_FILES:
+        files = []
+    else:
+        own = user_file(arch)
+        files = [(own, str(own)), (shipped_file(arch), SHIPPED)]
+    stores = (_known(path, source) for path, source in files)
+    return [store for store in stores if store is not None]
+
+
+def _known(path: Path, source: str) -> Store | None:
+    """Return the store of a file, read now or before; None where there is no file."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    key = (path, stat.st_mtime_ns, stat.st_size)
+    if key not in _READ:
+        _READ[key] = store_of(path, source)
+    return _READ[key]
+
+
+@dataclass(frozen=True)
+class Found:
+    """An entry of a segment's structure; apart: doublings from its sizes, 0 for the very ones."""
+
+    entry: Entry
+    source: str
+    apart: float
+
+
+def find(stores: Iterable[Store], scheduler: str, key: Key) -> list[Found]:
+    """Return what was measured of a segment's structure, the nearest sizes first.
+
+    At the same distance those of the first store come first, and there the fastest.
+    """
+    found: list[Found] = []
+    for store in stores:
+        own = [e for e in store.entries(key.structure) if e.scheduler == scheduler]
+        own.sort(key=lambda e: e.us)
+        found += (Found(e, store.source, _apart(e, key)) for e in own)
+    return sorted(found, key=lambda each: each.apart)
+
+
+def _apart(entry: Entry, key: Key) -> float:
+    if entry.is_of(key):
+        return 0.0
+    try:
+        return max(distance(entry.sizes, key.sizes), LEAST_APART)
+    except ValueError:  # another number of extents: the sizes were edited
+        return inf
+
+
+def merged(entries: Iterable[Entry]) -> list[Entry]:
+    """Return of entries with one place the fastest, those with today's templates first; sorted."""
+    best: dict[tuple[str, str, str], Entry] = {}
+    for entry in entries:
+        known = best.get(entry.place)
+        if known is None or _worth(entry) < _worth(known):
+            best[entry.place] = entry
+    return [best[place] for place in sorted(best)]
+
+
+def _worth(entry: Entry) -> tuple[bool, float, str]:
+    return not entry.is_current, entry.us, entry.text()
+
+
+def text_of(entries: Iterable[Entry]) -> str:
+    """Return the text of a file."""
+    return "\n".join([_HEAD, *(e.text() for e in entries)])
+
+
+def write(path: Path, entries: Iterable[Entry]) -> None:
+    """Write a file whole, or not at all; FusecError where that cannot be."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        aside.write_text(text_of(entries), encoding="utf-8")
+        aside.replace(path)
+    except OSError as error:
+        raise FusecError(f"cannot write `{path}`: {error.strerror or error}") from None

@@ -1,0 +1,41 @@
+"""The state of a template: what a record of parameters means is what its template does with it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+
+DIGITS = 12
+_IMPORTED = re.compile(r'{%-? *(?:import|include|from) "([^"]+)"')
+
+
+def digests(templates: Iterable[str]) -> dict[str, str]:
+    """Return the digest of each of some templates by name, sorted."""
+    return {name: digest(name) or "" for name in sorted(set(templates))}
+
+
+def are_current(templates: Mapping[str, str]) -> bool:
+    """Return whether templates are as they were when their digests were taken."""
+    return all(digest(name) == taken for name, taken in templates.items())
+
+
+@cache
+def digest(template: str) -> str | None:
+    """Return the digest of a template's text and of what it imports; None where there is none."""
+    texts: dict[str, str] = {}
+    wanted = [f"{template}.cu.j2"]
+    folder = files("fusec").joinpath("templates")
+    while wanted:
+        name = wanted.pop()
+        if name in texts:
+            continue
+        try:
+            texts[name] = folder.joinpath(name).read_text(encoding="utf-8")
+        except OSError:
+            return None
+        wanted += _IMPORTED.findall(texts[name])
+    whole = "".join(f"{name}\n{text}" for name, text in sorted(texts.items()))
+    return sha256(whole.encode()).hexdigest()[:DIGITS]
