@@ -14,6 +14,7 @@ import click
 
 from fusec import __version__
 from fusec.commands import completion
+from fusec.commands.bench_command import bench_command
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
 from fusec.diagnostics import FusecError, InternalError, Unsupported
@@ -311,6 +312,7 @@ def _dev_command() -> click.Command:
     return dev_group
 
 
+cli.add_command(bench_command)
 cli.add_command(_dev_command())
 
 

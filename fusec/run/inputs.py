@@ -98,22 +98,31 @@ def random_input(
     value = entry.value
     if entry.generator:
         return generator_state(entry, (seed, 0))
-    generator = np.random.Generator(
-        np.random.PCG64(np.random.SeedSequence([seed, crc32(value.name.encode())]))
-    )
-    find = contents_of if way is None else whole_contents
-    contents = find(fusion, entry, sizes)
     if value.is_scalar:
+        find = contents_of if way is None else whole_contents
+        contents = find(fusion, entry, sizes)
         assert isinstance(contents, Numbers)
-        return _scalar(entry, sizes, generator, contents, way)
+        return _scalar(entry, sizes, _generator(entry, seed), contents, way)
     shape = tuple(d.evaluate(sizes) for d in value.shape)
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
-    count = span(shape, strides)
-    if isinstance(contents, Ends):
-        storage = group_ends(generator, count, contents.end, value.dtype.numpy)
-    else:
-        storage = _draw(generator, count, value.dtype, contents, way)
+    storage = random_elements(fusion, entry, sizes, span(shape, strides), seed, way)
     return StridedArray(storage, shape, strides)
+
+
+def random_elements(
+    fusion: Fusion, entry: Input, sizes: Sizes, count: int, seed: int, way: Way | None = None
+) -> Array:
+    """Return `count` elements such as a tensor input holds, one after the other in memory."""
+    find = contents_of if way is None else whole_contents
+    contents = find(fusion, entry, sizes)
+    if isinstance(contents, Ends):
+        return group_ends(_generator(entry, seed), count, contents.end, entry.value.dtype.numpy)
+    return _draw(_generator(entry, seed), count, entry.value.dtype, contents, way)
+
+
+def _generator(entry: Input, seed: int) -> Any:
+    entropy = np.random.SeedSequence([seed, crc32(entry.value.name.encode())])
+    return np.random.Generator(np.random.PCG64(entropy))
 
 
 def generator_state(entry: Input, pair: tuple[int, int]) -> StridedArray:

@@ -1,0 +1,127 @@
+"""Bytes of memory as the profiler counts them, beside those that plans predict."""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.bench.work import Segment, Work
+from fusec.diagnostics import Unsupported
+
+READ, WRITTEN, STORED = (
+    "dram__bytes_read.sum",
+    "dram__bytes_write.sum",
+    "lts__t_sectors_op_write.sum",
+)
+"""Bytes read from memory and written to it while a kernel runs; sectors that it writes into L2,
+which reach memory now or later."""
+SECTOR = 32
+FINDING = 0.05
+"""The part by which bytes may differ from the prediction before that is a finding."""
+SMALL = 1 << 20
+"""Bytes below which a difference says nothing: constants, code and parameters are read, too."""
+UNITS = {"byte": 1, "Kbyte": 1e3, "Mbyte": 1e6, "Gbyte": 1e9, "sector": SECTOR}
+
+
+@dataclass(frozen=True)
+class Counted:
+    """The bytes of a kernel: read from memory, written to memory while it ran, written into L2."""
+
+    read: int
+    written: int
+    stored: int
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A segment's bytes, counted and predicted; kernels: how many launches it is."""
+
+    segment: Segment
+    counted: Counted
+    kernels: int
+
+    @property
+    def difference(self) -> float:
+        """Return by which part of the prediction more bytes are counted; written ones in L2."""
+        predicted = self.segment.read_bytes + self.segment.written_bytes
+        return (self.counted.read + self.counted.stored - predicted) / max(predicted, 1)
+
+    @property
+    def is_finding(self) -> bool:
+        """Return whether counted and predicted bytes are further apart than they may be."""
+        predicted = self.segment.read_bytes + self.segment.written_bytes
+        return abs(self.difference) > FINDING and abs(self.difference) * predicted > SMALL
+
+
+def profile(arguments: Sequence[str]) -> list[tuple[str, Counted]]:
+    """Run `fusec` with some arguments under Nsight Compute; return (kernel, bytes) by launch.
+
+    Each kernel begins with cold caches. Unsupported where the profiler is missing or not permitted.
+    """
+    tool = shutil.which("ncu")
+    if tool is None:
+        raise Unsupported(
+            "counters of the memory come from Nsight Compute, and `ncu` is not on PATH",
+            help="install it (package nsight-compute of the CUDA toolkit), or leave --counters out",
+        )
+    metrics = ",".join((READ, WRITTEN, STORED))
+    options = ["--csv", "--print-units", "base", "--cache-control", "all", "--metrics", metrics]
+    inner = [sys.executable, "-m", "fusec", *arguments]
+    command = [tool, *options, "--target-processes", "application-only", *inner]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    _check(done.stdout + done.stderr, done.returncode)
+    return read_csv(done.stdout)
+
+
+def _check(said: str, code: int) -> None:
+    """Raise Unsupported with the reason where the profiler counted nothing."""
+    if "ERR_NVGPUCTRPERM" in said:
+        raise Unsupported(
+            "the driver does not permit this user to read performance counters (ERR_NVGPUCTRPERM)",
+            help="run as root, or load nvidia with NVreg_RestrictProfilingToAdminUsers=0",
+        )
+    errors = [line for line in said.splitlines() if line.startswith("==ERROR==")]
+    if errors or code:
+        reasons = errors or said.splitlines()[-3:]
+        notes = tuple(line.removeprefix("==ERROR==").strip() for line in reasons)
+        raise Unsupported("the profiler counted nothing", notes=notes)
+
+
+def read_csv(text: str) -> list[tuple[str, Counted]]:
+    """Return the kernels of the profiler's table in launch order, each with its bytes."""
+    lines = text.splitlines()
+    start = next((k for k, line in enumerate(lines) if line.startswith('"ID"')), None)
+    if start is None:
+        return []
+    kernels: dict[str, str] = {}
+    values: dict[str, dict[str, float]] = {}
+    for row in csv.DictReader(lines[start:]):
+        number, name = row["ID"], row["Metric Name"]
+        if name in (READ, WRITTEN, STORED):
+            kernels[number] = row["Kernel Name"].partition("(")[0]
+            unit = UNITS.get(row["Metric Unit"], SECTOR if name == STORED else 1)
+            amount = float(row["Metric Value"].replace(",", "")) * unit
+            values.setdefault(number, {})[name] = amount
+    return [
+        (kernels[n], Counted(*(round(found.get(m, 0.0)) for m in (READ, WRITTEN, STORED))))
+        for n, found in values.items()
+    ]
+
+
+def beside(work: Work, launches: Sequence[tuple[str, Counted]]) -> list[Beside]:
+    """Return each segment with what its kernels were counted to move."""
+    owner: Mapping[str, str] = {k.name: k.segment for k in work.kernels}
+    found: list[Beside] = []
+    for segment in work.segments:
+        own = [counted for kernel, counted in launches if owner.get(kernel) == segment.name]
+        if own:
+            total = Counted(
+                sum(c.read for c in own), sum(c.written for c in own), sum(c.stored for c in own)
+            )
+            found.append(Beside(segment, total, len(own)))
+    return found

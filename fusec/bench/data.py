@@ -1,0 +1,105 @@
+"""The buffers of a workload on the device, which all contenders share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from fusec.bench.fill import DRAWN, repeat
+from fusec.ir.dtype import DType
+from fusec.ir.evaluate import Array, Sizes
+from fusec.ir.graph import Fusion, Input
+from fusec.run.arrays import StridedArray, span
+from fusec.run.device import Device
+from fusec.run.inputs import random_elements, random_input
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor in memory of the device; strides in elements."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: DType
+
+    @property
+    def size(self) -> int:
+        """Return how many bytes of memory it reaches over."""
+        return span(self.shape, self.strides) * self.dtype.size
+
+    def download(self, device: Device) -> Array:
+        """Return its elements."""
+        flat = device.download(self.address, self.size).view(self.dtype.numpy)
+        return StridedArray(flat, self.shape, self.strides).array
+
+
+class Inputs:
+    """The inputs of a fusion at some sizes: tensors on the device, and numbers.
+
+    Random as `fusec run` draws them, but a block of each is drawn and repeated. `fill` writes them
+    anew.
+    """
+
+    def __init__(self, device: Device, fusion: Fusion, sizes: Sizes, seed: int = 0) -> None:
+        """Allocate and fill."""
+        self.device = device
+        self.tensors: dict[str, Tensor] = {}
+        self.numbers: dict[str, Any] = {}
+        self._blocks: dict[str, Array] = {}
+        try:
+            for entry in fusion.inputs:
+                self._add(fusion, entry, sizes, seed)
+        except BaseException:
+            self.close()
+            raise
+        self.fill()
+
+    def __enter__(self) -> Inputs:
+        """Return the inputs."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the memory back."""
+        self.close()
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for tensor in self.tensors.values():
+            self.device.free(tensor.address)
+        self.tensors = {}
+
+    def _add(self, fusion: Fusion, entry: Input, sizes: Sizes, seed: int) -> None:
+        value = entry.value
+        if value.is_scalar and not entry.generator:
+            self.numbers[value.name] = random_input(fusion, entry, sizes, seed)
+            return
+        shape = tuple(d.evaluate(sizes) for d in value.shape)
+        strides = tuple(s.evaluate(sizes) for s in entry.strides)
+        count = span(shape, strides)
+        if entry.generator:
+            block = random_input(fusion, entry, sizes, seed).storage
+        else:
+            block = random_elements(fusion, entry, sizes, min(count, DRAWN), seed)
+        self._blocks[value.name] = block
+        address = self.device.allocate(count * value.dtype.size, f"input `{value.name}`")
+        self.tensors[value.name] = Tensor(address, shape, strides, value.dtype)
+
+    def fill(self) -> None:
+        """Write the random elements: kernels may have written into an input."""
+        for name, tensor in self.tensors.items():
+            repeat(self.device, tensor.address, self._blocks[name], tensor.size)
+
+    def arrays(self) -> dict[str, Any]:
+        """Return the inputs on the host, with the layouts that they have on the device."""
+        found: dict[str, Any] = dict(self.numbers)
+        for name, tensor in self.tensors.items():
+            flat = self.device.download(tensor.address, tensor.size).view(tensor.dtype.numpy)
+            found[name] = StridedArray(flat, tensor.shape, tensor.strides)
+        return found

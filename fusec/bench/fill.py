@@ -1,0 +1,29 @@
+"""Random data on the device: a block drawn on the host, repeated over the memory."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from fusec.ir.evaluate import Array
+from fusec.run.device import Device
+
+DRAWN = (1 << 20) + 7
+"""Elements that are drawn, a number that no row is a multiple of."""
+
+
+@cache
+def repeatable() -> Array:
+    """Return random bytes."""
+    return np.random.default_rng(0).integers(0, 256, 4 * DRAWN, dtype=np.uint8)
+
+
+def repeat(device: Device, address: int, block: Array, size: int) -> None:
+    """Fill `size` bytes of memory with a block of the host, again and again."""
+    have = min(block.nbytes, size)
+    device.upload(address, block.reshape(-1).view(np.uint8)[:have])
+    while have < size:
+        step = min(have, size - have)
+        device.copy(address + have, address, step)
+        have += step

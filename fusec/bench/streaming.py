@@ -1,0 +1,177 @@
+"""The limit of the memory: kernels that only move bytes, at the bytes and the mix of a workload."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib import resources
+from itertools import product
+from typing import Any
+
+from fusec.bench.fill import repeat, repeatable
+from fusec.bench.timer import Contender, Timer, launch
+from fusec.codegen.render import environment
+from fusec.run.build import Source
+from fusec.run.device import Device
+from fusec.run.launch import PackedArguments
+from fusec.target import Target
+
+WORD = 16
+"""Bytes that a thread moves by one instruction."""
+COARSE = 5
+"""Runs of every way to move the bytes; the quickest few are timed as the workload is."""
+FINALISTS = 4
+NEVER = 0x9E3779B9
+
+
+@dataclass(frozen=True)
+class Way:
+    """One of the kernels: threads of a block, words in flight for each, and the caches' hint."""
+
+    threads: int
+    unroll: int
+    streaming: bool
+
+    @property
+    def name(self) -> str:
+        """Return a name for reports: `256x4` or `256x4 streaming`."""
+        return f"{self.threads}x{self.unroll}" + (" streaming" if self.streaming else "")
+
+    @property
+    def load(self) -> str:
+        """Return the device function that reads a word."""
+        return "load_streaming" if self.streaming else "load_readonly"
+
+    @property
+    def store(self) -> str:
+        """Return the device function that writes a word."""
+        return "store_streaming" if self.streaming else "store"
+
+    @property
+    def tile(self) -> int:
+        """Return the words that a block moves at a time."""
+        return self.threads * self.unroll
+
+
+WAYS = tuple(Way(*each) for each in product((128, 256, 512), (1, 2, 4, 8), (False, True)))
+
+
+def text_of(way: Way) -> str:
+    """Return the CUDA text of a kernel, whose entry is `stream`."""
+    return environment().get_template("bench/streaming.cu.j2").render(k=way)
+
+
+def hold_text() -> str:
+    """Return the CUDA text of the kernel that waits, whose entry is `hold`."""
+    return (resources.files("fusec") / "templates" / "bench" / "hold.cu").read_text("utf-8")
+
+
+def sources() -> list[Source]:
+    """Return what is built for a benchmark besides the workload's own kernels."""
+    streams = [Source(f"stream_{w.name.replace(' ', '_')}", text_of(w)) for w in WAYS]
+    return [Source("hold", hold_text()), *streams]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The arguments that say what a launch moves: words read and written, and tiles."""
+
+    reads: int
+    writes: int
+    tiles: int
+    read_share: int
+    write_share: int
+
+
+def parts_of(way: Way, read_bytes: int, written_bytes: int) -> Parts:
+    """Return what a launch of one of the kernels moves, in whole words.
+
+    A share is tiles of a stream per 2^32 tiles of the longer one, rounded up: with fewer than 2^32
+    tiles `tile * share >> 32` counts exactly the stream's own tiles, from none to all of them.
+    """
+    reads, writes = -(-read_bytes // WORD), -(-written_bytes // WORD)
+    own = [-(-words // way.tile) for words in (reads, writes)]
+    tiles = max(*own, 1)
+    read_share, write_share = (-(-(each << 32) // tiles) for each in own)
+    return Parts(reads, writes, tiles, read_share, write_share)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The least time that any of the kernels took for some bytes; way: which one."""
+
+    seconds: float
+    way: str
+
+
+class Streams:
+    """The kernels on a device, and memory that they move.
+
+    limit: the best time at given bytes read and written, each measured once.
+    """
+
+    def __init__(self, device: Device, functions: Sequence[Any], target: Target) -> None:
+        """Take the functions of WAYS, in their order."""
+        self.device, self.target = device, target
+        self._functions = dict(zip(WAYS, functions, strict=True))
+        self._memory: dict[str, tuple[int, int]] = {}
+        self._known: dict[tuple[int, int], Limit] = {}
+
+    def close(self) -> None:
+        """Give the memory back."""
+        for address, _ in self._memory.values():
+            self.device.free(address)
+        self._memory = {}
+
+    def limit(self, timer: Timer, read_bytes: int, written_bytes: int) -> Limit:
+        """Return the limit at these bytes, measured now unless it is known."""
+        key = read_bytes, written_bytes
+        if key not in self._known:
+            self._known[key] = self._measured(timer, *key)
+        return self._known[key]
+
+    def _measured(self, timer: Timer, read_bytes: int, written_bytes: int) -> Limit:
+        every = list(self._contenders(read_bytes, written_bytes))
+        coarse = timer.race(every, COARSE, warm_up=0.0)
+        order = sorted(range(len(every)), key=lambda k: coarse[k].seconds)
+        final = timer.race([every[k] for k in order[:FINALISTS]])
+        best = min(final, key=lambda t: t.seconds)
+        return Limit(best.seconds, best.name)
+
+    def _contenders(self, read_bytes: int, written_bytes: int) -> list[Contender]:
+        source = self._place("read", read_bytes)
+        target = self._place("written", written_bytes)
+        found: list[Contender] = []
+        for way in WAYS:
+            parts = parts_of(way, read_bytes, written_bytes)
+            resident = self.target.sms * self.target.threads // way.threads
+            for blocks in {parts.tiles: "", min(parts.tiles, resident): " resident"}.items():
+                issue = partial(self.move, way, blocks[0], source, target, parts)
+                found.append(Contender(way.name + blocks[1], issue))
+        return found
+
+    def move(self, way: Way, blocks: int, source: int, target: int, parts: Parts) -> None:
+        """Launch one of the kernels."""
+        packed = PackedArguments(
+            [
+                *(ctypes.c_uint64(a) for a in (source, target)),
+                *(ctypes.c_int64(n) for n in (parts.reads, parts.writes, parts.tiles)),
+                *(ctypes.c_uint64(s) for s in (parts.read_share, parts.write_share)),
+                ctypes.c_uint32(NEVER),
+            ]
+        )
+        launch(self.device, self._functions[way], blocks, way.threads, packed)
+
+    def _place(self, name: str, size: int) -> int:
+        """Return the address of at least `size` bytes, and at least of a word."""
+        wanted = max(-(-size // WORD), 1) * WORD
+        address, have = self._memory.get(name, (0, 0))
+        if have < wanted:
+            if have:
+                self.device.free(address)
+            address = self.device.allocate(wanted, f"bytes that are {name}")
+            repeat(self.device, address, repeatable(), wanted)
+            self._memory[name] = address, wanted
+        return address

@@ -1,0 +1,120 @@
+"""One method for all that is timed together: events around work that finds the L2 cache cold."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+from fusec.run.device import Device
+from fusec.run.launch import PackedArguments
+
+FLUSH_BYTES = 256 << 20
+"""Written before each run: several times the largest L2 cache."""
+REPEATS = 25
+WARM_UP = 0.04
+"""Seconds for which a contender runs before it is timed: the clocks rise meanwhile."""
+LEAST_HOLD = 50e-6
+HOLD = 2.0
+"""For how long the GPU is held while the host issues a run, as a multiple of what that takes."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Something to time; `issue` puts its work on the device's stream, and does not wait."""
+
+    name: str
+    issue: Callable[[], None]
+
+
+@dataclass(frozen=True)
+class Times:
+    """The seconds of each run of a contender; issue: what the host takes to issue one."""
+
+    name: str
+    runs: tuple[float, ...]
+    issue: float
+
+    @property
+    def seconds(self) -> float:
+        """Return the median."""
+        return median(self.runs)
+
+
+class Timer:
+    """Times contenders on a device's stream; `hold` is the kernel of templates/bench/hold.cu.
+
+    A run: a kernel that waits until the host has issued the rest, a write of 256 MB that leaves
+    nothing else in L2, an event, the work, an event.
+    """
+
+    def __init__(self, device: Device, hold: Any) -> None:
+        """Allocate what is written to flush L2."""
+        self.device, self._hold = device, hold
+        self._flush = device.allocate(FLUSH_BYTES, "flushing the L2 cache")
+        self._events = [device.call("cuEventCreate", 0) for _ in range(2)]
+
+    def __enter__(self) -> Timer:
+        """Return the timer."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give everything back."""
+        self.device.free(self._flush)
+        for event in self._events:
+            self.device.call("cuEventDestroy", event)
+
+    def race(
+        self, contenders: Sequence[Contender], repeats: int = REPEATS, warm_up: float = WARM_UP
+    ) -> tuple[Times, ...]:
+        """Return the times of contenders that take turns; each round begins with another one."""
+        issues = [self._warm_up(each, warm_up) for each in contenders]
+        runs: list[list[float]] = [[] for _ in contenders]
+        for number in range(repeats):
+            for step in range(len(contenders)):
+                at = (number + step) % len(contenders)
+                runs[at].append(self._once(contenders[at], issues[at]))
+        every = zip(contenders, runs, issues, strict=True)
+        return tuple(Times(c.name, tuple(of), issue) for c, of, issue in every)
+
+    def _warm_up(self, contender: Contender, seconds: float) -> float:
+        """Return the least time that the host takes to issue a run."""
+        began, least = perf_counter(), float("inf")
+        while True:
+            start = perf_counter()
+            contender.issue()
+            least = min(least, perf_counter() - start)
+            self.device.synchronise(f"warming up {contender.name}")
+            if perf_counter() - began >= seconds:
+                return least
+
+    def _once(self, contender: Contender, issue: float) -> float:
+        device, (first, last) = self.device, self._events
+        self._wait(max(LEAST_HOLD, HOLD * issue))
+        device.fill(self._flush, 0, FLUSH_BYTES)
+        device.call("cuEventRecord", first, device.stream)
+        contender.issue()
+        device.call("cuEventRecord", last, device.stream)
+        device.call("cuEventSynchronize", last, what=f"timing {contender.name}")
+        return float(device.call("cuEventElapsedTime", first, last)) / 1e3
+
+    def _wait(self, seconds: float) -> None:
+        packed = PackedArguments([ctypes.c_uint64(round(seconds * 1e9))])
+        launch(self.device, self._hold, 1, 1, packed)
+
+
+def launch(
+    device: Device, function: Any, blocks: int, threads: int, packed: PackedArguments
+) -> None:
+    """Launch a kernel of one dim without dynamic shared memory on the device's stream."""
+    shape = (blocks, 1, 1, threads, 1, 1, 0)
+    device.call("cuLaunchKernel", function, *shape, device.stream, packed.address, 0)

@@ -1,0 +1,143 @@
+"""What is timed: a fusion built at some sizes, with what it must move and what its kernels are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec import driver
+from fusec.bench.sectors import SECTOR, sectors
+from fusec.driver import Compilation, Package
+from fusec.hostir.program import HostProgram
+from fusec.ir.evaluate import Sizes
+from fusec.ir.graph import Fusion, Input
+from fusec.options import CompileOptions
+from fusec.run.inputs import choose_sizes
+from fusec.schedule.pressure import resident_blocks
+from fusec.segment import roofline
+from fusec.segment.floor import Floor
+from fusec.target import Target, find
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A kernel as built; occupancy: the part of an SM's threads that its resident blocks have."""
+
+    name: str
+    segment: str
+    threads: int
+    registers: int
+    spill_bytes: int
+    shared_bytes: int
+    occupancy: float
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A segment as planned: the bytes of memory that its kernels are said to move."""
+
+    name: str
+    scheduler: str
+    read_bytes: int
+    written_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Work:
+    """A fusion built for a target at some sizes.
+
+    read_bytes, written_bytes: the fewest that any kernels move, in whole sectors of 32 bytes.
+    It goes from process to process: nothing of it is a fusion.
+    """
+
+    name: str
+    target: str
+    sizes: Mapping[str, int]
+    host: HostProgram
+    cubins: Mapping[str, bytes]
+    read_bytes: int
+    written_bytes: int
+    kernels: tuple[Kernel, ...]
+    segments: tuple[Segment, ...]
+
+    @property
+    def fewest_bytes(self) -> int:
+        """Return the fewest bytes that any kernels move."""
+        return self.read_bytes + self.written_bytes
+
+
+def build(fusion: Fusion, options: CompileOptions) -> Work:
+    """Return a fusion compiled for the first target of the options, at its default sizes."""
+    return of_package(driver.compile_fusion(fusion, options), options.target)
+
+
+def of_package(package: Package, target: str) -> Work:
+    """Return what is timed of a package."""
+    program = package.program
+    read, written = fewest(program)
+    return Work(
+        program.original.name,
+        target,
+        choose_sizes(program.original),
+        program.host,
+        package.cubins(target),
+        read,
+        written,
+        _kernels(package, target),
+        _segments(program, find(target)),
+    )
+
+
+def fewest(program: Compilation) -> tuple[int, int]:
+    """Return the fewest bytes read and written, as `roofline.of_fusion` but in whole sectors."""
+    fusion = program.segmented.fusion
+    floor, sizes = Floor(fusion), choose_sizes(fusion)
+    written = sum(-(-size // SECTOR) * SECTOR for size in floor.written.values())
+    read = sum(_read(floor, i, sizes) for i in fusion.inputs if not i.value.is_scalar)
+    least = roofline.of_fusion(program.segmented).fewest_bytes
+    return max(read, least - written), written
+
+
+def _read(floor: Floor, entry: Input, sizes: Sizes) -> int:
+    """Return the bytes of an input that must be read: of all its sectors, where all is needed."""
+    least = floor.input_bytes(entry)
+    shape = tuple(d.evaluate(sizes) for d in entry.value.shape)
+    strides = tuple(s.evaluate(sizes) for s in entry.strides)
+    size, distinct = entry.value.dtype.size, 1
+    for extent, stride in zip(shape, strides, strict=True):
+        distinct *= extent if stride else 1
+    if least < distinct * size:
+        return -(-least // SECTOR) * SECTOR
+    return sectors(shape, strides, size) * SECTOR
+
+
+def _kernels(package: Package, target: str) -> tuple[Kernel, ...]:
+    built, known = find(target), package.artifacts
+    found: dict[str, Kernel] = {}
+    for launch in package.program.host.launches:
+        artifact = known[launch.kernel, target]
+        x, y, z = launch.block
+        threads, shared = x * y * z, launch.shared_bytes + artifact.shared_bytes
+        blocks = resident_blocks(threads, artifact.registers, shared, built)
+        found[launch.kernel] = Kernel(
+            launch.kernel,
+            launch.segment,
+            threads,
+            artifact.registers,
+            artifact.spill_bytes,
+            shared,
+            round(blocks * threads / built.threads, 3),
+        )
+    return tuple(found.values())
+
+
+def _segments(program: Compilation, target: Target) -> tuple[Segment, ...]:
+    found: list[Segment] = []
+    for segment in program.segmented.segments:
+        estimate = segment.estimate
+        if estimate is not None:
+            written = round(estimate.stored)
+            read, seconds = estimate.moved - written, estimate.seconds(target)
+            found.append(Segment(segment.name, segment.scheduler, read, written, seconds))
+    return tuple(found)
