@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any
 
 from fusec.bench.fill import DRAWN, repeat
@@ -13,6 +14,8 @@ from fusec.ir.graph import Fusion, Input
 from fusec.run.arrays import StridedArray, span
 from fusec.run.device import Device
 from fusec.run.inputs import random_elements, random_input
+
+NONE: Mapping[str, Array] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -38,13 +41,20 @@ class Tensor:
 class Inputs:
     """The inputs of a fusion at some sizes: tensors on the device, and numbers.
 
-    Random as `fusec run` draws them, but a block of each is drawn and repeated. `fill` writes them
-    anew.
+    Random as `fusec run` draws them, but a block of each is drawn and repeated. given: the elements
+    of some, by name. `fill` writes them anew.
     """
 
-    def __init__(self, device: Device, fusion: Fusion, sizes: Sizes, seed: int = 0) -> None:
+    def __init__(
+        self,
+        device: Device,
+        fusion: Fusion,
+        sizes: Sizes,
+        seed: int = 0,
+        given: Mapping[str, Array] = NONE,
+    ) -> None:
         """Allocate and fill."""
-        self.device = device
+        self.device, self._given = device, given
         self.tensors: dict[str, Tensor] = {}
         self.numbers: dict[str, Any] = {}
         self._blocks: dict[str, Array] = {}
@@ -83,7 +93,9 @@ class Inputs:
         shape = tuple(d.evaluate(sizes) for d in value.shape)
         strides = tuple(s.evaluate(sizes) for s in entry.strides)
         count = span(shape, strides)
-        if entry.generator:
+        if value.name in self._given:
+            block = self._given[value.name]
+        elif entry.generator:
             block = random_input(fusion, entry, sizes, seed).storage
         else:
             block = random_elements(fusion, entry, sizes, min(count, DRAWN), seed)

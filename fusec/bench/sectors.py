@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 import numpy as np
 
@@ -53,30 +52,35 @@ def _count(run: int, axes: Axes, offset: int) -> int:
 def _runs(run: int, axes: Axes, offset: int) -> Iterator[tuple[Array, Array]]:
     """Yield the first and the last sector of every run, in order and in pieces of bounded size.
 
-    Only axes that leave no run of an outer step before one of an inner step are taken in pieces.
+    Axes whose steps would mix the runs of another one stay in one piece.
     """
-    inner, outer = list(axes), Axes()
-    while inner and prod(e for e, _ in inner) > MOST_RUNS:
-        extent, stride = inner[-1]
-        if run + sum((e - 1) * s for e, s in inner[:-1]) > stride:
-            break
-        outer.append((extent, stride))
-        inner.pop()
-    starts = np.zeros(1, np.int64)
-    for extent, stride in inner:
+    starts, reach = np.full(1, offset, np.int64), run
+    rest = list(axes)
+    while rest and (
+        len(starts) * rest[0][0] <= MOST_RUNS or any(s < r for r, s in _reaches(reach, rest))
+    ):
+        extent, stride = rest.pop(0)
         starts = (np.arange(extent, dtype=np.int64)[:, None] * stride + starts).reshape(-1)
+        reach += (extent - 1) * stride
     starts.sort()
-    for base in _bases(outer):
-        first = starts + (base + offset)
-        yield first // SECTOR, (first + (run - 1)) // SECTOR
+    for piece in _pieces(starts, rest):
+        yield piece // SECTOR, (piece + (run - 1)) // SECTOR
 
 
-def _bases(outer: Axes) -> Iterator[int]:
-    """Yield the beginnings along axes of which the first has the largest stride."""
-    if not outer:
-        yield 0
+def _reaches(reach: int, axes: Axes) -> Iterator[tuple[int, int]]:
+    """Yield for each axis how far all within one of its steps reach, and its stride."""
+    for extent, stride in axes:
+        yield reach, stride
+        reach += (extent - 1) * stride
+
+
+def _pieces(starts: Array, axes: Axes) -> Iterator[Array]:
+    """Yield starts along further axes, as many steps of the last one at a time as fit."""
+    if not axes:
+        yield starts
         return
-    (extent, stride), *rest = outer
-    for step in range(extent):
-        for base in _bases(rest):
-            yield step * stride + base
+    *inner, (extent, stride) = axes
+    steps = 1 if inner else max(1, MOST_RUNS // len(starts))
+    for begin in range(0, extent, steps):
+        at = np.arange(begin, min(begin + steps, extent), dtype=np.int64)[:, None] * stride
+        yield from _pieces((at + starts).reshape(-1), inner)

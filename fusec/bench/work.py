@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 
 from fusec import driver
 from fusec.bench.sectors import SECTOR, sectors
@@ -100,16 +101,17 @@ def fewest(program: Compilation) -> tuple[int, int]:
 
 
 def _read(floor: Floor, entry: Input, sizes: Sizes) -> int:
-    """Return the bytes of an input that must be read: of all its sectors, where all is needed."""
-    least = floor.input_bytes(entry)
-    shape = tuple(d.evaluate(sizes) for d in entry.value.shape)
+    """Return the bytes of an input that must be read: of whole sectors, where it is known which."""
+    least, size = floor.input_bytes(entry), entry.value.dtype.size
     strides = tuple(s.evaluate(sizes) for s in entry.strides)
-    size, distinct = entry.value.dtype.size, 1
-    for extent, stride in zip(shape, strides, strict=True):
-        distinct *= extent if stride else 1
-    if least < distinct * size:
-        return -(-least // SECTOR) * SECTOR
-    return sectors(shape, strides, size) * SECTOR
+    boxes = floor.need(entry.value).boxes or frozenset()
+    whole = tuple((0, d.evaluate(sizes)) for d in entry.value.shape)
+    for box in (whole, *(boxes if len(boxes) == 1 else ())):
+        distinct = prod(b - a for (a, b), stride in zip(box, strides, strict=True) if stride)
+        if least == distinct * size:
+            begin = sum(a * stride for (a, _), stride in zip(box, strides, strict=True))
+            return sectors([b - a for a, b in box], strides, size, begin * size) * SECTOR
+    return -(-least // SECTOR) * SECTOR
 
 
 def _kernels(package: Package, target: str) -> tuple[Kernel, ...]:

@@ -1,0 +1,1 @@
+"""Fusion files that are timed, and what PyTorch has for them."""
