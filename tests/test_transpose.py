@@ -120,7 +120,9 @@ def test_small_tensors_have_small_tiles_and_large_ones_large_ones(side: int) -> 
 
 def test_all_vectors_are_loaded_before_the_first_is_turned() -> None:
     text = text_of(plan_of("transpose", turned(F32, 64, 64)))
-    read, wait, write = (text.index(t) for t in ("put_turned", "__syncthreads();", "load<kWriteVec>"))
+    read, wait, write = (
+        text.index(t) for t in ("put_turned", "__syncthreads();", "load<kWriteVec>")
+    )
     assert text.index("load_readonly") < read < wait < write
 
 
