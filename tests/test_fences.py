@@ -176,7 +176,7 @@ EDITS = [
     ("ring", "        empty[slot].wait(parity);\n", "", 0, ""),
     ("ring", "      full[slot].wait(parity);\n", "", 0, "copy wait"),
     ("ring", "parity = 1", "parity = 0", 0, "waits for ever"),
-    ("ring", "empty[s].init(kWarps)", "empty[s].init(1)", 0, ""),
+    ("ring", "empty[i].init(kWarps)", "empty[i].init(1)", 0, ""),
     ("ring", "if (threadIdx.x % 32 == 0) empty[slot].arrive();", "", 0, "waits for ever"),
     ("ring", "threadIdx.x == kWorkers", "threadIdx.x >= kWorkers", 0, "one issuer"),
     ("ring", "expect_tx(kOwn * 4)", "expect_tx(kOwn * 2)", 0, "bytes"),

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from cuda_on_cpu import run_plan
-from families import plan_of, text_of
+from families import GPU, plan_of, text_of
 from test_inner_persistent import layer_norm
 
 from fusec.ir.annotations import Setting
@@ -23,6 +23,7 @@ from fusec.ops.build import GraphBuilder
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
+from fusec.schedule.registry import find_scheduler
 
 ORDERS: tuple[Mapping[str, Any], ...] = tuple(
     {"seed": seed, "backwards": seed % 2 == 1} for seed in range(6)
@@ -127,7 +128,7 @@ def test_a_barrier_that_is_missing_is_seen(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("second", [0, 16, 24_000 * 4 - 16, 24_000 * 8])
 def test_rows_in_shared_memory_that_overlap_are_seen(second: int, tmp_path: Path) -> None:
     fusion = two_rows()
-    plan = plan_of("inner_persistent", fusion)
+    plan = find_scheduler("inner_persistent").build(fusion, GPU, {"storage": "shared"})
     places = re.findall(r"constexpr int (k\w+Row) = (\d+);", text_of(plan))
     assert [int(place) for _, place in places] == [0, 24_000 * 4]
     name, first = places[1]

@@ -217,7 +217,7 @@ def test_spaces_are_listed_with_fields_and_prices(tmp_path: Path, capsys) -> Non
     assert run_main(["dump", str(file), "--schedule_space"]) == 0
     text = capsys.readouterr().out
     assert "s0 inner_persistent (y): " in text
-    assert "  storage: registers, shared, none\n" in text
+    assert "  storage: registers, shared, ring, none\n" in text
     assert "  threads_y: 1" in text
     assert "overridden" in text
     assert run_main(["dump", str(file), "--schedule-space", "--style", "json"]) == 0

@@ -124,7 +124,7 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
         parts=parts,
         arrivals=arrivals,
         barriers=barriers,
-        unroll=4,
+        unroll=_unroll(plan),
         column="(rank * (kOwn / kVec) + c) * kVec" if p.cluster > 1 else "c * kVec",
         sweeps=sweeps,
     )
@@ -136,6 +136,12 @@ def _sentence(p: InnerPersistentParameters) -> str:
         f"Schedule: {p.groups} groups of {p.threads_x} threads take a row each{shared}, out of "
         f"{p.slots} that bulk copies bring to shared memory; accesses of {p.vector_width} elements."
     )
+
+
+def _unroll(plan: InnerPersistentPlan) -> int:
+    """Return the vectors that a thread takes at a time: few where more come from memory."""
+    staged = {s.instance for s in plan.staged}
+    return 4 if all(loads <= staged for loads in plan.phases.loads) else 2
 
 
 def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:

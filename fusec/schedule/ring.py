@@ -160,7 +160,8 @@ def likeliest(
         return None
     for cluster in _clusters(row, rows, target):
         found = _with_cluster(problem, width, row // cluster, cluster, rows, target)
-        if trouble(problem, found, target) is None:
+        alone = rows <= target.resident_clusters(cluster)
+        if (found.slots > 1 or alone) and trouble(problem, found, target) is None:
             return found
     return None
 

@@ -3,6 +3,7 @@
 //   12: c = matmul(a, b)
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 3
 //   turns of 8 CTAs.
+#include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
