@@ -190,7 +190,8 @@ def launch(
             values.append(ctypes.c_void_p(memory[argument.name].ctypes.data))
     pointers = (ctypes.c_void_p * len(values))(*(ctypes.addressof(v) for v in values))
     shape = (*(g.evaluate(sizes) for g in kernel.grid), *kernel.block)
-    function(pointers, shape, kernel.shared_bytes, order, memory.zones)
+    buffers = memory.buffers if kernel.overlapped else ()
+    function(pointers, shape, kernel.shared_bytes, order, memory.zones, buffers)
     memory.check(f"{kernel.name}, {order}")
 
 
@@ -210,13 +211,16 @@ class Function:
         shared_bytes: int,
         order: Order = FIRST,
         zones: Sequence[tuple[int, int]] = (),
+        buffers: Sequence[tuple[int, int]] = (),
     ) -> None:
         """Run the kernel; shape: its grid and its block. Fail where it hangs or breaks a rule.
 
-        zones: where memory begins and ends that the kernel must not read.
+        zones: where memory begins and ends that the kernel must not read; buffers: the same of what
+        a thread of an overlapped kernel must not touch before it has waited.
         """
-        limits = [limit for zone in zones for limit in zone]
-        self.library.forbid_reads((ctypes.c_uint64 * len(limits))(*limits), len(zones))
+        for withhold, limits in (("forbid_reads", zones), ("withhold", buffers)):
+            places = [place for limit in limits for place in limit]
+            getattr(self.library, withhold)((ctypes.c_uint64 * len(places))(*places), len(limits))
         words = (ctypes.c_uint * 9)(*shape, *self.kernel.cluster)
         options = order.options | self.proxies << 2
         failure = self.entry(pointers, words, shared_bytes, order.seed, options)

@@ -146,6 +146,20 @@ ops:
   - z = mul(full([n], 2.0, f32), 3.0)
 outputs: [y, mask, z]
 """,
+    "overlapped": """\
+fusion: backward
+dims: {B: 40, H: 96}
+inputs:
+  x: f32[B, H]
+ops:
+  - m = mean(x, dims=[1], keepdim=true)
+  - y = sub(x, m)
+  - p = mul(x, y)
+  - c = sum(p, dims=[0])
+outputs: [y, c]
+segments:
+  all: {values: [m, y, p, c], scheduler: inner_outer_persistent}
+""",
     "maps": """\
 fusion: maps
 dims: {M: 200, N: 64, K: 64}
@@ -158,7 +172,7 @@ outputs: [y]
 """,
     "copied": (Path(__file__).parent / "regressions" / "names_of_copied_outputs.yaml").read_text(),
 }  # fmt: skip
-TARGETS = {"maps": "sm_90a"}
+TARGETS = {"maps": "sm_90a", "overlapped": "sm_90a"}
 
 SIZED = """\
 fusion: run

@@ -32,7 +32,10 @@ class FakeDevice:
             CUlaunchAttribute=lambda: SimpleNamespace(
                 value=SimpleNamespace(clusterDim=SimpleNamespace())
             ),
-            CUlaunchAttributeID=SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster"),
+            CUlaunchAttributeID=SimpleNamespace(
+                CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION="cluster",
+                CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION="overlapped",
+            ),
         )
         self.stream = 0
 

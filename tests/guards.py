@@ -24,6 +24,11 @@ class Guarded(dict[str, np.ndarray]):
         self[name] = raw[start : start + content.nbytes].view(content.dtype)
 
     @property
+    def buffers(self) -> list[tuple[int, int]]:
+        """Where each buffer begins and ends."""
+        return [(a.ctypes.data, a.ctypes.data + a.nbytes) for a in self.values()]
+
+    @property
     def zones(self) -> list[tuple[int, int]]:
         """Where each guard zone begins and ends."""
         return [

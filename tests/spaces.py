@@ -91,11 +91,12 @@ CASES = {
         "inner_outer_persistent", "x: f32[70, 96]", "s = mean(x, dims=[1], keepdim=true)",
         "y = sub(x, s)", "c = sum(mul(x, y), dims=[0])", outputs="y, c",
         threads_x=X, threads_y=(1, 2, 8, 32), ranges=(1, 3, 7), blocks=(1, 2), stages=(0, 2, 5),
+        grid_reduce=("overlap",),
     ),
     "column_accumulators": _case(
         "inner_outer_persistent", "x: f32[2, 35, 48]\n  w: f32[48]", "m = mul(x, w)",
         "a = sum(m, dims=[1])", "c = sum(m, dims=[0, 1])", outputs="a, c",
-        threads_x=(2, 4, 32), threads_y=(1, 8, 32), ranges=(1, 3), blocks=(1, 2), stages=(0, 2, 5),
+        threads_x=(2, 4, 32), threads_y=(1, 8, 32), ranges=(1, 3), blocks=(1,), stages=(0, 2, 5),
     ),
     "scan_rows": _case(
         "scan", "x: f32[5, 100]", "y = cumsum(x, dim=1)", threads_x=X, threads_y=Y,

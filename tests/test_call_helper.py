@@ -106,6 +106,12 @@ class Config(ctypes.Structure):
     )  # fmt: skip
 
 
+class Attribute(ctypes.Structure):
+    """The driver's CUlaunchAttribute."""
+
+    _fields_ = (("id", ctypes.c_uint32), ("pad", ctypes.c_uint32), ("value", ctypes.c_uint32 * 16))
+
+
 class Quick(Framework, Torch):
     """The framework with DLPack's exchange functions."""
 
@@ -154,6 +160,12 @@ class HelpedDevice(CallDevice):
 
     context = 1
 
+    def __init__(self) -> None:
+        """Start without launches."""
+        super().__init__()
+        self.given: list[list[tuple[int, int]]] = []
+        self.counts: list[int] = []
+
     def load(self, cubin: bytes, entry: str) -> int:
         """Return the number of a kernel."""
         return [*self.kernels].index(super().load(cubin, entry)) + 1
@@ -162,6 +174,7 @@ class HelpedDevice(CallDevice):
         """Launch by number."""
         if function == "cuLaunchKernelEx":
             config, number, *rest = arguments
+            self.counts.append(getattr(config, "numAttrs", 0))
             arguments = config, [*self.kernels][number - 1], *rest
         return super().call(function, *arguments, what=what)
 
@@ -195,6 +208,8 @@ def helped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, library: Path) -> He
         held = ctypes.cast(parameters, ctypes.POINTER(ctypes.c_void_p))
         entry = [*device.kernels][function - 1]
         device.asked.append("helper")
+        many = ctypes.cast(config[0].attributes, ctypes.POINTER(Attribute))
+        device.given.append([(many[k].id, many[k].value[0]) for k in range(config[0].count)])
         device.kernels[entry](held, shape, config[0].shared)
         return 0
 
@@ -220,6 +235,22 @@ def test_calls_go_through_the_helper(helped: Helped) -> None:
     x, w = rows(4, 64, 7)
     np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
     assert device.asked.count("helper") == 5
+
+
+def test_a_kernel_may_start_before_the_last_one_has_ended(helped: Helped) -> None:
+    """Launched by the helper, not where it becomes a part of a graph."""
+    compile, device, _, driver = helped
+    program = compile(FUSIONS["overlapped"])
+    x = np.random.default_rng(0).standard_normal((40, 96), np.float32)
+    centred = x - x.mean(1, keepdims=True)
+    for capturing in (0, 0, 1):
+        driver.set_capturing(capturing)
+        device.capturing = bool(capturing)
+        y, c = program(on_gpu(x))
+        np.testing.assert_allclose(y.array, centred, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(c.array, (x * centred).sum(0), rtol=1e-3, atol=1e-3)
+    assert device.given == [[], [(6, 1)]]
+    assert device.counts == [0, 1, 0, 0]  # before the helper knows, and captured
 
 
 def test_tensor_maps_are_encoded_as_in_python(

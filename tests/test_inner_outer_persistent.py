@@ -186,6 +186,36 @@ def test_a_wrong_kernel_is_seen(old: str, new: str, tmp_path: Path) -> None:
     assert not all(compare(fusion, fusion.hints, inputs, f).ok for f in found)
 
 
+@pytest.mark.parametrize("instead", ["", "if (threadIdx.x == 0) fusec::wait_for_kernels_before();"])
+def test_a_finish_that_does_not_wait_is_seen(instead: str, tmp_path: Path) -> None:
+    fusion = seed(2, 23, 1024)
+    plan, inputs = plan_of(fusion), random_inputs(fusion, fusion.hints, seed=3)
+    assert [k.overlapped for k in plan.kernels] == [False, True]
+    with pytest.raises(AssertionError, match="before the end of the kernels before"):
+        run_plan(
+            plan,
+            inputs,
+            tmp_path,
+            edit=lambda t: t.replace("fusec::wait_for_kernels_before();", instead),
+        )
+
+
+def test_kernels_overlap_where_a_gpu_can() -> None:
+    fusion = layer_norm(45, 2048)
+    texts = [s.text for s in plan_sources(plan_of(fusion, "sm_80"))]
+    assert not any("overlap" in text for text in texts)
+    main, finish = (s.text for s in plan_sources(plan_of(fusion)))
+    assert main.count("let_next_kernel_start") == finish.count("wait_for_kernels_before") == 1
+    body = finish.split(") {\n", 1)[1]
+    assert body.startswith("  fusec::wait_for_kernels_before();\n")
+    family = InnerOuterPersistent()
+    apart = family.build(fusion, H200, {"grid_reduce": "kernel"})
+    assert not any(k.overlapped for k in apart.kernels)
+    refused = family.refusal(fusion, target.find("sm_80"), {"grid_reduce": "overlap"})
+    assert refused is not None
+    assert refused.rule == "grid_reduce"
+
+
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 @pytest.mark.parametrize(
     "shape",

@@ -114,6 +114,9 @@ def test_launch_configurations_of_the_driver():
     cluster = launch_config(driver, Geometry((4, 1, 1), (32, 1, 1), (2, 1, 1), 0), 0)
     assert cluster.numAttrs == 1
     assert cluster.attrs[0].value.clusterDim.x == 2
+    both = launch_config(driver, Geometry((4, 1, 1), (32, 1, 1), (2, 1, 1), 0, True), 0)
+    assert [int(a.id) for a in both.attrs] == [4, 6]  # as call/helper.c has them
+    assert both.attrs[1].value.programmaticStreamSerializationAllowed == 1
 
 
 def test_tensor_maps_are_checked():

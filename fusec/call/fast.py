@@ -143,8 +143,9 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
     match record.steps[number]:
         case LaunchStep(_, function, shape, packed, slots):
             geometry = (*shape.grid, *shape.block, *shape.cluster, shape.shared_bytes)
+            how = (*geometry, int(shape.overlapped))
             node = graph.nodes[number] if graph else 0
-            return 0, int(function), *geometry, packed.address, node, sum(1 << s for s in slots)
+            return 0, int(function), *how, packed.address, node, sum(1 << s for s in slots)
         case MemsetStep(place, size):
             return 1, *_place(place), size
         case CopyStep(target, source, size):

@@ -51,6 +51,7 @@ typedef struct {
     union {
         char bytes[64];
         uint32_t cluster[3];
+        int overlapped;
     } value;
 } LaunchAttribute;
 
@@ -61,7 +62,7 @@ typedef struct {
     uint32_t attribute_count;
 } LaunchConfig;
 
-enum { CLUSTER_DIMENSION = 4 };
+enum { CLUSTER_DIMENSION = 4, PROGRAMMATIC_STREAM_SERIALIZATION = 6 };
 
 static struct {
     int (*launch)(const LaunchConfig *, void *function, void **parameters, void **extra);
@@ -117,7 +118,7 @@ enum { LAUNCH, MEMSET, COPY, ENCODE };
 typedef struct {
     int kind;
     LaunchConfig config;
-    LaunchAttribute cluster;
+    LaunchAttribute attributes[2];
     void *function, **parameters;
     int slots[2];
     int64_t offsets[2];
@@ -507,20 +508,29 @@ static bool read_map(PyObject *given, Step *into)
 static bool read_launch(PyObject *given, void *stream, Step *into)
 {
     LaunchConfig *config = &into->config;
-    uint32_t *cluster = into->cluster.value.cluster;
+    uint32_t cluster[3];
+    int overlapped;
     unsigned long long function, parameters, node;
-    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIKKK", &into->kind, &function, &config->grid[0],
+    if (!PyArg_ParseTuple(given, "iKIIIIIIIIIIiKKK", &into->kind, &function, &config->grid[0],
                           &config->grid[1], &config->grid[2], &config->block[0], &config->block[1],
                           &config->block[2], &cluster[0], &cluster[1], &cluster[2],
-                          &config->shared_bytes, &parameters, &node, &into->follows))
+                          &config->shared_bytes, &overlapped, &parameters, &node, &into->follows))
         return false;
     into->node = (void *)(uintptr_t)node;
     into->function = (void *)(uintptr_t)function;
     into->parameters = (void **)(uintptr_t)parameters;
-    into->cluster.id = CLUSTER_DIMENSION;
     config->stream = stream;
-    config->attributes = &into->cluster;
-    config->attribute_count = cluster[0] * cluster[1] * cluster[2] > 1;
+    config->attributes = into->attributes;
+    if (cluster[0] * cluster[1] * cluster[2] > 1) {
+        LaunchAttribute *attribute = &into->attributes[config->attribute_count++];
+        attribute->id = CLUSTER_DIMENSION;
+        memcpy(attribute->value.cluster, cluster, sizeof cluster);
+    }
+    if (overlapped) {
+        LaunchAttribute *attribute = &into->attributes[config->attribute_count++];
+        attribute->id = PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute->value.overlapped = 1;
+    }
     return true;
 }
 

@@ -134,7 +134,7 @@ class Program:
             planned = self._plan_for(given, device)
             given.check_alignments(planned.variant.host.buffer)
             planned.variant.captured = True
-            record = Record(planned.variant.on(device), planned.sizes, arena)
+            record = Record(planned.variant.on(device), planned.sizes, arena, captured=True)
             record.forbid_checks()
             fresh = self.fresh(record, given, out, kind.stream(device.index))
             return Graph(self, record, given, fresh)
@@ -264,7 +264,7 @@ class Program:
             )
         planned.variant.captured = True
         try:
-            record = Record(planned.variant.on(arena.device), planned.sizes, arena)
+            record = Record(planned.variant.on(arena.device), planned.sizes, arena, captured=True)
             return self._issue(record, given, out)
         finally:
             arena.close()

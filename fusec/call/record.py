@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -101,8 +101,14 @@ class Record:
     Calls of one arena's records come one at a time: its lock is the caller's to hold.
     """
 
-    def __init__(self, executable: Executable, sizes: Sizes, arena: Arena) -> None:
-        """Decide everything; Unsupported where a launch is beyond what CUDA allows."""
+    def __init__(
+        self, executable: Executable, sizes: Sizes, arena: Arena, *, captured: bool = False
+    ) -> None:
+        """Decide everything; Unsupported where a launch is beyond what CUDA allows.
+
+        captured: whether the launches become nodes of a graph, each of which follows the last one.
+        """
+        self._captured = captured
         self.executable, self.sizes, self.arena = executable, dict(sizes), arena
         self.program = executable.program
         self.memory = memory_of(self.program, sizes)
@@ -198,6 +204,7 @@ class Record:
                         yield made
                 case Launch():
                     shape = geometry(each, sizes)
+                    shape = replace(shape, overlapped=shape.overlapped and not self._captured)
                     if not shape.empty:
                         function = self.executable.functions[each.kernel]
                         packed, slots = self._packed(each)

@@ -67,11 +67,12 @@ class SetView:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishView(KernelView):
-    """Columns by partial rows, set by set."""
+    """Columns by partial rows, set by set; overlapped: whether it starts before they are there."""
 
     index_type: str
     threads: int
     columns: int
+    overlapped: bool
     sets: tuple[SetView, ...]
 
 
@@ -88,6 +89,7 @@ def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishVi
         index_type="fusec::i64" if main.wide_index else "int",
         threads=chosen.threads,
         columns=split.bands.columns.value,
+        overlapped=kernel.overlapped,
         sets=sets,
     )
 

@@ -181,6 +181,7 @@ def _kernels(
             grid=launches[kernel.name].grid,
             block=kernel.block,
             cluster=kernel.cluster,
+            overlapped=kernel.overlapped,
             dynamic_shared_bytes=kernel.shared_bytes,
             arguments=launches[kernel.name].arguments,
             builds={target: build_of(kernel.name, target) for target in targets},

@@ -93,6 +93,7 @@ class KernelRecord:
     grid: tuple[Dim, Dim, Dim]
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
+    overlapped: bool
     dynamic_shared_bytes: int
     arguments: tuple[Argument, ...]
     builds: Mapping[str, BuildRecord]

@@ -174,6 +174,8 @@ class PlanPrinter:
         if launch.cluster != (1, 1, 1):
             name = "launch_clusters"
             shape += map(str, launch.cluster)
+        elif launch.overlapped:
+            name = "launch_overlapped"
         self.sizes.called.add(name)
         rest = (str(launch.shared_bytes), "stream", "parameters")
         call = f"{name}({', '.join((function, *shape, *rest))})"

@@ -333,6 +333,7 @@ def _lower_segment(state: _Lowering, segment: Segment, plan: KernelPlan) -> None
                 arguments,
                 kernel.shared_bytes,
                 kernel.cluster,
+                kernel.overlapped,
             )
         )
 

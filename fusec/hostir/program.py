@@ -148,7 +148,10 @@ class EncodeTensorMap:
 
 @dataclass(frozen=True)
 class Launch:
-    """Start a kernel; arguments name buffers, scalars and tensor maps of the program."""
+    """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
+
+    overlapped: whether it starts while the kernel before it still runs, for whose end it waits.
+    """
 
     kernel: str
     segment: str
@@ -157,12 +160,15 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     cluster: tuple[int, int, int] = (1, 1, 1)
+    overlapped: bool = False
 
     def __str__(self) -> str:
         arguments = ", ".join(argument_text(a) for a in self.arguments)
         extra = f" shared {self.shared_bytes}" if self.shared_bytes else ""
         if self.cluster != (1, 1, 1):
             extra += f" cluster {_triple(self.cluster)}"
+        if self.overlapped:
+            extra += " overlapped"
         shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
         return f"launch {self.kernel} {shape}{extra} ({arguments})"
 

@@ -100,6 +100,7 @@ class Geometry:
     block: tuple[int, int, int]
     cluster: tuple[int, int, int]
     shared_bytes: int
+    overlapped: bool = False
 
     @property
     def empty(self) -> bool:
@@ -121,7 +122,7 @@ def geometry(launch: Launch, sizes: Mapping[str, int]) -> Geometry:
             raise InternalError(
                 f"kernel `{launch.kernel}`: {blocks} blocks do not split into clusters of {cluster}"
             )
-    return Geometry((x, y, z), launch.block, launch.cluster, launch.shared_bytes)
+    return Geometry((x, y, z), launch.block, launch.cluster, launch.shared_bytes, launch.overlapped)
 
 
 def launch_config(driver: Any, shape: Geometry, stream: Any) -> Any:
@@ -131,12 +132,21 @@ def launch_config(driver: Any, shape: Geometry, stream: Any) -> Any:
     config.blockDimX, config.blockDimY, config.blockDimZ = shape.block
     config.sharedMemBytes = shape.shared_bytes
     config.hStream = stream
+    attributes: list[Any] = []
+    names = driver.CUlaunchAttributeID
     if shape.cluster != (1, 1, 1):
         attribute = driver.CUlaunchAttribute()
-        attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+        attribute.id = names.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
         dims = attribute.value.clusterDim
         dims.x, dims.y, dims.z = shape.cluster
-        config.attrs, config.numAttrs = [attribute], 1
+        attributes.append(attribute)
+    if shape.overlapped:
+        attribute = driver.CUlaunchAttribute()
+        attribute.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+        attribute.value.programmaticStreamSerializationAllowed = 1
+        attributes.append(attribute)
+    if attributes:
+        config.attrs, config.numAttrs = attributes, len(attributes)
     return config
 
 

@@ -19,6 +19,7 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.inner_outer_persistent_choice import (
+    OVERLAPPING,
     FinishParameters,
     InnerOuterParameters,
     finish_of,
@@ -94,6 +95,8 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
             # Those that have no row left do not wait for the others.
             return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
+        if p.grid_reduce == "overlap" and target.capability < OVERLAPPING:
+            return Refusal("grid_reduce", f"kernels of {target.arch} do not overlap")
         threads = p.threads_x * p.threads_y
         if threads * p.blocks > target.threads:
             because = f"{p.blocks} blocks have {threads * p.blocks} threads, an SM {target.threads}"
@@ -248,4 +251,5 @@ def _finish(
         grid=(blocks, dim(1), dim(1)),
         block=(chosen.threads, 1, 1),
         arguments=tensor_arguments(fusion, workspaces),
+        overlapped=parameters.grid_reduce == "overlap",
     )

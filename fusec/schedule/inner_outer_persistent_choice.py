@@ -44,6 +44,9 @@ STAYS = (
 """Where column constants and rows stay, from the fastest to what needs the fewest registers."""
 EQUAL = 0.035
 """The part by which costs may differ and still tell nothing."""
+OVERLAPPING = 90
+"""The compute capability from which a kernel may start before the one before it has ended (PTX
+griddepcontrol)."""
 FINISH_THREADS = 256
 """Threads per block of a finish kernel."""
 
@@ -57,6 +60,8 @@ class InnerOuterParameters(Parameters):
     range_rows: rows of a range; blocks: blocks per SM; stages: slots of the ring of rows in shared
     memory (0: no ring); constants: where what depends on the column alone stays: `values`,
     `vectors` (as loaded) or `memory`; row: where a row stays between phases: `registers`, `ring`.
+    grid_reduce: how the ranges' sums are added: by a `kernel` after the rows, or one launched in
+    `overlap` with their end.
     """
 
     vector_width: int
@@ -70,6 +75,7 @@ class InnerOuterParameters(Parameters):
     stages: int
     constants: str
     row: str
+    grid_reduce: str
     wide_index: bool
     free: ClassVar = (
         Field("vector_width", WIDTHS),
@@ -80,6 +86,7 @@ class InnerOuterParameters(Parameters):
         Field("stages", (0, 2, 3, 4, 5, 6)),
         Field("constants", ("values", "vectors", "memory")),
         Field("row", ("registers", "ring")),
+        Field("grid_reduce", ("kernel", "overlap")),
     )
 
 
@@ -147,7 +154,8 @@ def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
     wide, _ = needs_wide_index(split.main)
     return InnerOuterParameters(
         width, shape.threads_x, shape.threads_y, shape.chunks, shape.tiles, ranges, rows,
-        shape.blocks, shape.stages, shape.constants, shape.row, wide,
+        shape.blocks, shape.stages, shape.constants, shape.row,
+        "overlap" if target.capability >= OVERLAPPING else "kernel", wide,
     )  # fmt: skip
 
 

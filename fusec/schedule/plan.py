@@ -148,9 +148,10 @@ class Kernel:
 
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
     shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
-    hold, 0 to leave that to the assembler. of: the plan that a kernel was made for, where another
-    plan has taken it over. all_registers: whether a thread gets all registers that one block on an
-    SM leaves it, since the compiler spills with what it gives by itself.
+    hold, 0 to leave that to the assembler. overlapped: whether it starts while the kernel before it
+    still runs, for whose end it waits itself. of: the plan that a kernel was made for, where
+    another plan has taken it over. all_registers: whether a thread gets all registers that one
+    block on an SM leaves it, since the compiler spills with what it gives by itself.
     """
 
     name: str
@@ -163,6 +164,7 @@ class Kernel:
     of: KernelPlan | None = None
     all_registers: bool = False
     least_blocks: int = 0
+    overlapped: bool = False
 
 
 @dataclass(frozen=True)

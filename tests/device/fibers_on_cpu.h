@@ -62,6 +62,7 @@ struct Fiber {
   unsigned long long spun_at = 0;
   const void* barrier = nullptr;  // the mbarrier that it waits for
   unsigned parity = 0;
+  bool waited = false;    // for the kernels before this one
   bool acquired = false;  // a flag, without a proxy fence since
   bool fenced = false;    // wgmma.fence
   Groups<Copy> copies;

@@ -7,6 +7,7 @@ unsigned used_memory;
 static unsigned launches, dynamic_bytes, next_variable;
 static std::vector<Place*> variables;
 static std::vector<std::pair<std::uintptr_t, std::uintptr_t>> unreadable;
+static std::vector<std::pair<std::uintptr_t, std::uintptr_t>> withheld;  // until a thread waits
 static bool readable[kMemory];  // of shared memory
 
 void begin_memory(unsigned shared_bytes) {
@@ -77,8 +78,22 @@ char* shared_variable(Place& place) {
   return self->block->memory + place.offset;
 }
 
+void wait_for_kernels() { self->waited = true; }
+static void check_waited(const void* pointer, std::size_t bytes) {
+  if (!self || self->waited) return;
+  const auto first = reinterpret_cast<std::uintptr_t>(pointer), end = first + bytes;
+  for (const auto& [from, to] : withheld) {
+    if (first < to && end > from) fail("memory before the end of the kernels before is waited for");
+  }
+}
+static void write_of(const void* pointer, std::size_t bytes) {
+  check_waited(pointer, bytes);
+  note_write(pointer, bytes);
+}
+
 void read_of(const void* pointer, std::size_t bytes) {
   if (!self) return;
+  check_waited(pointer, bytes);
   const auto first = reinterpret_cast<std::uintptr_t>(pointer), end = first + bytes;
   const auto offset = first - reinterpret_cast<std::uintptr_t>(self->block->memory);
   if (offset < kMemory && (!readable[offset] || !readable[std::min(offset + bytes, std::size_t(kMemory)) - 1])) {
@@ -117,6 +132,10 @@ void forbid_reads(const std::uintptr_t* limits, unsigned count) {
   cpu::unreadable.clear();
   for (unsigned i = 0; i < count; ++i) cpu::unreadable.push_back({limits[2 * i], limits[2 * i + 1]});
 }
+void withhold(const std::uintptr_t* limits, unsigned count) {
+  cpu::withheld.clear();
+  for (unsigned i = 0; i < count; ++i) cpu::withheld.push_back({limits[2 * i], limits[2 * i + 1]});
+}
 // What the compiler puts before every load and store (ACCESSES of tests/cuda_on_cpu.py).
 void __asan_load1_noabort(const void* from) { cpu::read_of(from, 1); }
 void __asan_load2_noabort(const void* from) { cpu::read_of(from, 2); }
@@ -124,11 +143,11 @@ void __asan_load4_noabort(const void* from) { cpu::read_of(from, 4); }
 void __asan_load8_noabort(const void* from) { cpu::read_of(from, 8); }
 void __asan_load16_noabort(const void* from) { cpu::read_of(from, 16); }
 void __asan_loadN_noabort(const void* from, std::size_t bytes) { cpu::read_of(from, bytes); }
-void __asan_store1_noabort(const void* to) { cpu::note_write(to, 1); }
-void __asan_store2_noabort(const void* to) { cpu::note_write(to, 2); }
-void __asan_store4_noabort(const void* to) { cpu::note_write(to, 4); }
-void __asan_store8_noabort(const void* to) { cpu::note_write(to, 8); }
-void __asan_store16_noabort(const void* to) { cpu::note_write(to, 16); }
-void __asan_storeN_noabort(const void* to, std::size_t bytes) { cpu::note_write(to, bytes); }
+void __asan_store1_noabort(const void* to) { cpu::write_of(to, 1); }
+void __asan_store2_noabort(const void* to) { cpu::write_of(to, 2); }
+void __asan_store4_noabort(const void* to) { cpu::write_of(to, 4); }
+void __asan_store8_noabort(const void* to) { cpu::write_of(to, 8); }
+void __asan_store16_noabort(const void* to) { cpu::write_of(to, 16); }
+void __asan_storeN_noabort(const void* to, std::size_t bytes) { cpu::write_of(to, bytes); }
 void __asan_handle_no_return() {}
 }

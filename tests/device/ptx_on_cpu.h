@@ -104,6 +104,8 @@ void bulk_wait_read(int pending);
 void elect(u32& elected);
 static void no_policy(u64& policy) { policy = 0; }
 static void prefetch(const void*) {}
+static void let_next_kernel_start() {}
+void wait_for_kernels();
 void bulk_load(u32 shared, const void* global, u32 bytes, u32 barrier, u64 policy = 0);
 void bulk_store(void* global, u32 shared, u32 bytes);
 void bulk_reduce(const char* operation, void* global, u32 shared, u32 bytes);

@@ -85,7 +85,8 @@ typedef enum CUtensorMapFloatOOBfill_enum {
 } CUtensorMapFloatOOBfill;
 
 typedef enum CUlaunchAttributeID_enum {
-  CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4
+  CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION = 4,
+  CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION = 6
 } CUlaunchAttributeID;
 
 typedef union CUlaunchAttributeValue_union {
@@ -93,6 +94,7 @@ typedef union CUlaunchAttributeValue_union {
   struct {
     unsigned int x, y, z;
   } clusterDim;
+  int programmaticStreamSerializationAllowed;
 } CUlaunchAttributeValue;
 
 typedef struct CUlaunchAttribute_st {

@@ -351,9 +351,17 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int g
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
                           void** extra) {
   NEED(extra == NULL, CUDA_ERROR_INVALID_VALUE, "parameters are given one by one");
-  NEED(config->numAttrs == 1 && config->attrs->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-       CUDA_ERROR_INVALID_VALUE, "attributes of a launch");
+  NEED(config->numAttrs == 1, CUDA_ERROR_INVALID_VALUE, "attributes of a launch");
+  CUlaunchAttributeValue alone = {.clusterDim = {1, 1, 1}};
   const CUlaunchAttributeValue* value = &config->attrs->value;
+  if (config->attrs->id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+    NEED(value->programmaticStreamSerializationAllowed == 1, CUDA_ERROR_INVALID_VALUE,
+         "an attribute that says nothing");
+    value = &alone;
+  } else {
+    NEED(config->attrs->id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, CUDA_ERROR_INVALID_VALUE,
+         "attributes of a launch");
+  }
   const unsigned int shape[] = {config->gridDimX,      config->gridDimY,    config->gridDimZ,
                                 config->blockDimX,     config->blockDimY,   config->blockDimZ,
                                 value->clusterDim.x,   value->clusterDim.y, value->clusterDim.z,

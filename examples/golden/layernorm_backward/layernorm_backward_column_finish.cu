@@ -5,6 +5,7 @@
 //   26: db = cast(sum(dyf, dims=[0]), bf16)
 // Schedule: 16 columns by 16 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"
+#include "overlap.cuh"
 #include "reduce_strided.cuh"
 #include "types.cuh"
 
@@ -16,6 +17,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                      fusec::bf16* __restrict__ db,
                                      float* sum_3_partials,
                                      float* sum_4_partials) {
+  fusec::wait_for_kernels_before();
   int block = blockIdx.x;
   // The sums over i0.
   constexpr int kThreadsX = 16;  // columns of a block

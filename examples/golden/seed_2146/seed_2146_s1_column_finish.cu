@@ -6,6 +6,7 @@
 //   58: T67 = cast(T66, bf16)
 // Schedule: 8 columns by 32 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"
+#include "overlap.cuh"
 #include "reduce_strided.cuh"
 #include "types.cuh"
 
@@ -17,6 +18,7 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                fusec::bf16* __restrict__ T67,
                                float* T62_partials,
                                float* T66_partials) {
+  fusec::wait_for_kernels_before();
   int block = blockIdx.x;
   // The sums over i0, i1.
   constexpr int kThreadsX = 8;   // columns of a block

@@ -23,6 +23,7 @@
 #include "async_copy.cuh"
 #include "combine.cuh"
 #include "math.cuh"
+#include "overlap.cuh"
 #include "reduce_in_turns.cuh"
 #include "rounding.cuh"
 #include "types.cuh"
@@ -52,6 +53,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
                                         fusec::bf16* __restrict__ T131,
                                         float* T66_partials,
                                         float* T62_partials) {
+  fusec::let_next_kernel_start();  // the finish, which waits for this kernel's end
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
