@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import click
 
 from fusec import __version__
-from fusec.commands import completion
+from fusec.commands import completion, tuning
 from fusec.commands.bench_command import bench_command
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
@@ -313,6 +313,7 @@ def _dev_command() -> click.Command:
 
 
 cli.add_command(bench_command)
+cli.add_command(tuning.tune_command)
 cli.add_command(_dev_command())
 
 

@@ -34,7 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "files",
         "driver",
         "variants",
-        "emit",
+        "emit tune",
         "explain",
         "dev",
         "commands",

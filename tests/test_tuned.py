@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +188,18 @@ def test_a_damaged_entry_is_told_by_its_line(name: str, own: Own, capsys: Captur
     assert place in caught.value.render()
     with pytest.raises(FusecError, match="tuned schedules"):
         segment_of(rows())
+
+
+def test_the_page_has_every_field_and_an_entry_that_can_be_read(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "tuning.md").read_text()
+    rows_ = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", page, re.MULTILINE)
+    assert [n for row in rows_ for n in re.findall(r"`(\w+)`", row)] == [
+        f.name for f in fields(Entry)
+    ]
+    (block,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "page.toml").write_text(block)
+    (entry,) = store_of(tmp_path / "page.toml").entries()
+    assert block == entry.text()
 
 
 def test_text_before_the_first_entry_is_refused(own: Own) -> None:

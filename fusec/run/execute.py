@@ -70,18 +70,29 @@ class Executable:
             self.device.unload(function)
         self.functions = {}
 
-    def bind(self, inputs: Mapping[str, Any], sizes: Sizes) -> Bound:
-        """Return the program bound to inputs on the device; FusecError where a guard fails."""
+    def bind(self, inputs: Mapping[str, Any], sizes: Sizes, beside: Bound | None = None) -> Bound:
+        """Return the program bound to inputs on the device; FusecError where a guard fails.
+
+        beside: another plan of the same fusion, bound to the same, whose inputs and outputs are
+        taken; it must stay open as long.
+        """
         self.program.check_guards(sizes)
         self.program.check_indices(sizes)
-        return Bound(self, inputs, sizes)
+        return Bound(self, inputs, sizes, beside)
 
 
 class Bound:
     """A program with memory for given sizes and inputs; `run` may be called any number of times."""
 
-    def __init__(self, executable: Executable, inputs: Mapping[str, Any], sizes: Sizes) -> None:
-        """Allocate and upload everything."""
+    def __init__(
+        self,
+        executable: Executable,
+        inputs: Mapping[str, Any],
+        sizes: Sizes,
+        beside: Bound | None = None,
+    ) -> None:
+        """Allocate and upload everything that is not taken of another program."""
+        self._beside = beside
         self.program, self.device, self.sizes = executable.program, executable.device, dict(sizes)
         self._functions = executable.functions
         self._memory: list[int] = []
@@ -145,6 +156,10 @@ class Bound:
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
         if buffer.name not in inputs:
             raise FusecError(f"input `{buffer.name}` is missing")
+        if self._beside is not None:
+            self.address[buffer.name] = self._beside.address[buffer.name]
+            self._uploads[buffer.name] = self._beside._uploads[buffer.name]
+            return
         given = inputs[buffer.name]
         if not isinstance(given, StridedArray):
             given = as_declared(buffer.name, np.asarray(given), buffer.dtype)
@@ -208,6 +223,10 @@ class Bound:
     def _give_memory(self, name: str) -> None:
         size, role = self.bytes_of(name), self.program.buffer[name].role
         fitting = [block for block in self._spare if block[1] >= size]
+        if self._beside is not None and role != "temporary" and name in self._beside._own:
+            self._own[name] = self._beside._own[name]
+            self.address[name] = self._own[name][0]
+            return
         if role == "temporary" and fitting:
             # Stream order makes it safe to use a freed temporary's memory again.
             block = min(fitting, key=lambda b: b[1])

@@ -68,6 +68,25 @@ def measure(bound: Bound, repeats: int = 20) -> Timing:
     return Timing(median(totals), tuple(kernels), repeats)
 
 
+def in_turn(bounds: Sequence[Bound], repeats: int) -> list[float]:
+    """Return the median time of programs on one device, which run in turn, each with a cold L2.
+
+    In seconds. What changes with time, as clocks do, is the same for all of them.
+    """
+    device = bounds[0].device
+    flush = device.allocate(FLUSH_BYTES, "flushing the L2 cache")
+    try:
+        _warm_up(bounds[0])
+        totals: list[list[float]] = [[] for _ in bounds]
+        for _ in range(repeats):
+            for bound, total in zip(bounds, totals, strict=True):
+                device.fill(flush, 0, FLUSH_BYTES)
+                total += _time(device, [bound.run])
+    finally:
+        device.free(flush)
+    return [median(total) for total in totals]
+
+
 def _warm_up(bound: Bound) -> None:
     """Run until the clocks have risen."""
     began = perf_counter()

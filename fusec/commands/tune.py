@@ -1,0 +1,119 @@
+"""`fusec tune`: measure schedules, merge files of them, say what price gets wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from fusec.commands.report import count
+from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.escape import visible
+from fusec.options import CompileOptions
+from fusec.schedule.space import setting_text
+from fusec.tune.job import Job, Settings, jobs_of
+from fusec.tuned import Entry, store_for, user_file
+from fusec.tuned.store import merged, store_of, write
+
+
+@dataclass(frozen=True)
+class TuneOptions:
+    """How to tune: seconds in all, segments by name, records measured first, the file to write."""
+
+    budget: float | None = None
+    segments: tuple[str, ...] = ()
+    most: int = 16
+    output: str | None = None
+
+
+def tune_files(paths: Sequence[str], options: CompileOptions, chosen: TuneOptions) -> int:
+    """Measure the segments of some files, and keep the fastest records after each of them."""
+    from fusec.run.device import device_available
+    from fusec.tune.kernels import Kernels
+    from fusec.tune.remote import Remote
+    from fusec.tune.session import Tools, tune
+
+    reason = device_available()
+    if reason is not None:
+        raise EnvironmentProblem(
+            f"tuning measures kernels on a GPU: {reason}",
+            help="schedules that were measured elsewhere are used without one",
+        )
+    with Remote() as bench, Kernels(options.jobs) as kernels:
+        facts = bench.facts()
+        options = _for_device(options, facts.capability)
+        jobs = _jobs(paths, options, chosen.segments)
+        path = user_file(options.target) if chosen.output is None else Path(chosen.output)
+        kept, failed = store_of(path).entries(), 0
+        for outcome in tune(jobs, Tools(kernels, bench, facts, chosen.most), chosen.budget):
+            if outcome.entry is None:
+                failed += outcome.reason != "the time is over"
+                print(visible(f"{outcome.job.of}: not tuned: {outcome.reason}"), flush=True)
+                continue
+            own = [e for e in kept if e.place != outcome.entry.place]
+            kept = merged([*own, outcome.entry])
+            write(path, kept)
+            print(visible(_line(outcome.entry)), flush=True)
+            for each in () if outcome.found is None else outcome.found.failed:
+                print(visible(f"  left out: {_settings(each.settings)}: {each.reason}"), flush=True)
+    print(visible(f"{path}: {count(len(kept), 'schedule')}"))
+    return 1 if failed else 0
+
+
+def _for_device(options: CompileOptions, capability: int) -> CompileOptions:
+    """Return the options with the target of the GPU at hand, where none was chosen."""
+    from fusec.target import TARGETS, nearest
+
+    if options.targets_given:
+        return options
+    target = nearest(TARGETS, capability)
+    if target is None:
+        raise EnvironmentProblem(f"sm_{capability} runs no known target")
+    return replace(options, targets=(target.arch,))
+
+
+def _jobs(paths: Sequence[str], options: CompileOptions, segments: Sequence[str]) -> list[Job]:
+    """Return the jobs of some files; of equal segments one."""
+    found: dict[tuple[str, str, str], Job] = {}
+    for path in paths:
+        for job in jobs_of(path, options, segments):
+            found.setdefault((job.scheduler, job.key.structure, job.key.sizes), job)
+    return [*found.values()]
+
+
+def _line(entry: Entry) -> str:
+    return (
+        f"{entry.of}: {entry.us:.2f} us, default {entry.default_us:.2f} us "
+        f"({entry.default_us / entry.us:.3f}x), {count(entry.records, 'record')}, "
+        f"price ranks {entry.rank:.2f}: {_settings(entry.parameters)}"
+    )
+
+
+def _settings(settings: Settings) -> str:
+    return ", ".join(f"{name} {setting_text(value)}" for name, value in settings.items())
+
+
+def merge_files(paths: Sequence[str], output: str | None) -> int:
+    """Write the faster of equal entries of some files into one."""
+    if output is None:
+        raise FusecError("--merge writes a file", help="name it with -o")
+    for path in paths:
+        if not Path(path).is_file():
+            raise FusecError(f"tuned schedules: there is no file `{path}`")
+    every = [e for path in paths for e in store_of(Path(path)).entries()]
+    kept = merged(every)
+    write(Path(output), kept)
+    stale = sum(not e.is_current for e in kept)
+    old = f", {stale} of other templates than fusec has now" if stale else ""
+    print(visible(f"{output}: {count(len(kept), 'schedule')} of {len(every)}{old}"))
+    return 0
+
+
+def report_files(paths: Sequence[str], options: CompileOptions) -> int:
+    """Print what price gets wrong, by the entries of some files or of those that are in use."""
+    from fusec.tune.report import report
+
+    stores = [store_of(Path(p)) for p in paths] or store_for(options.target)
+    for line in report(merged(e for store in stores for e in store.entries())):
+        print(visible(line))
+    return 0

@@ -1,0 +1,58 @@
+"""The command line of `fusec tune`."""
+
+from __future__ import annotations
+
+import click
+
+from fusec.commands.flags import PATH, compile_options
+from fusec.diagnostics import FusecError
+from fusec.options import CompileOptions
+
+
+@click.command("tune")
+@click.argument("files", nargs=-1, type=PATH)
+@click.option(
+    "--budget", type=click.FloatRange(0), metavar="S", help="Seconds that measuring may take."
+)
+@click.option("--segments", metavar="S0,S1", help="Tune these segments alone.")
+@click.option(
+    "--top",
+    "most",
+    type=click.IntRange(2, 64),
+    default=16,
+    show_default=True,
+    metavar="K",
+    help="Records of a segment that are measured first.",
+)
+@click.option("-o", "--output", type=PATH, metavar="FILE", help="File to write or add to.")
+@click.option("--merge", is_flag=True, help="Merge FILES, which `tune` has written, into one.")
+@click.option("--report", is_flag=True, help="Say what price gets wrong, by FILES or those in use.")
+@compile_options
+def tune_command(
+    files: tuple[str, ...],
+    budget: float | None,
+    segments: str | None,
+    most: int,
+    output: str | None,
+    merge: bool,
+    report: bool,
+    options: CompileOptions,
+) -> int:
+    """Measure schedules of the segments of FILES on the GPU, and keep the fastest of each.
+
+    They are used from then on, also without a GPU: docs/tuning.md.
+    """
+    from fusec.commands.tune import TuneOptions, merge_files, report_files, tune_files
+
+    if merge and report:
+        raise FusecError("--merge and --report exclude each other")
+    if not files and not report:
+        raise FusecError("no FILES are named", help="`fusec tune FILE...`")
+    if output == "":
+        raise FusecError("-o names no file")
+    if merge:
+        return merge_files(files, output)
+    if report:
+        return report_files(files, options)
+    named = tuple(s.strip() for s in (segments or "").split(",") if s.strip())
+    return tune_files(files, options, TuneOptions(budget, named, most, output))

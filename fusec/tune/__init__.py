@@ -1,0 +1,1 @@
+"""Measuring schedules: which of a segment's space is the fastest on the GPU at hand."""

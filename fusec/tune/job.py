@@ -1,0 +1,158 @@
+"""A segment by itself, as plain data that processes pass on, and its kernels with some record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from hashlib import sha256
+
+from fusec import driver
+from fusec.diagnostics import FusecError
+from fusec.driver import Compilation
+from fusec.hostir.program import HostProgram
+from fusec.ir.annotations import Override, Setting
+from fusec.ir.graph import Fusion
+from fusec.ir.text import to_text
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.schedule.registry import find_scheduler
+from fusec.segment.segmented import Segment, SegmentedFusion
+from fusec.target import find
+from fusec.tuned import Key, key_of
+
+Settings = Mapping[str, Setting]
+
+
+@dataclass(frozen=True)
+class Job:
+    """A segment to tune: the text of its fusion, its sizes in it as defaults, and its scheduler.
+
+    of: what people call it.
+    """
+
+    of: str
+    text: str
+    scheduler: str
+    target: str
+    use_cache: bool = True
+
+    @property
+    def options(self) -> CompileOptions:
+        """Return the options with which its kernels are built, one at a time."""
+        return CompileOptions(
+            targets=(self.target,),
+            targets_given=True,
+            jobs=1,
+            use_cache=self.use_cache,
+            untuned=True,
+        )
+
+    @property
+    def fusion(self) -> Fusion:
+        """Return the segment as a fusion; the same object for the same job."""
+        return _segment(self).fusion
+
+    @property
+    def segment(self) -> Segment:
+        """Return the segment, with what price chooses; the same object for the same job."""
+        return _segment(self)
+
+    @property
+    def key(self) -> Key:
+        """Return by what its schedule is looked up."""
+        return key_of(self.fusion)
+
+
+@lru_cache(maxsize=256)
+def _segment(job: Job) -> Segment:
+    return Segment(0, job.scheduler, read_text(job.text, "segment.yaml"), None)
+
+
+@dataclass(frozen=True)
+class Built:
+    """A segment's kernels with one record: what the host does, machine code by name.
+
+    settings: the free fields of the record. form: equal where host and texts are, but for names.
+    """
+
+    settings: Settings
+    host: HostProgram
+    cubins: Mapping[str, bytes]
+    templates: tuple[str, ...]
+    form: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A record of which there are no kernels, or none that work, and why."""
+
+    settings: Settings
+    reason: str
+
+
+def jobs_of(path: str, options: CompileOptions, wanted: Iterable[str] = ()) -> list[Job]:
+    """Return a job for each segment of a file that has a choice; wanted: the names of some, or all.
+
+    FusecError where a file has no segment of a name. A segment with `schedules:` is the user's.
+    """
+    names, found = {*wanted}, list[Job]()
+    known: set[str] = set()
+    for program in driver.programs(path, replace(options, untuned=True)):
+        for segment in program.segmented.segments:
+            known.add(segment.name)
+            if names and segment.name not in names:
+                continue
+            free = find_scheduler(segment.scheduler).free(segment.fusion, find(options.target))
+            if free and not segment.overrides:
+                made = ", ".join(o.value.name for o in segment.fusion.outputs)
+                of = f"{program.original.name} {segment.name} ({made})"
+                text = to_text(replace(segment.fusion, name=program.original.name))
+                found.append(Job(of, text, segment.scheduler, options.target, options.use_cache))
+    if names - known:
+        raise FusecError(
+            f"`{path}` has no segment {', '.join(sorted(names - known))}",
+            help=f"it has {', '.join(sorted(known))}",
+        )
+    return found
+
+
+def program_of(job: Job, settings: Settings | None) -> Compilation:
+    """Return the program of a segment with some fields set, or with what price chooses."""
+    overrides = tuple(Override("s0", n, v) for n, v in (settings or {}).items())
+    segment = replace(job.segment, overrides=overrides)
+    segmented = SegmentedFusion(segment.fusion, (segment,))
+    return Compilation(segment.fusion, job.options, fusion=segment.fusion, segmented=segmented)
+
+
+def build(job: Job, settings: Settings | None) -> Built | Failed:
+    """Return a segment's kernels with some fields set, or why there are none.
+
+    What goes wrong is the record's, not that of the others: it is told, whatever it is.
+    """
+    try:
+        program = driver.build(program_of(job, settings))
+    except FusecError as error:
+        return Failed(settings or {}, error.diagnostic.message)
+    except Exception as error:
+        return Failed(settings or {}, f"{type(error).__name__}: {error}")
+    (plan,) = program.program.plans
+    found = settings_of(plan.parameters)
+    texts = [s.digest for s in program.program.kernel_sources]
+    names = {k.name: f"k{n}" for n, k in enumerate(plan.kernels)}
+    host = program.program.host.text()
+    for name, short in names.items():
+        host = host.replace(name, short)
+    return Built(
+        settings or found,
+        program.program.host,
+        program.cubins(job.target),
+        tuple(k.template for k in plan.kernels),
+        sha256("\n".join([*texts, host]).encode()).hexdigest(),
+    )
+
+
+def settings_of(parameters: object) -> Settings:
+    """Return the free fields of a record with their values."""
+    found: Settings = getattr(parameters, "settings", {})
+    return found

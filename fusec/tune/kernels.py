@@ -1,0 +1,60 @@
+"""Kernels of many records, planned and compiled in processes side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+
+from fusec.tune.job import Built, Failed, Job, Settings, build
+from fusec.tune.remote import CONTEXT
+
+Key = tuple[Job, tuple[tuple[str, object], ...] | None]
+
+
+class Kernels:
+    """Processes that build; what is asked for twice is built once."""
+
+    def __init__(self, processes: int | None = None) -> None:
+        """Start them; by default one core is left to whoever measures."""
+        cores = len(os.sched_getaffinity(0))
+        CONTEXT.set_forkserver_preload(["fusec.tune.job", "fusec.tune.remote"])
+        self._pool = ProcessPoolExecutor(processes or max(1, cores - 1), CONTEXT)
+        self._futures: dict[Key, Future[Built | Failed]] = {}
+
+    def __enter__(self) -> Kernels:
+        """Return the builder."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Give up what is not done."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def begin(self, job: Job, wanted: Iterable[Settings | None]) -> None:
+        """Begin to build records of a job; None stands for what price chooses."""
+        for settings in wanted:
+            key = _key(job, settings)
+            if key not in self._futures:
+                self._futures[key] = self._pool.submit(build, job, settings)
+
+    def build(self, job: Job, wanted: Sequence[Settings | None]) -> list[Built | Failed]:
+        """Return the kernels of records of a job, in their order."""
+        self.begin(job, wanted)
+        found: list[Built | Failed] = []
+        for settings in wanted:
+            future = self._futures[_key(job, settings)]
+            try:
+                found.append(future.result())
+            except BrokenProcessPool:
+                found.append(Failed(settings or {}, "the compiler ended its process"))
+        return found
+
+    def forget(self, job: Job) -> None:
+        """Give the memory of a job's kernels back; what is not begun is not built."""
+        for key in [k for k in self._futures if k[0] == job]:
+            self._futures.pop(key).cancel()
+
+
+def _key(job: Job, settings: Settings | None) -> Key:
+    return job, None if settings is None else tuple(sorted(settings.items()))

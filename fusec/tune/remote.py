@@ -1,0 +1,170 @@
+"""The device in a process of its own: what faults or hangs takes that one with it alone."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.tune.job import Built, Failed, Job
+
+RUN_SECONDS = 60.0
+"""How long one record's first run, or the timing of all, may take."""
+LONG_SECONDS = 600.0
+"""How long inputs or a verdict may take."""
+CONTEXT = multiprocessing.get_context("forkserver")
+
+
+class Died(Exception):
+    """The process is of no more use; number: of the record that it was at, or None."""
+
+    def __init__(self, reason: str, number: int | None) -> None:
+        """Keep both."""
+        super().__init__(reason)
+        self.reason, self.number = reason, number
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What entries say of a device; capability: as a number, 90 for sm_90a."""
+
+    name: str
+    driver: str
+    capability: int
+
+
+def serve(connection: Connection) -> None:
+    """Open the device and answer requests until there are no more."""
+    try:
+        _serve(connection)
+    except FusecError as error:
+        with suppress(OSError):
+            connection.send(("error", error.diagnostic.message))
+
+
+def _serve(connection: Connection) -> None:
+    from fusec.run.device import Device
+    from fusec.tune.bench import OneJob
+
+    current: OneJob | None = None
+    with Device() as device:
+        while (request := connection.recv()) is not None:
+            what, *given = request
+            answer: Any = None
+            if what == "facts":
+                facts = device.facts
+                answer = Facts(facts.name, facts.driver, facts.capability)
+            elif what == "job":
+                if current is not None:
+                    current.close()
+                current = OneJob(device, given[0], lambda k: connection.send(("step", k)))
+            elif current is not None:
+                answer = getattr(current, what)(*given)
+            connection.send(("answer", answer))
+
+
+class Remote:
+    """The bench of a job in another process, which is started again where a record ends it."""
+
+    def __init__(self) -> None:
+        """Start no process yet."""
+        self._process: Any = None
+        self._connection: Any = None
+        self._job: Job | None = None
+
+    def __enter__(self) -> Remote:
+        """Return the bench."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End the process."""
+        self._stop()
+
+    def facts(self) -> Facts:
+        """Return what the device is; EnvironmentProblem where there is none."""
+        try:
+            return self._ask("facts", seconds=LONG_SECONDS)
+        except Died as died:
+            raise EnvironmentProblem(died.reason, help="tuning needs a GPU") from None
+
+    def begin(self, job: Job) -> None:
+        """Take up a job; FusecError where its inputs cannot be made."""
+        self._job = job
+        try:
+            self._ask("job", job, seconds=LONG_SECONDS)
+        except Died as died:
+            raise FusecError(f"{job.of}: {died.reason}") from None
+
+    def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
+        """Return the median seconds of each, all run in turn, or why one cannot run."""
+        found: list[float | Failed | None] = [None] * len(built)
+        left = [*range(len(built))]
+        while left:
+            try:
+                times = self._ask("times", [built[k] for k in left], repeats, seconds=RUN_SECONDS)
+            except Died as died:
+                self._again()
+                number = died.number
+                if number is None or number >= len(left):
+                    if len(left) > 1:  # it may be any of them: each by itself
+                        return [self.times([each], repeats)[0] for each in built]
+                    number = 0
+                at = left.pop(number)
+                found[at] = Failed(built[at].settings, died.reason)
+                continue
+            for at, seconds in zip(left, times, strict=True):
+                found[at] = seconds
+            break
+        return [Failed({}, "not run") if f is None else f for f in found]
+
+    def wrong(self, built: Built, default: Built) -> str | None:
+        """Return what is wrong with the results of a record, compared with the default's."""
+        try:
+            return self._ask("wrong", built, default, seconds=LONG_SECONDS)
+        except Died as died:
+            self._again()
+            return died.reason
+
+    def _again(self) -> None:
+        if self._job is not None:
+            self.begin(self._job)
+
+    def _ask(self, *request: Any, seconds: float) -> Any:
+        """Return the answer to a request; each step on the way has `seconds`."""
+        if self._process is None:
+            self._connection, far = CONTEXT.Pipe()
+            self._process = CONTEXT.Process(target=serve, args=(far,), daemon=True)
+            self._process.start()
+            far.close()
+        number: int | None = None
+        reason = "its kernels hang"
+        try:
+            self._connection.send(request)
+            while self._connection.poll(seconds):
+                kind, told = self._connection.recv()
+                if kind == "answer":
+                    return told
+                if kind == "error":
+                    reason = str(told)
+                    break
+                number = int(told)
+        except (EOFError, OSError):
+            reason = "its process ended"
+        self._stop()
+        raise Died(reason, number)
+
+    def _stop(self) -> None:
+        """End the process, which may be at anything."""
+        if self._process is None:
+            return
+        with suppress(OSError):
+            self._connection.send(None)
+        self._process.join(0.5)
+        self._process.kill()
+        self._process.join()
+        self._connection.close()
+        self._process = None
