@@ -27,7 +27,7 @@ from benchmarks.peers import PEERS
 from benchmarks.rows import Row
 from fusec import driver
 from fusec.bench.work import Work, build
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, InternalError
 from fusec.options import DEFAULT_TARGET, CompileOptions
 from fusec.run.device import Device, device_available
 
@@ -73,25 +73,27 @@ def timed(
     from fusec.bench.session import Session
     from fusec.commands.bench import head
 
-    end = time.monotonic() + given.seconds
+    end, stopped = time.monotonic() + given.seconds, ""
     with Session(given.jobs) as session:
         yield head(session)
         for row in rows:
             work = works[row.name]
+            if time.monotonic() > end:
+                stopped = stopped or f"{given.seconds:g} s were over"
             if isinstance(work, str):
                 yield {"name": row.name, "failed": work}
-            elif time.monotonic() > end:
-                yield {"name": row.name, "not_measured": f"{given.seconds:g} s were over"}
+            elif stopped:
+                yield {"name": row.name, "not_measured": stopped}
             else:
                 try:
                     small = given.suite == "small"
                     yield measure(session, row, work, given.peers, given.repeat, small=small)
                 except Exception as error:
-                    if isinstance(error, FusecError) and error.exit_code == 70:
-                        # The context may be broken: what is measured later would be, too.
-                        yield {"name": row.name, "failed": error.render(), "stopped": True}
-                        return
-                    yield {"name": row.name, "failed": f"{type(error).__name__}: {error}"}
+                    known = isinstance(error, FusecError)
+                    text = error.render() if known else f"{type(error).__name__}: {error}"
+                    # A fault of a kernel breaks the context, and all that is measured later.
+                    stopped = f"{row.name} faulted" if isinstance(error, InternalError) else ""
+                    yield {"name": row.name, "failed": text}
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -183,7 +185,7 @@ def _time_all(
         "schema": SCHEMA, "suite": given.suite,
         "seed": seed if given.suite == "generated" else None, **next(found),
         "peers": versions({name: PEERS[name].package for name in given.peers}),
-        "rows": [], "failed": {}, "not_measured": [],
+        "rows": [], "failed": {}, "not_measured": {},
     }  # fmt: skip
     for each in found:
         _take(record, each)
@@ -202,7 +204,7 @@ def _time_all(
 def _take(record: dict[str, Any], row: dict[str, Any]) -> None:
     """Put what is known of a row into the record, and say it."""
     if "not_measured" in row:
-        record["not_measured"].append(row["name"])
+        record["not_measured"][row["name"]] = row["not_measured"]
     elif "failed" in row:
         record["failed"][row["name"]] = row["failed"]
         print(f"{row['name']}: {row['failed']}", flush=True)
@@ -215,4 +217,8 @@ def _take(record: dict[str, Any], row: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except FusecError as error:
+        print(error.render(), file=sys.stderr)
+        sys.exit(error.exit_code)

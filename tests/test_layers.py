@@ -36,6 +36,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "variants",
         "emit tune",
         "explain",
+        "bench",
         "dev",
         "commands",
         "api",

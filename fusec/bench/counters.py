@@ -63,19 +63,24 @@ def profile(arguments: Sequence[str]) -> list[tuple[str, Counted]]:
 
     Each kernel begins with cold caches. Unsupported where the profiler is missing or not permitted.
     """
+    metrics = ",".join((READ, WRITTEN, STORED))
+    options = ["--csv", "--print-units", "base", "--cache-control", "all", "--metrics", metrics]
+    inner = [sys.executable, "-m", "fusec", *arguments]
+    command = [find_profiler(), *options, "--target-processes", "application-only", *inner]
+    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    _check(done.stdout + done.stderr, done.returncode)
+    return read_csv(done.stdout)
+
+
+def find_profiler() -> str:
+    """Return the path of Nsight Compute's command line; Unsupported where it is missing."""
     tool = shutil.which("ncu")
     if tool is None:
         raise Unsupported(
             "counters of the memory come from Nsight Compute, and `ncu` is not on PATH",
-            help="install it (package nsight-compute of the CUDA toolkit), or leave --counters out",
+            help="install it (nsight-compute of the CUDA toolkit), or leave --counters out",
         )
-    metrics = ",".join((READ, WRITTEN, STORED))
-    options = ["--csv", "--print-units", "base", "--cache-control", "all", "--metrics", metrics]
-    inner = [sys.executable, "-m", "fusec", *arguments]
-    command = [tool, *options, "--target-processes", "application-only", *inner]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
-    _check(done.stdout + done.stderr, done.returncode)
-    return read_csv(done.stdout)
+    return tool
 
 
 def _check(said: str, code: int) -> None:

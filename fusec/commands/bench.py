@@ -34,10 +34,13 @@ class BenchOptions:
 
 def bench(path: str, options: CompileOptions, chosen: BenchOptions) -> int:
     """Time every fusion of a file, or count its bytes; return the exit code."""
+    from fusec.bench.counters import find_profiler
     from fusec.run.device import device_available
 
     if chosen.out is not None and Path(chosen.out).is_dir():
         raise FusecError(f"--out {chosen.out}: is a directory")
+    if chosen.counters:
+        find_profiler()
     reason = device_available()
     if reason is not None:
         raise EnvironmentProblem(reason, help="fusec explain FILE predicts without a GPU")
@@ -73,7 +76,8 @@ def _timed(path: str, options: CompileOptions, chosen: BenchOptions) -> dict[str
     from fusec.bench.session import Session, reference_error
     from fusec.bench.work import build
 
-    lines, rows = [HEADINGS], list[dict[str, Any]]()
+    lines: list[tuple[str, ...]] = [HEADINGS]
+    rows: list[dict[str, Any]] = []
     with Session(options.jobs) as session:
         built_for = options if options.targets_given else replace(
             options, targets=session.options.targets
