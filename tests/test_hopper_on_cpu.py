@@ -115,6 +115,25 @@ def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) 
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+@pytest.mark.parametrize(
+    ("tile_m", "cluster", "splits", "columns"),
+    [(64, 2, 2, (0, 1)), (64, 8, 1, (1, 0)), (32, 1, 3, (0, 0)), (16, 2, 1, (0, 1))],
+)
+def test_swapped_operands(
+    tile_m: int, cluster: int, splits: int, columns: tuple[bool, bool], tmp_path: Path
+) -> None:
+    a_columns, b_columns = columns
+    fusion = product(24, 136, 584, a_columns=a_columns, b_columns=b_columns, bias=True)
+    shape = {"tile_m": tile_m, "tile_n": 128, "cluster": cluster, "splits": splits, "stages": 3}
+    assert wrong(fusion, plan_of(fusion, "split_k", **shape), tmp_path) == ""
+
+
+def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
+    fusion = product(40, 264, 264)
+    plan = plan_of(fusion, "split_k", tile_m=128, tile_n=256, cluster=2, splits=2, stages=2)
+    assert wrong(fusion, plan, tmp_path) == ""
+
+
 WGMMA = {
     "the parity of the loads": ("full[stage].wait(parity)", "full[stage].wait(parity ^ 1)"),
     "the parity of the stages": ("empty[stage].wait(parity)", "empty[stage].wait(parity ^ 1)"),
@@ -156,10 +175,11 @@ SPLIT = {
     "the others do not wait for the last": (f"{NAMED}\n#pragma", "\n#pragma"),
     "no commit": ("    commit_group();", ""),
     "the turn is not passed on": ("(semaphore, turn + 1)", "(semaphore, turn)"),
-    "the share of a rank": ("sums_tile + rank * Config::kSlab", "sums_tile"),
+    "stages are overwritten early": (f"    fusec::{NAMED}  // all", "    // all"),
+    "the share of a rank": ("f * Config::kCluster + rank", "f * Config::kCluster"),
     "the slab of a rank": ("* Config::kCluster + rank) * C", "* Config::kCluster) * C"),
-    "the columns of a rank": ("rank * Config::kOwned * 8", "0"),
-    "an element of a fragment": ("i / 2 * 8,", "i / 2 * 4,"),
+    "the columns of a quad": ("number % kQuads * 4", "number % kQuads * 2"),
+    "the row of a sum": ("i / 2 % 2 * 8", "i / 2 % 2 * 4"),
     "a step of K twice": ("(chunk + 1) / chunks", "(chunk + 1) / chunks + 1"),
 }  # fmt: skip
 
@@ -182,6 +202,21 @@ def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 72, 264)
     plan = plan_of(fusion, "wgmma", tile_n=64, stages=2)
     dies(fusion, plan, *WGMMA[name], tmp_path)
+
+
+SWAPPED = {
+    "the operand of a warpgroup": ("b_tile + warpgroup * kBlockBytes, a_tile", "b_tile, a_tile"),
+    "the layouts of the operands": ("kBKMajor, Config::kAKMajor", "kAKMajor, Config::kBKMajor"),
+    "the neighbour of a sum": ("(second + 1) * Config::kSumsPitch", "second * Config::kSumsPitch"),
+    "stages are overwritten early": SPLIT["stages are overwritten early"],
+}
+
+
+@pytest.mark.parametrize("name", SWAPPED)
+def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(20, 72, 520, b_columns=False)
+    shape = {"tile_m": 64, "tile_n": 128, "cluster": 2, "splits": 2, "stages": 2}
+    dies(fusion, plan_of(fusion, "split_k", **shape), *SWAPPED[name], tmp_path)
 
 
 @pytest.mark.parametrize("name", SPLIT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.codegen.ctext import compute_type, storage_type
 from fusec.index.access import Facts
 from fusec.ir.dtype import DType
-from fusec.schedule.matmul_choice import MatmulParameters, is_chunked
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, is_chunked
 from fusec.schedule.matmul_epilogue import sums_dtype
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import SharedLayout
@@ -72,6 +72,8 @@ def _hopper(p: MatmulParameters) -> list[str]:
         _int("kStages", p.stages, "stages in flight"),
         _int("kConsumers", 2, "warpgroups that multiply 64 rows each; one more loads"),
         _int("kThreads", "128 * (kConsumers + 1)"),
+        _bool("kSwapped", p.swapped, "B's columns take the place of A's rows in wgmma"),
+        _int("kSumsOwn", p.tile_m * p.tile_n // MULTIPLIERS, "of a thread that multiplies"),
     ]
 
 
@@ -88,8 +90,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
         *_hopper(p),
         _int("kMultipliers", "128 * kConsumers", "threads that multiply"),
         _int("kCluster", p.cluster, "CTAs that sum along K, then take a turn"),
-        _int("kFragments", "kTileN / 8", "each four sums, of a thread"),
-        _int("kOwned", "kFragments / kCluster", "of a CTA's share, of a thread"),
+        _int("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),
         _int("kSlab", "kOwned * kMultipliers", "of a CTA's share"),
     ]
 

@@ -61,7 +61,7 @@ def shifted_sum(fusion: Fusion, top: Node) -> Node | None:
         for less in fusion.users.get(spread, ()):
             if less.op.name != "sub" or [*less.operands] != [tensor, spread]:
                 continue
-            for power in _users(fusion, less, "exp"):
+            for power in _users(fusion, less, "exp", "exp_approx"):
                 for total in _users(fusion, power, "sum"):
                     kinds = total.output.dtype, tuple(total.attributes["dims"])
                     if kinds == (tensor.dtype, dims):
@@ -69,8 +69,8 @@ def shifted_sum(fusion: Fusion, top: Node) -> Node | None:
     return None
 
 
-def _users(fusion: Fusion, node: Node, op: str) -> list[Node]:
-    return [n for n in fusion.users.get(node.output, ()) if n.op.name == op]
+def _users(fusion: Fusion, node: Node, *ops: str) -> list[Node]:
+    return [n for n in fusion.users.get(node.output, ()) if n.op.name in ops]
 
 
 def _spread(fusion: Fusion, top: Value, dims: tuple[int, ...], tensor: Value) -> list[Value]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import islice
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts, access_class
@@ -18,17 +19,18 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import (
+    HOPPER,
     MOST_COORDINATE,
     TILES,
     MatmulParameters,
     compared,
     kernels,
     relied_on,
-    seconds,
     sizes_of,
     trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
+from fusec.schedule.matmul_price import seconds, work_of
 from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
@@ -39,8 +41,9 @@ from fusec.schedule.problem import Problem
 from fusec.schedule.redefinitions import slice_before_product, splits_of_depth
 from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
+from fusec.schedule.space import MOST_RECORDS
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import Estimate, Redefinition, Refusal
+from fusec.segment.protocol import OVERLAP, Estimate, Redefinition, Refusal, together
 from fusec.target import Target
 
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
@@ -102,7 +105,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         settings: Mapping[str, Setting],
     ) -> Iterator[MatmulParameters]:
         """Yield the parameters that are compared by price, then others near the likeliest."""
-        yield from self._by_price(problem, target, settings)
+        yield from islice(self._by_price(problem, target, settings), MOST_RECORDS // 2)
         yield from super().candidates(problem, likeliest, target, settings)
 
     def _by_price(
@@ -110,11 +113,11 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     ) -> Iterator[MatmulParameters]:
         product, hints = problem.product, problem.hints
         kernel = str(settings.get("kernel", ""))
-        found = compared(product, hints, problem.kernels(target), kernel)
+        found = compared(product, hints, problem.kernels(target), target, kernel)
         made = (self.completed(problem, replace(p, **settings)) for p in found)
-        legal = (p for p in made if self.trouble(problem, p, target) is None)
-        sizes, bytes_ = sizes_of(product, hints), traffic(problem.fusion)
-        return iter(sorted(legal, key=lambda p: seconds(p, sizes, bytes_, target)))
+        needed = work_of(product, traffic(problem.fusion), hints)
+        legal = (p for p in dict.fromkeys(made) if self.legal(problem, p, target) is None)
+        return iter(sorted(legal, key=lambda p: seconds(p, needed, target)))
 
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
@@ -129,25 +132,20 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def price(self, plan: MatmulPlan, target: Target) -> Estimate:
         """Return a price: the kernel's predicted time, as work of the tensor cores."""
         problem, parameters = plan.problem, plan.parameters
-        bytes_, sizes = traffic(problem.segment), sizes_of(problem.product, problem.hints)
-        taken = seconds(parameters, sizes, bytes_, target)
+        bytes_ = traffic(problem.segment)
+        taken = seconds(parameters, work_of(problem.product, bytes_, problem.hints), target)
         flops, sfu = work(problem.product.epilogue.fusion)
-        matrix = 0.0
-        if parameters.kernel == "simt":
-            flops += taken * target.flops / 2
-        else:
-            matrix = taken * target.half_flops * 0.8
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
-        return Estimate(
+        estimate = Estimate(
             bytes=bytes_,
             workspace_bytes=scratch * max(0, parameters.splits - 1),
             flops=flops,
             sfu=sfu,
-            tensor_flops=matrix,
             efficiency=target.reach(self.name, "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
             kernels=1,
         )
+        return _lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -180,7 +178,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             Guard(value, "%", by, "vector accesses need aligned rows")
             for value, by in facts.assumed
         )
-        if problem.wide and parameters.kernel in ("wgmma", "split_k"):
+        if problem.wide and parameters.kernel in HOPPER:
             guards = tuple(
                 Guard(extent, "<=", MOST_COORDINATE, "coordinates of copies in bulk have 32 bits")
                 for extent in (product.m, product.n, product.k)
@@ -217,6 +215,20 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         return replace(
             own, staged=p.tile_m * p.tile_n // kernel.block[0] * words(result.dtype.compute)
         )
+
+
+def _lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
+    """Return an estimate with as many products as make it last as long as a kernel does.
+
+    The predicted time of a kernel knows of its memory and its epilogue, which are not to slow it
+    down once more.
+    """
+    parts = dict(estimate.parts(target))
+    others = together(parts)
+    rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
+    if is_simt:
+        return replace(estimate, flops=estimate.flops + rest * target.flops / 2)
+    return replace(estimate, tensor_flops=rest * target.half_flops * 0.8)
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
@@ -300,7 +312,7 @@ def _arguments(
     """Return the tensor maps, then what every kernel has; operands behind maps need no pointer."""
     read = {i.value for i in problem.epilogue.fusion.inputs}
     maps: tuple[Argument, ...] = ()
-    if p.kernel in ("wgmma", "split_k"):
+    if p.kernel in HOPPER:
         maps = tensor_maps(problem, p)
     else:
         read |= {problem.a.buffer, problem.b.buffer}

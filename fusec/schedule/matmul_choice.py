@@ -1,16 +1,17 @@
-"""Chooses the kernel of a matrix product and its tile, cluster and splits, by a price of each."""
+"""What may be chosen of a matrix product: its kernel, and that one's tile, stages and splits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
 from fusec.schedule.matmul_problem import Operand, Product
-from fusec.schedule.matmul_shared import shared_layout
+from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -18,39 +19,29 @@ from fusec.target import Target
 CHUNK_BYTES = 16
 """What the bulk copies and cp.async move at once; rows must begin at multiples of it."""
 
-TURN_SECONDS = 2.4e-6
-"""One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
-
-# By kernel and columns of a tile: the part of the tensor cores' rate that its inner loop reaches,
-# and seconds a tile (its first loads and its epilogue; for split_k also the sum over the cluster).
-# Fitted to times on an H200, K from 512 to 524288.
-_MEASURED = {
-    ("wgmma", 256): (1.06, 1.4e-6),
-    ("wgmma", 128): (0.90, 0.8e-6),
-    ("wgmma", 64): (0.55, 0.5e-6),
-    ("split_k", 128): (0.87, 5e-6),
-    ("split_k", 64): (0.50, 5e-6),
-}
-# mma.sync reaches less of the rate where wgmma exists.
-_MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
-# The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
-_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
-# Of the multiply-add rate, for 4 x 4 outputs per thread.
-_SIMT_RATE = 0.35
-
+HOPPER = ("wgmma", "split_k")
+"""The kernels of copies in bulk into wgmma."""
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
 TILES = {
     "wgmma": {"tile_m": 128, "tile_k": 64},
-    "split_k": {"tile_m": 128, "tile_k": 64},
+    "split_k": {"tile_k": 64},
     "mma": {"tile_m": 128, "tile_k": 32},
     "simt": {"tile_m": 64, "tile_k": 16},
 }
 TILE_COLUMNS = {"wgmma": (64, 128, 256), "split_k": (64, 128, 256), "mma": (128,), "simt": (64,)}
+SWAPPED_ROWS = (16, 32, 64)
+"""Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
+SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
+"""Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
+STAGES = range(1, 17)
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
-WIDTHS = {"wgmma": (8, 2, 1), "split_k": (2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
-"""Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange."""
+WIDTHS = {"wgmma": (8, 2, 1), "split_k": (4, 2, 1), "mma": (8, 2, 1), "simt": (4, 2, 1)}
+"""Neighbouring columns that a thread has: 2 as the tensor cores leave them, 8 after an exchange, 4
+where sums go through shared memory."""
+MULTIPLIERS = 256
+"""Threads of a Hopper kernel that multiply: two warpgroups, 64 rows of a tile each."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +49,8 @@ class MatmulParameters(Parameters):
     """The choices of a matrix product.
 
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
-    (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA; stages: steps in flight;
+    (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA, of `split_k` with swapped
+    operands where it has fewer than 128 rows; stages: steps in flight;
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile that take turns;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
     """
@@ -74,17 +66,23 @@ class MatmulParameters(Parameters):
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
+        Field("tile_m", (*SWAPPED_ROWS, 128)),
         Field("tile_n", (64, 128, 256)),
-        Field("stages", tuple(range(1, 17))),
+        Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
         Field("splits", COUNTS),
         Field("vector_width", (1, 2, 4, 8)),
     )
 
     @property
+    def swapped(self) -> bool:
+        """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
+        return self.kernel in HOPPER and self.tile_m in SWAPPED_ROWS
+
+    @property
     def threads(self) -> int:
         """Return the threads of a CTA."""
-        return 384 if self.kernel in ("wgmma", "split_k") else 256
+        return 384 if self.kernel in HOPPER else 256
 
 
 @dataclass(frozen=True)
@@ -182,13 +180,18 @@ def kernels(problem: Product, target: Target, sizes: Sizes, facts: Facts) -> dic
 
 
 def compared(
-    problem: Product, hints: Mapping[str, int], reasons: Mapping[str, str], kernel: str = ""
+    problem: Product,
+    hints: Mapping[str, int],
+    reasons: Mapping[str, str],
+    target: Target,
+    kernel: str = "",
 ) -> Iterator[MatmulParameters]:
     """Yield the parameters to price, of one kernel or of those that can run the product.
 
     Where tensor cores can, nothing else is worth a price, nor mma where there is wgmma.
     """
-    steps = -(-sizes_of(problem, hints).k // 64)
+    sizes = sizes_of(problem, hints)
+    steps = -(-sizes.k // 64)
     if kernel:
         steps = max(steps, LEAST_STEPS)
     able = [k for k, reason in reasons.items() if not reason]
@@ -198,44 +201,42 @@ def compared(
         able.remove("mma")
     for name in able if not kernel else {kernel} & {*able}:
         width = _width(problem, name)
-        for shape in _shapes(name, steps):
-            yield replace(shape, vector_width=width)
+        for shape in _shapes(name, sizes, steps, target.sms):
+            deep = shape.stages
+            if name in HOPPER:
+                unsplit = replace(shape, cluster=1, splits=1)
+                deep = most_stages(unsplit, target.shared)
+            yield replace(shape, stages=deep, vector_width=width)
 
 
-def _shapes(kernel: str, steps: int) -> Iterator[MatmulParameters]:
+def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulParameters]:
     if kernel == "wgmma":
-        yield MatmulParameters("wgmma", 128, 256, 64, 4)
-        yield MatmulParameters("wgmma", 128, 128, 64, 6)
-        yield MatmulParameters("wgmma", 128, 64, 64, 8)
+        for columns in (256, 128, 64):
+            yield MatmulParameters("wgmma", 128, columns, 64, 2)
     elif kernel == "split_k":
-        for cluster in (1, 2, 4, 8):
-            for splits in range(1, 33):
-                if splits * cluster > 1 and 2 * steps >= LEAST_STEPS * splits * cluster:
-                    yield MatmulParameters("split_k", 128, 128, 64, 4, cluster, splits)
+        for rows, columns in SPLIT_TILES:
+            tile = MatmulParameters("split_k", rows, columns, 64, 2)
+            yield from _splits(tile, sizes.tiles(tile), steps, sms)
     elif kernel == "mma":
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
         yield MatmulParameters("simt", 64, 64, 16, 1)
 
 
-def seconds(p: MatmulParameters, sizes: Sizes, bytes_: int, target: Target) -> float:
-    """Return the predicted time without the launch: waves of tiles, or memory, then the turns."""
-    tiles = sizes.tiles(p)
-    ctas = tiles * p.cluster * p.splits
-    resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
-    work = 2.0 * p.tile_m * p.tile_n * max(1, sizes.k) / (p.cluster * p.splits)
-    part, fixed = _MEASURED.get((p.kernel, p.tile_n), (0.8, 1e-6))
-    rate = target.half_flops * part
-    if p.kernel == "simt":
-        rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
-    elif p.kernel == "mma":
-        rate = target.half_flops * (_MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE)
-    per_cta = work / (rate / target.sms) + fixed
-    waves = -(-ctas // resident)
-    # About half of the SMs saturate the memory.
-    filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
-    moved = bytes_ / (target.bandwidth * filled)
-    return max(waves * per_cta, moved + fixed) + (p.splits - 1) * TURN_SECONDS
+def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
+    """Yield every split of K whose CTAs have work and come in two waves at most."""
+    for cluster in (1, 2, 4, 8):
+        most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
+        for splits in range(1, most + 1):
+            if splits * cluster > 1 or tile.swapped:
+                yield replace(tile, cluster=cluster, splits=splits)
+
+
+@cache
+def most_stages(p: MatmulParameters, shared: int) -> int:
+    """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
+    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s)).bytes <= shared)
+    return max(fits, default=2)
 
 
 def relied_on(
@@ -243,7 +244,7 @@ def relied_on(
 ) -> Facts:
     """Return the divisibility that a kernel's copies rely on."""
     facts = Facts(hints)
-    if parameters.kernel in ("wgmma", "split_k"):
+    if parameters.kernel in HOPPER:
         kernels(problem, target, sizes_of(problem, hints), facts)
     elif parameters.kernel == "mma":
         for operand in (problem.a, problem.b):
@@ -280,6 +281,9 @@ def trouble(
     if p.tile_n not in columns:
         options = ", ".join(map(str, columns))
         return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
+    swapped = _no_swap(p, problem)
+    if swapped:
+        return Refusal("tile", swapped)
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
         return Refusal("splits", f"kernel `{p.kernel}` does not split K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)
@@ -297,6 +301,19 @@ def trouble(
         because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
         return Refusal("shared memory", because)
     return None
+
+
+def _no_swap(p: MatmulParameters, problem: Product) -> str:
+    """Return why a tile cannot have so few rows, empty where it can."""
+    if not p.swapped:
+        return ""
+    if p.tile_n != MULTIPLIERS // 2:
+        return f"with {p.tile_m} rows, two warpgroups multiply 128 columns, not {p.tile_n}"
+    if p.tile_m < 64 and not problem.a.k_major:
+        return f"`{problem.a.buffer.name}` lies in blocks of 64 rows, not {p.tile_m}"
+    if p.tile_m * p.tile_n // (4 * MULTIPLIERS) < p.cluster:
+        return f"{p.cluster} CTAs of a cluster have no quad of sums each of {p.tile_m} rows"
+    return ""
 
 
 def shared_bytes(p: MatmulParameters, problem: Product) -> int:

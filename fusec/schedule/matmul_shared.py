@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
@@ -14,7 +13,11 @@ if TYPE_CHECKING:
 
 PAD = 8
 """Elements behind a row of a tile: 16 bytes, so that the rows of an ldmatrix are in all banks."""
+SUMS_PAD = 8
+"""Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
+swapped operands it begins two rows on."""
 _ELEMENT = 2
+_SUM = 4
 _BARRIER = 8
 _TICKET = 16
 
@@ -43,7 +46,7 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
         return SharedLayout()
     if p.kernel == "mma":
         return _padded(p, problem)
-    return _swizzled(p)
+    return swizzled_layout(p)
 
 
 def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
@@ -63,29 +66,25 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
     return SharedLayout(constants, p.stages * sum(sizes))
 
 
-def _swizzled(p: MatmulParameters) -> SharedLayout:
-    """Return stages as TMA writes them, the sums of a split product, barriers and a ticket."""
+def swizzled_layout(p: MatmulParameters) -> SharedLayout:
+    """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
     a_bytes, b_bytes = (rows * p.tile_k * _ELEMENT for rows in (p.tile_m, p.tile_n))
-    parts = [p.stages * (a_bytes + b_bytes)]
-    if p.kernel == "split_k":
-        parts.append(p.tile_m * p.tile_n * 4)
-    parts += [p.stages * _BARRIER, p.stages * _BARRIER]
-    if p.kernel == "split_k":
-        parts.append(_TICKET)
-    _, *offsets, end = accumulate(parts, initial=0)
-    names = [
-        ("kFull", "barriers, one per stage: its loads have landed"),
-        ("kEmpty", "barriers, one per stage: all have read it"),
-    ]
-    if p.kernel == "split_k":
-        names = [
-            ("kSums", "sums of the tile, by thread"),
-            *names,
-            ("kTicket", "of the cluster, in its first CTA"),
-        ]
-    constants = (
+    pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
+    constants = [
         ("kATileBytes", a_bytes, "A's tile of a stage; B's follows"),
         ("kStageBytes", a_bytes + b_bytes, "of one stage"),
-        *((name, at, meaning) for (name, meaning), at in zip(names, offsets, strict=True)),
-    )
-    return SharedLayout(constants, end)
+    ]
+    at = p.stages * (a_bytes + b_bytes)
+    if p.kernel == "split_k":
+        constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
+        at = max(at, p.tile_m * pitch * _SUM)
+    for name, meaning in (
+        ("kFull", "barriers, one per stage: its loads have landed"),
+        ("kEmpty", "barriers, one per stage: all have read it"),
+    ):
+        constants.append((name, at, meaning))
+        at += p.stages * _BARRIER
+    if p.kernel == "split_k":
+        constants.append(("kTicket", at, "of the cluster, in its first CTA"))
+        at += _TICKET
+    return SharedLayout(tuple(constants), at)

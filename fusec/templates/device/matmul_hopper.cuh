@@ -6,6 +6,8 @@
 // 128-byte swizzled: K-major, one row of 64 elements of K per row of the tile; else blocks of 64
 // rows of the tile, each 64 elements of K deep and 64 rows wide. Tiles begin at multiples of 1024
 // bytes.
+// wgmma takes 64 rows of its first operand and any number of columns of its second. A tile of few
+// rows has B's columns in place of the rows (kSwapped): what is summed is the tile, transposed.
 #pragma once
 
 #include "storage.cuh"
@@ -98,10 +100,10 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
 }
 
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, 64 rows of the
-// tile for each warpgroup. The products of a stage run while the next one is awaited; it is handed
+// tile for each warpgroup, or 64 columns. The products of a stage run while the next one is awaited; it is handed
 // back one step later. `stage` and `parity` begin as 0 and 0.
 template <class Config>
-__device__ __forceinline__ void multiply_stages(float (&sums)[Config::kTileN / 2],
+__device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -114,8 +116,13 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kTileN / 2
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
     full[stage].wait(parity);
     wgmma_fence();
-    multiply_stage<typename Config::T, Config::kTileN, Config::kAKMajor, Config::kBKMajor>(
-        sums, a_tile + warpgroup * kBlockBytes, b_tile);
+    if constexpr (Config::kSwapped) {
+      multiply_stage<typename Config::T, Config::kTileM, Config::kBKMajor, Config::kAKMajor>(
+          sums, b_tile + warpgroup * kBlockBytes, a_tile);
+    } else {
+      multiply_stage<typename Config::T, Config::kTileN, Config::kAKMajor, Config::kBKMajor>(
+          sums, a_tile + warpgroup * kBlockBytes, b_tile);
+    }
     wgmma_commit();
     wgmma_wait<1>();
     if (step > first && lane == 0) empty[previous].arrive();

@@ -1,14 +1,13 @@
 // What a split-K product needs of others (sm_90). Of its cluster: reads of a peer's shared memory. Of
 // the clusters that take turns at its tile: the sum so far, in a work buffer.
-// Sums travel in the order in which the threads hold them: fragment f of a thread is four sums, two
-// columns of two rows. Every CTA of a cluster owns the same share of its tile's fragments. `Config`
-// is the struct at the top of the kernel.
+// Sums travel in the order in which the threads own them: quad f of a thread is four neighbours of
+// a row (matmul_share.cuh). `Config` is the struct at the top of the kernel.
 #pragma once
 
 #include "bulk_reduce.cuh"
 #include "cluster.cuh"
 #include "grid.cuh"
-#include "named_barrier.cuh"
+#include "matmul_share.cuh"
 
 namespace fusec {
 
@@ -22,40 +21,25 @@ __device__ __forceinline__ float4 add(float4 a, float4 b) {
   return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
 }
 
-__device__ __forceinline__ float component(float4 v, int i) {
-  const float values[4] = {v.x, v.y, v.z, v.w};
-  return values[i];
-}
-
-// A multiplying thread: its sums to its place in `sums_tile`.
-template <class Config>
-__device__ __forceinline__ void store_fragments(float4* sums_tile,
-                                                const float (&sums)[Config::kTileN / 2]) {
-#pragma unroll
-  for (int f = 0; f < Config::kFragments; ++f) {
-    sums_tile[f * Config::kMultipliers + threadIdx.x] =
-        make_float4(sums[4 * f], sums[4 * f + 1], sums[4 * f + 2], sums[4 * f + 3]);
-  }
-}
-
 // A multiplying thread: the sum of this CTA's share of the tile over all ranks, in their order.
 template <class Config>
 __device__ __forceinline__ void sum_over_cluster(float4 (&share)[Config::kOwned],
-                                                 const float4* owned) {
+                                                 const float* tile, int rank) {
 #pragma unroll
   for (int f = 0; f < Config::kOwned; ++f) {
+    const Quad quad = quad_of<Config>(f, rank);
+    const float* const own = tile + quad.row * Config::kSumsPitch + quad.column;
     share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll
     for (int peer = 0; peer < Config::kCluster; ++peer) {
-      const float4 part = cluster_load(&owned[f * Config::kMultipliers + threadIdx.x], peer);
-      share[f] = add(share[f], part);
+      share[f] = add(share[f], cluster_load(reinterpret_cast<const float4*>(own), peer));
     }
   }
 }
 
-// All multiplying threads, not in the last turn: the share goes to the work buffer by one bulk
-// copy, and is added to what lies there by all but the first. The turn is passed on only when the
-// write is complete.
+// All multiplying threads, not in the last turn: the share goes through `owned`, shared memory that
+// nobody else reads any more, to the work buffer by one bulk copy, and is added to what lies there
+// by all but the first. The turn is passed on only when the write is complete.
 template <class Config>
 __device__ __forceinline__ void pass_turn(float4* slab, float4* owned, u32* semaphore, int turn,
                                           const float4 (&share)[Config::kOwned]) {

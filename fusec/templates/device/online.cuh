@@ -6,16 +6,12 @@
 #pragma once
 
 #include "combine.cuh"
+#include "fast_math.cuh"
 
 namespace fusec {
 
-// e to the power x: within 2.6 + 0.65 |x| units of 2^-23, as x log2(e) is rounded. Beside the term
-// of the maximum, which is exactly 1, a term exp(x) errs by less than 3 of these units.
-__device__ __forceinline__ float exponential(float x) {
-  float power;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(x * 1.44269504f));
-  return power;
-}
+// Beside the term of the maximum, which is exactly 1, a term exp(x) errs by less than 3 units.
+__device__ __forceinline__ float exponential(float x) { return exp_approx(x); }
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 
 template <class T>

@@ -73,7 +73,11 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], u64 a, u64 b, int scal
   } else {                          \
     FUSEC_WGMMA(N, "f16");          \
   }
-  if constexpr (kN == 64) {
+  if constexpr (kN == 16) {
+    FUSEC_WGMMA_BOTH(16)
+  } else if constexpr (kN == 32) {
+    FUSEC_WGMMA_BOTH(32)
+  } else if constexpr (kN == 64) {
     FUSEC_WGMMA_BOTH(64)
   } else if constexpr (kN == 128) {
     FUSEC_WGMMA_BOTH(128)

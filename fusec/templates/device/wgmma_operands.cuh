@@ -30,6 +30,24 @@
   "%112, %113, %114, %115, %116, %117, %118, %119, " \
   "%120, %121, %122, %123, %124, %125, %126, %127"
 
+#define FUSEC_WGMMA_REGISTERS_16 "%0, %1, %2, %3, %4, %5, %6, %7"
+#define FUSEC_WGMMA_OUTPUTS_16 FUSEC_D8(0)
+#define FUSEC_WGMMA_A_16 "8"
+#define FUSEC_WGMMA_B_16 "9"
+#define FUSEC_WGMMA_SCALE_16 "10"
+#define FUSEC_WGMMA_TRANS_A_16 "11"
+#define FUSEC_WGMMA_TRANS_B_16 "12"
+
+#define FUSEC_WGMMA_REGISTERS_32           \
+  "%0, %1, %2, %3, %4, %5, %6, %7, "       \
+  "%8, %9, %10, %11, %12, %13, %14, %15"
+#define FUSEC_WGMMA_OUTPUTS_32 FUSEC_D8(0), FUSEC_D8(8)
+#define FUSEC_WGMMA_A_32 "16"
+#define FUSEC_WGMMA_B_32 "17"
+#define FUSEC_WGMMA_SCALE_32 "18"
+#define FUSEC_WGMMA_TRANS_A_32 "19"
+#define FUSEC_WGMMA_TRANS_B_32 "20"
+
 #define FUSEC_WGMMA_REGISTERS_64 FUSEC_TEXT_0
 #define FUSEC_WGMMA_OUTPUTS_64 FUSEC_D32(0)
 #define FUSEC_WGMMA_A_64 "32"

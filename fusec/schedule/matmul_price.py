@@ -1,0 +1,131 @@
+"""The predicted time of a matrix product's kernel: its steps along K, and what follows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, Sizes, sizes_of
+from fusec.schedule.matmul_problem import Product
+from fusec.segment.price import elements, work
+from fusec.segment.protocol import OVERLAP
+from fusec.target import Target
+
+TURN_SECONDS = 2.4e-6
+"""One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
+
+# All of what follows is fitted to times on an H200, K from 512 to 524288.
+# By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
+# tensor cores' rate.
+_RATE = {256: 1.06, 128: 1.0, 64: 0.55, 32: 0.28, 16: 0.14}
+# Seconds a tile: first loads, the plain epilogue, and of a split product the sum over a cluster.
+_TILE = {"wgmma": 1.4e-6, "split_k": 4e-6}
+# From asking for a stage to having it, where operands are found in L2, and the more of those that
+# are read from memory; one stage is in the hands of the tensor cores.
+_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
+# Of `l2_bandwidth`, which is a lower bound: copies in bulk have reached 9.3 TB/s.
+_L2_RATE = 1.5
+# Of the bandwidth, where operands are read once.
+_MEMORY_RATE = 0.97
+# The part of the SMs that clusters of this size fill at once (H200, one CTA per SM).
+_RESIDENT = {1: 1.0, 2: 0.97, 4: 0.9, 8: 0.75}
+# mma.sync reaches less of the rate where wgmma exists.
+_MMA_RATE, _MMA_RATE_HOPPER = 0.55, 0.25
+# Of the multiply-add rate, for 4 x 4 outputs per thread.
+_SIMT_RATE = 0.35
+# Of the issue slots that eight warps fill, whose products have ended: gelu on a tile, 5.5 us.
+_EPILOGUE_ISSUE = 0.45
+# Loads of an operand of the epilogue, for which a warp waits before it goes on to its next columns.
+_EPILOGUE_LOAD = 0.8e-6
+
+
+@dataclass(frozen=True)
+class EpilogueWork:
+    """What the epilogue does for an element: operations, and operands read that have as many."""
+
+    flops: float
+    sfu: float
+    reads: int
+
+
+@dataclass(frozen=True)
+class ProductWork:
+    """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue."""
+
+    sizes: Sizes
+    bytes: int
+    epilogue: EpilogueWork
+
+
+def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
+    """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
+    fusion = product.epilogue.fusion
+    results = max(1, elements(product.epilogue.sums, hints))
+    flops, sfu = work(fusion)
+    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
+    reads = sum(2 * elements(v, hints) > results for v in others)
+    epilogue = EpilogueWork(flops / results, sfu / results, reads)
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue)
+
+
+def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
+    tiles = needed.sizes.tiles(p)
+    ctas = tiles * p.cluster * p.splits
+    if p.kernel not in ("wgmma", "split_k"):
+        return _plain_seconds(p, needed, ctas, target)
+    resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
+    steps = -(-needed.sizes.k // p.tile_k)
+    own = -(-steps // (p.cluster * p.splits))
+    step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
+    tile = _TILE[p.kernel] + epilogue_seconds(p, needed, target)
+    return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
+
+
+def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
+    """Return the time of a kernel with a CTA for each tile, whose steps do not wait for memory."""
+    rate, resident = target.flops * _SIMT_RATE / 4, target.sms * 4
+    if p.kernel == "mma":
+        part = _MMA_RATE_HOPPER if target.capability >= 90 else _MMA_RATE
+        rate, resident = target.half_flops * part, target.sms
+    per_tile = 2.0 * p.tile_m * p.tile_n * max(1, needed.sizes.k) / (rate / target.sms) + 1e-6
+    # About half of the SMs saturate the memory.
+    filled = min(1.0, 2 * max(1, min(ctas, resident)) / target.sms)
+    moved = needed.bytes / (target.bandwidth * filled) + 1e-6
+    return max(-(-ctas // resident) * per_tile, moved)
+
+
+def _step_seconds(
+    p: MatmulParameters, needed: ProductWork, running: int, steps: int, target: Target
+) -> float:
+    """Return the time of a stage: of its products, its loads, or what all CTAs load together.
+
+    running: CTAs at a time; steps: of all tiles.
+    """
+    sizes = needed.sizes
+    rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
+    loaded = (rows + columns) * p.tile_k * 2
+    from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
+    rate = target.half_flops * _RATE[p.tile_m if p.swapped else p.tile_n] / target.sms
+    parts = (
+        2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
+        (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
+        running * loaded / (target.l2_bandwidth * _L2_RATE),
+        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
+    )
+    return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
+
+
+def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
+    sizes, epilogue = needed.sizes, needed.epilogue
+    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster
+    issued = epilogue.flops / (target.flops / 2 * _EPILOGUE_ISSUE)
+    special = epilogue.sfu / target.special
+    turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
+    return count * max(issued, special) * target.sms + turns * _EPILOGUE_LOAD
+
+
+def hand_off_seconds(p: MatmulParameters) -> float:
+    """Return the time that the clusters of a tile spend on each other's sums."""
+    return (p.splits - 1) * TURN_SECONDS
