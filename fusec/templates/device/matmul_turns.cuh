@@ -8,6 +8,7 @@
 #include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_share.cuh"
+#include "named_barrier.cuh"
 
 namespace fusec {
 
