@@ -57,8 +57,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int v = 0; v < kVec; ++v) {
       const float scaled =
           fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
-      const float s = keep_row[c][v] ? scaled : -1000000000.0f;
-      max_1_part = fusec::Max<float>::combine(max_1_part, s);
+      const float s_value = keep_row[c][v] ? scaled : -1000000000.0f;
+      max_1_part = fusec::Max<float>::combine(max_1_part, s_value);
     }
   }
   const float max_1 = fusec::block_reduce_rows<fusec::Max<float>, kThreadsX, kThreadsY>(max_1_part);
@@ -70,8 +70,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int v = 0; v < kVec; ++v) {
       const float scaled =
           fusec::to_float(scores_row[c][v]) * scale + fusec::to_float(bias_row[c][v]);
-      const float s = keep_row[c][v] ? scaled : -1000000000.0f;
-      const float exp_1 = fusec::exp_approx(s - max_1);
+      const float s_value = keep_row[c][v] ? scaled : -1000000000.0f;
+      const float exp_1 = fusec::exp_approx(s_value - max_1);
       sum_1_part += exp_1;
       exp_1_kept[c][v] = exp_1;
     }

@@ -5,9 +5,7 @@
 //   14: top = max(l, dims=[1])
 //   16: lse = add(log(total), top)
 //   17: loss = sub(lse, picked)
-// Schedule: 512 threads along each row, 1 rows per block, accesses of 8 elements; 2 blocks share a
-//   result, the last one combines.
-#include "grid.cuh"
+// Schedule: 512 threads along each row, 1 rows per block, accesses of 8 elements.
 #include "online.cuh"
 #include "reduce.cuh"
 #include "types.cuh"
@@ -17,15 +15,12 @@ constexpr int kVec = 8;         // elements per access
 constexpr int kThreadsX = 512;  // threads per row
 constexpr int kThreadsY = 1;    // rows per block
 constexpr int kThreads = kThreadsX * kThreadsY;
-constexpr int kSplits = 2;  // blocks that share a row
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     cross_entropy_s0_reduction(const fusec::bf16* __restrict__ logits,
                                const float* __restrict__ picked,
                                float* __restrict__ lse,
                                float* __restrict__ loss,
-                               float* top_partials,
-                               fusec::u32* arrived,
                                fusec::i64 T) {
   const int rows = T;
   const int columns = 32000;
@@ -35,9 +30,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int row = is_row ? row_of_thread : rows - 1;
   const float picked_value = picked[row];
   fusec::ExpSum<float> top_part = fusec::ExpSumMerge<float>::identity();
-  constexpr int kStep = kSplits * kThreadsX * kVec;
-  for (int column = (blockIdx.y * kThreadsX + threadIdx.x) * kVec; column < columns;
-       column += kStep) {
+#pragma unroll 4
+  for (int column = threadIdx.x * kVec; column < columns; column += kThreadsX * kVec) {
     const auto logits_vec = fusec::load_readonly<kVec>(logits + row * columns + column);
     float top_values[kVec];
 #pragma unroll
@@ -47,18 +41,6 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     if (is_row) {
       top_part.push(top_values);
     }
-  }
-  top_part = fusec::block_reduce_rows<fusec::ExpSumMerge<float>, kThreadsX, kThreadsY>(top_part);
-
-  // Each block leaves its part; the last one to arrive combines them in their order.
-  auto* top_parts = reinterpret_cast<fusec::ExpSum<float>*>(top_partials);
-  if (threadIdx.x == 0 && is_row) {
-    top_parts[row * kSplits + blockIdx.y] = top_part;
-  }
-  if (!fusec::last_block(arrived + blockIdx.x, kSplits)) return;
-  top_part = fusec::ExpSumMerge<float>::identity();
-  for (int split = threadIdx.x; split < kSplits; split += kThreadsX) {
-    top_part = fusec::ExpSumMerge<float>::combine(top_part, top_parts[row * kSplits + split]);
   }
   top_part = fusec::block_reduce_rows<fusec::ExpSumMerge<float>, kThreadsX, kThreadsY>(top_part);
 

@@ -3,11 +3,13 @@
 //   12: c = matmul(a, b)
 // Schedule: 16 times M_size x 256 x 4096 in tiles of 128 x 128, bulk copies into wgmma, K split
 //   over 1 turns of 2 CTAs.
+#include "cluster.cuh"
 #include "grid.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
 #include "matmul_turns.cuh"
+#include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"

@@ -14,7 +14,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
                                fusec::bf16* __restrict__ c_,
                                fusec::i64 M) {
   const int chunks = M * 32;
-  const int first = blockIdx.x * static_cast<int>(kThreads * kUnroll) + threadIdx.x;
+  const int first = blockIdx.x * (kThreads * kUnroll) + threadIdx.x;
+
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     const int chunk = first + u * kThreads;
