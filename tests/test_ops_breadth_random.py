@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from families import plan_of, run_on_host, text_of
 
 from fusec.diagnostics import FusecError
 from fusec.ir import dtype as dtypes
 from fusec.ir.graph import Fusion
 from fusec.ops import philox
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.reference import sweeps
 from fusec.reference.evaluate import evaluate, find_values
 from fusec.reference.nodes import Model
@@ -88,6 +90,28 @@ def test_the_device_header_has_the_same_numbers(device: ctypes.CDLL, count: int)
     np.testing.assert_array_equal(out[1], philox.uniforms(*key, double=True))
     np.testing.assert_allclose(out[2], philox.normals(*key, double=False), rtol=3e-6, atol=1e-7)
     np.testing.assert_allclose(out[3], philox.normals(*key, double=True), rtol=1e-13, atol=1e-15)
+
+
+def test_a_vector_has_the_numbers_of_its_elements(device: ctypes.CDLL) -> None:
+    key = (9, 2**40 + 3)
+    one = fill(device.numbers, 1024, *key, out=np.zeros((4, 1024)))
+    many = fill(device.vectors, 1024, *key, out=np.zeros((3, 2, 1024)))
+    for found in many:
+        np.testing.assert_array_equal(found, one[[0, 2]])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "f64"])
+def test_kernels_share_the_words_of_a_vector(dtype: str, tmp_path: Path) -> None:
+    """Each block of four words is made once, and what is drawn is what elements have alone."""
+    key = f"[B, H], 5, {2**40 + 3}, dtype={dtype}"
+    fusion = read_text(
+        f"fusion: drawn\ndims: {{B: 6, H: 64}}\ninputs: {{x: '{dtype}[B, H]'}}\nops:\n"
+        f"  - u = add(x, uniform(0.0, 1.0, {key}))\n"
+        f"  - n = add(x, normal(0.0, 1.0, {key}))\noutputs: [u, n]\n"
+    )
+    run_on_host("pointwise", fusion, tmp_path)
+    text = text_of(plan_of("pointwise", fusion))
+    assert text.count("drawn_words<kVec>") == (0 if dtype == "f64" else 2)
 
 
 @pytest.mark.parametrize("double", [False, True])

@@ -235,3 +235,11 @@ def identifier(name: str) -> str:
 def word(name: str) -> str:
     """Return a name with what no C identifier may contain replaced."""
     return re.sub(r"\W", "_", name)
+
+
+def template_of(cuda: Mapping[str, str], kind: DType) -> str:
+    """Return the C expression of an operation that computes in a type."""
+    for key in (kind.name, kind.kind, "int" if kind.kind in ("uint", "bool") else "", "default"):
+        if key in cuda:
+            return cuda[key]
+    raise KeyError(f"no CUDA expression for {kind}: {sorted(cuda)}")

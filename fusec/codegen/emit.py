@@ -17,10 +17,11 @@ from fusec.codegen.ctext import (
     is_reciprocal,
     literal,
     storage_type,
+    template_of,
 )
 from fusec.codegen.nest import Nest
 from fusec.index.instances import Instance
-from fusec.ir.dtype import F64, I32, I64, U64, DType
+from fusec.ir.dtype import F32, F64, I32, I64, U64, DType
 from fusec.ir.expression import Loaded, index
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
@@ -153,11 +154,12 @@ class Emitter(Nest):
             )
         }
         if node.op.family == "random":
-            arguments["index"] = self.convert(instance.operands[-1], U64, phase)
+            text = self._drawn(instance, arguments, phase)
+            return self._rounded(text, instance.dtype) if rounded else text
         if node.op is CHECK_INDEX:
             return self._checked(instance, arguments["index"], phase)
         kind = max((d.compute for d in node.compute_dtypes), key=lambda d: (d.is_float, d.bits))
-        template = _template(node.op.cuda, kind)
+        template = template_of(node.op.cuda, kind)
         text = apply(template, arguments)
         narrow = instance.dtype.is_integer and instance.dtype.bits < 32
         called = text.text.startswith("fusec::") and text.precedence == PRIMARY
@@ -166,13 +168,36 @@ class Emitter(Nest):
             return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text
 
+    def _drawn(self, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
+        """Return a random number: of the words that the vector's elements share, or its own."""
+        assert instance.node is not None
+        cuda, position = instance.node.op.cuda, instance.operands[-1]
+        double = any(d.compute == F64 for d in instance.node.compute_dtypes)
+        base = None
+        if position.address is not None and not position.gathered and not double:
+            base = self.vector_base(position.address, ())
+        if base is None or self.lane is None:
+            arguments["index"] = self.convert(position, U64, phase)
+            return apply(template_of(cuda, F64 if double else F32), arguments)
+        key = (phase, position)
+        if key not in self._vectors:
+            number = len(self.scopes) - 2
+            name = self.fresh(f"{instance.name}_words", "words", phase, number)
+            first = f"fusec::convert<{compute_type(U64)}>({self.index(base, phase)})"
+            given = f"{arguments['rng_seed']}, {arguments['rng_offset']}, {first}"
+            text = f"fusec::drawn_words<{self.width_name}>({given})"
+            self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
+            self._vectors[key] = name
+        arguments |= {"words": Text(self._vectors[key]), "lane": Text(self.lane.name)}
+        return apply(cuda["f32 words"], arguments)
+
     def _sequence(self, instance: Instance, phase: int) -> Text:
         """Return an element of an iota, computed in 64 bits and rounded once."""
         assert instance.node is not None
         wide = F64 if instance.dtype.is_float else I64
         start, step, index = (self.convert(o, wide, phase) for o in instance.operands)
         given = {"start": start, "step": step, "index": index}
-        text = apply(_template(instance.node.op.cuda, wide), given)
+        text = apply(template_of(instance.node.op.cuda, wide), given)
         if instance.dtype.is_half:
             return self._rounded(text, instance.dtype)
         if instance.dtype == wide:
@@ -381,10 +406,3 @@ class Emitter(Nest):
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]
-
-
-def _template(cuda: Mapping[str, str], kind: DType) -> str:
-    for key in (kind.name, kind.kind, "int" if kind.kind in ("uint", "bool") else "", "default"):
-        if key in cuda:
-            return cuda[key]
-    raise KeyError(f"no CUDA expression for {kind}: {sorted(cuda)}")

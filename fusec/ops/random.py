@@ -92,13 +92,18 @@ def _numbers(draw: Any, shape: Shape, seed: Array, offset: Array, dtype: DType |
 
 
 _CALL = "({0}, {1}, {{rng_seed}}, {{rng_offset}}, {{index}})"
+_VECTOR = "({0}, {1}, {{words}}, {{lane}})"
+"""Of the words of a vector's elements."""
 _UNIFORM = _CALL.format("{minval}", "{maxval}")
 _NORMAL = _CALL.format("{mean}", "{std}")
 
 
 @operation(
     "random", infer=_drawn("uniform"), compute=_computes, canonical=_canonical, prepare=_seeded,
-    cuda={"f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM},
+    cuda={
+        "f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM,
+        "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
+    },
     cost=Cost(40), accuracy=2.0, extents="shape",
     text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
@@ -122,7 +127,10 @@ def uniform(
 
 @operation(
     "random", infer=_drawn("normal"), compute=_computes, canonical=_canonical, prepare=_seeded,
-    cuda={"f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL},
+    cuda={
+        "f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL,
+        "f32 words": "fusec::normal_f32" + _VECTOR.format("{mean}", "{std}"),
+    },
     cost=Cost(60, 4), accuracy=4.0, extents="shape",
     text=texts.drawn("rng_normal_general"),
 )  # fmt: skip

@@ -23,6 +23,28 @@ void blocks(long long count, unsigned long long seed, unsigned long long offset,
   }
 }
 
+}
+
+// Numbers of vectors of kCount elements.
+template <int kCount>
+static void numbers_of(long long count, unsigned long long seed, unsigned long long offset,
+                       double* out) {
+  for (long long i = 0; i < count; i += kCount) {
+    const auto words = fusec::drawn_words<kCount>(seed, offset, i);
+    for (int lane = 0; lane < kCount; ++lane) {
+      out[i + lane] = fusec::uniform_f32(0, 1, words, lane);
+      out[count + i + lane] = fusec::normal_f32(0, 1, words, lane);
+    }
+  }
+}
+
+extern "C" {
+void vectors(long long count, unsigned long long seed, unsigned long long offset, double* out) {
+  numbers_of<2>(count, seed, offset, out);
+  numbers_of<4>(count, seed, offset, out + 2 * count);
+  numbers_of<8>(count, seed, offset, out + 4 * count);
+}
+
 void numbers(long long count, unsigned long long seed, unsigned long long offset, double* out) {
   for (long long i = 0; i < count; ++i) {
     out[i] = fusec::uniform_f32(0, 1, seed, offset, i);

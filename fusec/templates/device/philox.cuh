@@ -1,8 +1,8 @@
 // Philox 4x32-10: random bits as a function of (seed, offset, element), the same numbers as the
 // reference in fusec/ops/philox.py, whose comment gives the layout. An element's number is
-// uniform_f32(low, high, seed, offset, element), and so on; neighbouring elements share a block of
-// four words, which a kernel that computes several at once takes through philox() and the unit_
-// and turn_ functions.
+// uniform_f32(low, high, seed, offset, element), and so on. Neighbouring elements share a block of
+// four words: a kernel that computes a vector of them takes drawn_words(seed, offset, first), and
+// of these each element's number by uniform_f32(low, high, words, lane), the same to the bit.
 #pragma once
 
 #include "storage.cuh"
@@ -57,6 +57,44 @@ __device__ __forceinline__ u32 pick_word(PhiloxWords words, u32 which) {
   const u32 left = which & 1 ? words.word[1] : words.word[0];
   const u32 right = which & 1 ? words.word[3] : words.word[2];
   return which & 2 ? right : left;
+}
+
+// The words of the elements of a vector, in f32.
+template <int kCount>
+struct DrawnWords {
+  u32 word[kCount];
+};
+
+// The words of kCount elements, a power of 2, from `first` on, a multiple of it.
+template <int kCount>
+__device__ __forceinline__ DrawnWords<kCount> drawn_words(u64 seed, u64 offset, u64 first) {
+  DrawnWords<kCount> drawn;
+  if constexpr (kCount >= 4) {
+#pragma unroll
+    for (int block = 0; block < kCount / 4; ++block) {
+      const PhiloxWords words = philox(seed, offset, first / 4 + block);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) drawn.word[4 * block + i] = words.word[i];
+    }
+  } else {
+    const PhiloxWords words = philox(seed, offset, first / 4);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) drawn.word[i] = pick_word(words, first % 4 + i);
+  }
+  return drawn;
+}
+
+template <int kCount>
+__device__ __forceinline__ float uniform_f32(float low, float high,
+                                             const DrawnWords<kCount>& words, int lane) {
+  return low + unit_f32(words.word[lane]) * (high - low);
+}
+// Of an even number of elements: each pair shares two words.
+template <int kCount>
+__device__ __forceinline__ float normal_f32(float mean, float deviation,
+                                            const DrawnWords<kCount>& words, int lane) {
+  const float unit = unit_f32(words.word[lane & ~1], 1);
+  return mean + turn_f32(unit, unit_f32(words.word[lane | 1]), lane & 1) * deviation;
 }
 
 // The number of an element between low and high.
