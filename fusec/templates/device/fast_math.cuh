@@ -1,7 +1,8 @@
-// Functions of float in few instructions, for results that are then rounded to a half type. Errors
-// are relative, in units of 2^-23: those of ex2.approx.ftz (2 units) and rcp.approx.ftz (1 unit) are
-// from the PTX manual, those of what is made of them hold it whatever their signs. Numbers
-// below 2^-126 are flushed to 0; NaN passes, infinities give what the functions tend to.
+// Functions of float in few instructions, for results that are then rounded to
+// a half type. Errors are relative, in units of 2^-23: those of ex2.approx.ftz
+// (2 units) and rcp.approx.ftz (1 unit) are from the PTX manual, those of what
+// is made of them hold it whatever their signs. Numbers below 2^-126 are
+// flushed to 0; NaN passes, infinities give what the functions tend to.
 #pragma once
 
 namespace fusec {
@@ -33,10 +34,11 @@ __device__ __forceinline__ float sigmoid_approx(float x) {
 // x sigmoid(x): as sigmoid, and 1 unit.
 __device__ __forceinline__ float silu_approx(float x) { return x * sigmoid_approx(x); }
 
-// x times the normal distribution's share below x: relu(x) - t 2^P(t) for t = |x|, where P is the
-// logarithm of the share beyond t to base 2, -1 at 0. Within 9 units of |x|, 2.9e-7 at most, and
-// for negative x within 2^-18 of the result down to -4, 2^-9 down to -6.5, 0 from there on within
-// 3e-10. Minus infinity gives NaN, as minus infinity times a share of 0 does.
+// x times the normal distribution's share below x: relu(x) - t 2^P(t) for t =
+// |x|, where P is the logarithm of the share beyond t to base 2, -1 at 0.
+// Within 9 units of |x|, 2.9e-7 at most, and for negative x within 2^-18 of the
+// result down to -4, 2^-9 down to -6.5, 0 from there on within 3e-10. Minus
+// infinity gives NaN, as minus infinity times a share of 0 does.
 __device__ __forceinline__ float gelu_approx(float x) {
   const float t = fminf(fabsf(x), 6.5f);
   float power = -2.30109e-07f;

@@ -1,8 +1,10 @@
-// Philox 4x32-10: random bits as a function of (seed, offset, element), the same numbers as the
-// reference in fusec/ops/philox.py, whose comment gives the layout. An element's number is
-// uniform_f32(low, high, seed, offset, element), and so on. Neighbouring elements share a block of
-// four words: a kernel that computes a vector of them takes drawn_words(seed, offset, first), and
-// of these each element's number by uniform_f32(low, high, words, lane), the same to the bit.
+// Philox 4x32-10: random bits as a function of (seed, offset, element), the
+// same numbers as the reference in fusec/ops/philox.py, whose comment gives the
+// layout. An element's number is uniform_f32(low, high, seed, offset, element),
+// and so on. Neighbouring elements share a block of four words: a kernel that
+// computes a vector of them takes drawn_words(seed, offset, first), and of
+// these each element's number by uniform_f32(low, high, words, lane), the same
+// to the bit.
 #pragma once
 
 #include "storage.cuh"
@@ -32,7 +34,8 @@ __device__ __forceinline__ PhiloxWords philox(u64 seed, u64 offset, u64 block) {
   return {a, b, c, d};
 }
 
-// The upper 24 bits of a word, or 53 of two, plus `step` steps, as a part of 1. Exact.
+// The upper 24 bits of a word, or 53 of two, plus `step` steps, as a part of 1.
+// Exact.
 __device__ __forceinline__ float unit_f32(u32 word, u32 step = 0) {
   return static_cast<float>((word >> 8) + step) * 5.9604644775390625e-8f;
 }
@@ -41,8 +44,8 @@ __device__ __forceinline__ double unit_f64(u32 low, u32 high, u64 step = 0) {
   return static_cast<double>((joined >> 11) + step) * 1.1102230246251565e-16;
 }
 
-// The normal number of the even (`odd` false) or odd element of a pair from its two uniforms: the
-// first in (0, 1], the second in [0, 1).
+// The normal number of the even (`odd` false) or odd element of a pair from its
+// two uniforms: the first in (0, 1], the second in [0, 1).
 __device__ __forceinline__ float turn_f32(float first, float second, bool odd) {
   const float radius = sqrtf(-2.0f * logf(first));
   return radius * (odd ? sinpif(2.0f * second) : cospif(2.0f * second));
@@ -52,7 +55,8 @@ __device__ __forceinline__ double turn_f64(double first, double second, bool odd
   return radius * (odd ? sinpi(2.0 * second) : cospi(2.0 * second));
 }
 
-// A word of a block by a number known at run time, without an array in local memory.
+// A word of a block by a number known at run time, without an array in local
+// memory.
 __device__ __forceinline__ u32 pick_word(PhiloxWords words, u32 which) {
   const u32 left = which & 1 ? words.word[1] : words.word[0];
   const u32 right = which & 1 ? words.word[3] : words.word[2];
@@ -65,7 +69,8 @@ struct DrawnWords {
   u32 word[kCount];
 };
 
-// The words of kCount elements, a power of 2, from `first` on, a multiple of it.
+// The words of kCount elements, a power of 2, from `first` on, a multiple of
+// it.
 template <int kCount>
 __device__ __forceinline__ DrawnWords<kCount> drawn_words(u64 seed, u64 offset, u64 first) {
   DrawnWords<kCount> drawn;
@@ -85,8 +90,8 @@ __device__ __forceinline__ DrawnWords<kCount> drawn_words(u64 seed, u64 offset, 
 }
 
 template <int kCount>
-__device__ __forceinline__ float uniform_f32(float low, float high,
-                                             const DrawnWords<kCount>& words, int lane) {
+__device__ __forceinline__ float uniform_f32(float low, float high, const DrawnWords<kCount>& words,
+                                             int lane) {
   return low + unit_f32(words.word[lane]) * (high - low);
 }
 // Of an even number of elements: each pair shares two words.
@@ -111,7 +116,8 @@ __device__ __forceinline__ double uniform_f64(double low, double high, u64 seed,
   return low + unit * (high - low);
 }
 
-// The number of an element of the normal distribution with this mean and standard deviation.
+// The number of an element of the normal distribution with this mean and
+// standard deviation.
 __device__ __forceinline__ float normal_f32(float mean, float deviation, u64 seed, u64 offset,
                                             u64 element) {
   const PhiloxWords words = philox(seed, offset, element / 4);
