@@ -108,7 +108,7 @@ def mul(a: Array, b: Array) -> Array:
         "default": "{a} / {b}",
     },
     dtype=NUMBER,
-    cost=Cost(4, 1),
+    cost=Cost(7, 1),
     domain=(0.25, 4.0),
     accuracy=2.0,
     sizes=_truncated,
@@ -137,7 +137,7 @@ def div(a: Array, b: Array) -> Array:
 @pointwise(
     cuda={"f32": "fusec::divide({a}, {b})", "default": "{a} / {b}"},
     dtype=FLOAT,
-    cost=Cost(4, 1),
+    cost=Cost(7, 1),
     domain=(0.25, 4.0),
     accuracy=2.0,
     condition=1,

@@ -31,7 +31,7 @@ def _exp_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda=builtin("exp"),
     dtype=FLOAT,
-    cost=Cost(6, 1),
+    cost=Cost(7, 1),
     accuracy=2,
     condition=_STEEPEST,
     approx=Approximation(
@@ -49,7 +49,7 @@ def exp(x: Array) -> Array:
 @pointwise(
     cuda=builtin("exp2"),
     dtype=FLOAT,
-    cost=Cost(2, 1),
+    cost=Cost(3, 1),
     accuracy=2,
     condition=_STEEPEST,
     approx=Approximation("fusec::exp2_approx({x})", Cost(0, 1), accuracy=2, largest=2),
@@ -60,7 +60,7 @@ def exp2(x: Array) -> Array:
     return np.exp2(x)
 
 
-@pointwise(cuda=builtin("expm1"), dtype=FLOAT, cost=Cost(14, 1), text=texts.function("expm1"))
+@pointwise(cuda=builtin("expm1"), dtype=FLOAT, cost=Cost(27, 1), text=texts.function("expm1"))
 def expm1(x: Array) -> Array:
     """Return e to the power x, minus 1, exact also near 0."""
     return np.expm1(x)
@@ -69,7 +69,7 @@ def expm1(x: Array) -> Array:
 @pointwise(
     cuda=builtin("log"),
     dtype=FLOAT,
-    cost=Cost(12, 1),
+    cost=Cost(25),
     domain=(0.01, 100.0),
     text=texts.function("log"),
     complex_error=ComplexError(4, complex_terms.logarithm),
@@ -83,7 +83,7 @@ def log(x: Array) -> Array:
 @pointwise(
     cuda=builtin("log10"),
     dtype=FLOAT,
-    cost=Cost(12, 1),
+    cost=Cost(26),
     domain=(0.01, 100.0),
     accuracy=2,
     text=texts.function("log10"),
@@ -98,7 +98,7 @@ def log10(x: Array) -> Array:
 @pointwise(
     cuda=builtin("log1p"),
     dtype=FLOAT,
-    cost=Cost(12),
+    cost=Cost(29),
     domain=(-0.9, 10.0),
     text=texts.function("log1p"),
 )
@@ -110,7 +110,7 @@ def log1p(x: Array) -> Array:
 @pointwise(
     cuda=builtin("log2"),
     dtype=FLOAT,
-    cost=Cost(4, 1),
+    cost=Cost(27),
     domain=(0.01, 100.0),
     text=texts.function("log2"),
     complex_error=ComplexError(7, complex_terms.logarithm),
@@ -124,7 +124,7 @@ def log2(x: Array) -> Array:
 @pointwise(
     cuda=builtin("sqrt"),
     dtype=FLOAT,
-    cost=Cost(8, 1),
+    cost=Cost(13, 1),
     domain=(1e-3, 1e3),
     accuracy=0.5,
     condition=1,
@@ -141,7 +141,7 @@ def sqrt(x: Array) -> Array:
 @pointwise(
     cuda=builtin("rsqrt"),
     dtype=FLOAT,
-    cost=Cost(2, 1),
+    cost=Cost(3, 1),
     domain=(1e-3, 1e3),
     accuracy=2,
     condition=1,
@@ -162,7 +162,7 @@ def _sigmoid_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda="fusec::sigmoid({x})",
     dtype=FLOAT,
-    cost=Cost(14, 2),
+    cost=Cost(21, 2),
     accuracy=4,
     condition=_STEEPEST,
     approx=Approximation(
@@ -188,7 +188,7 @@ def _silu_approx_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda="fusec::silu({x})",
     dtype=FLOAT,
-    cost=Cost(15, 2),
+    cost=Cost(22, 2),
     accuracy=5,
     terms=_silu_terms,
     condition=_STEEPEST + 1,

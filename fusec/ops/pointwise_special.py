@@ -20,7 +20,7 @@ def _steep_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda=builtin("erf"),
     dtype=FLOAT,
-    cost=Cost(20, 1),
+    cost=Cost(21, 1),
     accuracy=2,
     inside=(18, _steep_terms),
     text=texts.function("erf"),
@@ -37,7 +37,7 @@ def _size(x: Array, result: Array) -> Array:
 @pointwise(
     cuda="fusec::gelu_approx({x})",
     dtype=FLOAT,
-    cost=Cost(13, 1),
+    cost=Cost(12, 1),
     domain=(-4.0, 4.0),
     accuracy=9,
     largest=2.0**14,
@@ -51,7 +51,7 @@ def gelu_approx(x: Array) -> Array:
 @pointwise(
     cuda=builtin("erfc"),
     dtype=FLOAT,
-    cost=Cost(30, 1),
+    cost=Cost(42, 3),
     accuracy=5,
     text=texts.function("erfc"),
 )
@@ -63,7 +63,7 @@ def erfc(x: Array) -> Array:
 @pointwise(
     cuda=builtin("erfinv"),
     dtype=FLOAT,
-    cost=Cost(30, 1),
+    cost=Cost(24, 2),
     domain=(-0.9, 0.9),
     accuracy=5,
     text=texts.function("erfinv"),
@@ -76,7 +76,7 @@ def erfinv(x: Array) -> Array:
 @pointwise(
     cuda=builtin("erfcinv"),
     dtype=FLOAT,
-    cost=Cost(30, 1),
+    cost=Cost(38, 3),
     domain=(0.1, 1.9),
     accuracy=6,
     text=texts.function("erfcinv"),

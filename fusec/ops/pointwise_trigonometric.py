@@ -14,7 +14,7 @@ from fusec.ops.pointwise_exponential import builtin
 @pointwise(
     cuda=builtin("acos"),
     dtype=FLOAT,
-    cost=Cost(20),
+    cost=Cost(22, 1),
     domain=(-0.9, 0.9),
     accuracy=2,
     text=texts.function("acos"),
@@ -27,7 +27,7 @@ def acos(x: Array) -> Array:
 @pointwise(
     cuda=builtin("acosh"),
     dtype=FLOAT,
-    cost=Cost(20, 1),
+    cost=Cost(42, 1),
     domain=(1.1, 10.0),
     accuracy=4,
     text=texts.function("acosh"),
@@ -40,7 +40,7 @@ def acosh(x: Array) -> Array:
 @pointwise(
     cuda=builtin("asin"),
     dtype=FLOAT,
-    cost=Cost(20),
+    cost=Cost(21, 1),
     domain=(-0.9, 0.9),
     accuracy=2,
     text=texts.function("asin"),
@@ -53,7 +53,7 @@ def asin(x: Array) -> Array:
 @pointwise(
     cuda=builtin("asinh"),
     dtype=FLOAT,
-    cost=Cost(20, 1),
+    cost=Cost(40, 2),
     accuracy=3,
     text=texts.function("asinh"),
 )
@@ -65,7 +65,7 @@ def asinh(x: Array) -> Array:
 @pointwise(
     cuda=builtin("atan"),
     dtype=FLOAT,
-    cost=Cost(16),
+    cost=Cost(17, 1),
     accuracy=2,
     text=texts.function("atan"),
 )
@@ -77,7 +77,7 @@ def atan(x: Array) -> Array:
 @pointwise(
     cuda=builtin("atanh"),
     dtype=FLOAT,
-    cost=Cost(16, 1),
+    cost=Cost(37, 1),
     domain=(-0.9, 0.9),
     accuracy=3,
     text=texts.function("atanh"),
@@ -105,7 +105,7 @@ def cos(x: Array) -> Array:
 @pointwise(
     cuda=builtin("cosh"),
     dtype=FLOAT,
-    cost=Cost(10, 2),
+    cost=Cost(13, 2),
     accuracy=2,
     text=texts.function("cosh"),
     complex_error=ComplexError(6),
@@ -134,7 +134,7 @@ def sin(x: Array) -> Array:
 @pointwise(
     cuda=builtin("sinh"),
     dtype=FLOAT,
-    cost=Cost(14, 1),
+    cost=Cost(21, 2),
     accuracy=3,
     text=texts.function("sinh"),
     complex_error=ComplexError(6),
@@ -169,7 +169,7 @@ def _share_terms(x: Array, result: Array) -> Array:
 @pointwise(
     cuda=builtin("tanh"),
     dtype=FLOAT,
-    cost=Cost(10, 2),
+    cost=Cost(13, 2),
     accuracy=2,
     condition=1,
     inside=(4, _share_terms),

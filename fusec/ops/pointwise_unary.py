@@ -74,7 +74,7 @@ def _inverse(x: float) -> float:
 @pointwise(
     cuda={"f32": "1.0f / {x}", "f64": "1.0 / {x}"},
     dtype=FLOAT,
-    cost=Cost(8, 1),
+    cost=Cost(12, 1),
     domain=(0.25, 4.0),
     accuracy=0.5,
     condition=1,

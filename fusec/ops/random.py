@@ -104,7 +104,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
         "f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM,
         "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
     },
-    cost=Cost(40), accuracy=2.0, extents="shape",
+    cost=Cost(22), accuracy=2.0, extents="shape",
     text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
 def uniform(
@@ -131,7 +131,7 @@ def uniform(
         "f32": "fusec::normal_f32" + _NORMAL, "f64": "fusec::normal_f64" + _NORMAL,
         "f32 words": "fusec::normal_f32" + _VECTOR.format("{mean}", "{std}"),
     },
-    cost=Cost(60, 4), accuracy=4.0, extents="shape",
+    cost=Cost(77, 1), accuracy=4.0, extents="shape",
     text=texts.drawn("rng_normal_general"),
 )  # fmt: skip
 def normal(
