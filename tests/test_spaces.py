@@ -15,11 +15,10 @@ from fusec.schedule.registry import find_scheduler, schedulers
 
 SIZES = {
     "pointwise": (120, 93),
-    "transpose": (192, 84),
+    "transpose": (384, 135),
     "reduction_inner": (120, 93),
     "reduction_outer": (120, 93),
     "inner_persistent": (162, 176),
-    "ring": (96, 135),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
     "column_accumulators": (1080, 225),
@@ -31,6 +30,7 @@ SIZES = {
     "scatter": (2, 2),
     "scatter_in_place": (2, 2),
     "matmul": (57, 99),
+    "ring": (96, 135),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 

@@ -47,6 +47,8 @@ def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[
         elif re.search(r"fusec::store(?:_streaming)?\($", before):
             # The type of what is stored has the width: one of the kernel's own, or a pair.
             yield max(access_bytes(width * size) for width in (2, *widths.values()))
+        elif re.search(r"\brun = $", before):
+            yield size  # it is looked at where the run begins
         else:
             yield WIDEST
 

@@ -11,6 +11,7 @@ from fusec.schedule.plan import Kernel, KernelPlan
 VIEWS = {
     "pointwise": "fusec.codegen.pointwise",
     "transpose": "fusec.codegen.transpose",
+    "transpose_shifted": "fusec.codegen.transpose_shifted",
     "reduction": "fusec.codegen.reduction",
     "reduction_inner": "fusec.codegen.reduction",
     "reduction_outer": "fusec.codegen.reduction",

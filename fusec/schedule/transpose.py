@@ -40,6 +40,8 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
+NARROW = 4
+"""Bytes of accesses below which vectors are rather shifted: every element is moved by itself."""
 FEWEST_TILES = 4
 """Tiles for each SM below which smaller ones are taken."""
 
@@ -102,9 +104,14 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
+        shifted = min(read * min(problem.sizes), write * _least_stored(problem)) < NARROW
+        if shifted and _shift_trouble(problem) is None:
+            read = write = 16 // min(*problem.sizes, _least_stored(problem))
+        else:
+            shifted = False
         found: TransposeParameters | None = None
         for lines, columns in shapes(min(problem.sizes)):
-            tried = TransposeParameters(lines, columns, read, write, problem.wide)
+            tried = TransposeParameters(lines, columns, read, write, shifted, problem.wide)
             tile = Tile(tried, problem.sizes)
             if tile.trouble is not None:
                 continue
@@ -122,6 +129,9 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         self, problem: Crossing, parameters: TransposeParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
+        if parameters.shifted:
+            trouble = _shift_trouble(problem) or _lines_trouble(parameters)
+            return trouble or Tile(parameters, problem.sizes).trouble
         read, write = widest_accesses(problem, Facts(problem.hints))
         for name, width, most in (
             ("read_width", parameters.read_width, read),
@@ -136,11 +146,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     ) -> TransposePlan:
         """Return a plan of one kernel."""
         fusion, facts = problem.fusion, Facts(problem.hints)
-        widest_accesses(problem, facts)
+        if not parameters.shifted:
+            widest_accesses(problem, facts)
         tiles = _tiles(problem, parameters)
         kernel = Kernel(
             name=f"{fusion.name}_transpose",
-            template="transpose",
+            template="transpose_shifted" if parameters.shifted else "transpose",
             grid=(tiles * product(a.extent for a in problem.others), dim(1), dim(1)),
             block=(Tile(parameters, problem.sizes).threads, 1, 1),
             arguments=tensor_arguments(fusion),
@@ -174,11 +185,31 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def pressure(self, plan: TransposePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that it reads, or of those that it writes."""
         tile = Tile(plan.parameters, plan.problem.sizes)
-        width = plan.parameters.write_width
+        width = 1 if plan.parameters.shifted else plan.parameters.write_width
         lowering, loops = write_lowering(plan.problem, width)
         writes = flat_pressure(lowering, loops, width, 1)
         reads = Pressure(staged=tile.read_words, arrays=len(tile.sizes))
         return most_of([reads, replace(writes, staged=tile.write_words)])
+
+
+def _least_stored(crossing: Crossing) -> int:
+    return min(o.value.dtype.size for o in crossing.fusion.outputs)
+
+
+def _shift_trouble(crossing: Crossing) -> Refusal | None:
+    """Return why no vectors of a crossing are shifted, or None."""
+    if len(crossing.fusion.outputs) > 1:
+        return Refusal("access", "vectors of several outputs are not shifted alike")
+    parts = [i.part for i in crossing.fusion.inputs] + [o.part for o in crossing.fusion.outputs]
+    if any(part is not None for part in parts):
+        return Refusal("access", "parts of complex numbers lie apart")
+    return None
+
+
+def _lines_trouble(p: TransposeParameters) -> Refusal | None:
+    if min(p.read_width, p.write_width) == 1:
+        return Refusal("access", "a single element is not shifted")
+    return None
 
 
 def _tiles(crossing: Crossing, p: TransposeParameters) -> Dim:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fusec.schedule.space import WIDTHS, Field, Parameters
+from fusec.schedule.space import WIDTHS, Field, Parameters, power_below
 from fusec.segment.protocol import Refusal
 
 THREADS = 256
@@ -25,19 +25,22 @@ class TransposeParameters(Parameters):
     """The choices of a transpose kernel.
 
     tile_lines, tile_columns: elements of a tile along what is read and along what is written;
-    read_width, write_width: elements per access along these.
+    read_width, write_width: elements per access along these; shifted: whether vectors lie at
+    multiples of their size, wherever lines and columns begin.
     """
 
     tile_lines: int
     tile_columns: int
     read_width: int
     write_width: int
+    shifted: bool
     wide_index: bool
     free: ClassVar = (
         Field("tile_lines", LINES),
         Field("tile_columns", COLUMNS),
         Field("read_width", WIDTHS),
         Field("write_width", WIDTHS),
+        Field("shifted", (False, True)),
     )
 
 
@@ -52,43 +55,55 @@ class Tile:
     def pack(self) -> int:
         """Return the neighbouring columns that a thread loads, which fill a word of shared memory.
 
-        Narrower stores would take as many turns as there are elements.
+        Narrower stores would take as many turns as there are elements. Those of shifted vectors
+        lie on different lines.
         """
+        return 1 if self.parameters.shifted else self._word
+
+    @property
+    def _word(self) -> int:
+        """Return the elements that a word of shared memory holds, at least 1."""
         return max(1, 4 // min(self.sizes))
+
+    @property
+    def pitch(self) -> int:
+        """Return the elements from a line to the next where vectors are shifted: of odd words."""
+        return self.parameters.tile_columns + self._word
 
     @property
     def read_units(self) -> int:
         """Return the vectors that are read at a time by themselves, of `pack` columns each."""
         p = self.parameters
-        return p.tile_lines // p.read_width * (p.tile_columns // self.pack)
+        return (p.tile_lines // p.read_width + p.shifted) * (p.tile_columns // self.pack)
 
     @property
     def write_units(self) -> int:
         """Return the vectors that are written."""
         p = self.parameters
-        return p.tile_lines * (p.tile_columns // p.write_width)
+        return p.tile_lines * (p.tile_columns // p.write_width + p.shifted)
 
     @property
     def threads(self) -> int:
-        """Return the threads of a block: each moves as much as any other."""
-        return min(THREADS, self.read_units, self.write_units)
+        """Return the threads of a block: each moves as much as any other, or up to one more."""
+        return power_below(min(THREADS, self.read_units, self.write_units))
 
     @property
     def shared_bytes(self) -> int:
         """Return the bytes of shared memory."""
-        return sum(self.sizes) * self.parameters.tile_lines * self.parameters.tile_columns
+        p = self.parameters
+        return sum(self.sizes) * p.tile_lines * (self.pitch if p.shifted else p.tile_columns)
 
     @property
     def read_words(self) -> int:
         """Return the registers of what a thread loads before it stores the first."""
         one = sum(-(-size * self.parameters.read_width // 4) for size in self.sizes)
-        return one * self.pack * (self.read_units // self.threads)
+        return one * self.pack * -(-self.read_units // self.threads)
 
     @property
     def write_words(self) -> int:
         """Return the registers of what a thread takes from the tiles."""
         one = sum(-(-size * self.parameters.write_width // 4) for size in self.sizes)
-        return one * (self.write_units // self.threads)
+        return one * (1 if self.parameters.shifted else self.write_units // self.threads)
 
     @property
     def trouble(self) -> Refusal | None:
@@ -97,7 +112,7 @@ class Tile:
         if self.shared_bytes > SHARED_LIMIT:
             return Refusal("shared memory", "the tiles of all transposed loads do not fit")
         side = max(p.tile_lines // p.read_width, p.tile_columns // p.write_width, 32)
-        if self.threads < side:
+        if self.threads < (32 if p.shifted else side):
             because = f"{self.threads} threads would not move {side} vectors side by side"
             return Refusal("block", because)
         if max(self.read_words, self.write_words) > 2 * MOST_HELD:

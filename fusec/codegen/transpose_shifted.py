@@ -1,0 +1,150 @@
+"""The view of the transpose template for lines and columns that begin anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.codegen.ctext import dim_text, identifier, storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.names import Names
+from fusec.codegen.nest import Alias, Scope, named
+from fusec.codegen.views import KernelView, head, parameter_names, store_plans
+from fusec.index.access import Facts
+from fusec.ir.dim import product
+from fusec.ir.expression import Var
+from fusec.schedule.plan import Kernel
+from fusec.schedule.transpose import TransposePlan, read_lowering, tiled_loads, write_lowering
+from fusec.schedule.transpose_tile import Tile
+
+ELEMENTS, RUN = 0, 1
+"""The phases of an output's elements, and of where its run begins."""
+
+
+@dataclass(frozen=True)
+class ShiftedTile:
+    """A tile in shared memory: array, element type, the pointer to a column's run in it.
+
+    read: what holds a thread's vectors; first: the lines at which these begin.
+    """
+
+    name: str
+    type: str
+    load: str
+    read: str
+    first: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShiftedView(KernelView):
+    """Tiles of lines by columns, of one output.
+
+    lines, columns, batches: extents as C text; setup: statements once per block; read: statements
+    before the run of a column; line: those before the run of a line, `target`; write: the
+    statements of an element, which leave it in the vector `value` of elements of `type`; pitch:
+    elements from one line of the tile to the next.
+    """
+
+    index_type: str
+    threads: int
+    tile_lines: int
+    tile_columns: int
+    pitch: int
+    read_width: int
+    write_width: int
+    lines: str
+    columns: str
+    batches: str
+    setup: tuple[str, ...]
+    read: tuple[str, ...]
+    tiles: tuple[ShiftedTile, ...]
+    line: tuple[str, ...]
+    write: tuple[str, ...]
+    type: str
+    target: str
+    value: str
+
+
+def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
+    """Return the view of a transpose kernel whose vectors are shifted."""
+    p, crossing = plan.parameters, plan.problem
+    names = parameter_names(kernel)
+    reader, tiles = _reader(plan, names)
+    writer, target, value = _writer(plan, names, tiles)
+    (output,) = plan.fusion.outputs
+    setup = [line for e in (reader, writer) for s in ("kernel", "batch") for line in e.take(0, s)]
+    return ShiftedView(
+        **head(plan, kernel),  # pyright: ignore[reportArgumentType]
+        schedule=(
+            f"Schedule: tiles of {p.tile_lines} x {p.tile_columns}, read in vectors of "
+            f"{p.read_width} along lines, written in vectors of {p.write_width} along columns, "
+            "each from an aligned place on."
+        ),
+        index_type="fusec::i64" if p.wide_index else "int",
+        threads=kernel.block[0],
+        tile_lines=p.tile_lines,
+        tile_columns=p.tile_columns,
+        pitch=Tile(p, crossing.sizes).pitch,
+        read_width=p.read_width,
+        write_width=p.write_width,
+        lines=dim_text(crossing.line.extent).text,
+        columns=dim_text(crossing.column.extent).text,
+        batches=dim_text(product(a.extent for a in crossing.others)).text,
+        setup=tuple(setup),
+        read=reader.take(0, "element"),
+        tiles=tiles,
+        line=writer.take(RUN, "element"),
+        write=writer.take(ELEMENTS, "element"),
+        type=storage_type(output.value.dtype),
+        target=target,
+        value=value,
+    )
+
+
+def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: str) -> Emitter:
+    """Return what emits elements by themselves; text: what the inner variable is called."""
+    crossing = plan.problem
+    batch = Var("batch", product(a.extent for a in crossing.others))
+    scopes = (
+        Scope("kernel", frozenset(), per_phase=False),
+        Scope("batch", frozenset({batch}), per_phase=False),
+        Scope("element", frozenset({outer, inner})),
+    )
+    return Emitter(
+        (*scopes, Scope("lane", frozenset())), names, Facts(plan.fusion.hints),
+        aliases={inner: Alias(text)}, wide=plan.parameters.wide_index,
+        symbols=named(lines=crossing.line.extent, columns=crossing.column.extent),
+    )  # fmt: skip
+
+
+def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTile, ...]]:
+    """Return the tiles and where the runs of their columns begin."""
+    lowering, (column, line, lane) = read_lowering(plan.problem, 1)
+    for output in plan.fusion.outputs:
+        lowering.at_home(output.value)
+    emitter = _emitter(plan, names, column, line, "line")
+    tiles: list[ShiftedTile] = []
+    for load in tiled_loads(lowering, {line: 1, lane: 1}, column):
+        assert load.address is not None
+        name = names.fresh(f"{identifier(load.name)}_tile", "tile")
+        read, first = (names.fresh(f"{name}_{word}", word) for word in ("lines", "first"))
+        run = emitter.pointer(load.name, load.address, 0)
+        tiles.append(ShiftedTile(name, storage_type(load.dtype), run, read, first))
+    return emitter, tuple(tiles)
+
+
+def _writer(
+    plan: TransposePlan, names: Names, tiles: tuple[ShiftedTile, ...]
+) -> tuple[Emitter, str, str]:
+    """Return what emits an element, the pointer to a line's run, and the vector's name."""
+    lowering, (line, column, lane) = write_lowering(plan.problem, 1)
+    (store,) = store_plans(lowering, plan.fusion.outputs)
+    emitter = _emitter(plan, names, line, column, "column")
+    loads = tiled_loads(lowering, {line: 1}, column, lane)
+    for tile, load in zip(tiles, loads, strict=True):
+        emitter.cached[load] = f"{tile.name}[tile_line * kPitch + tile_column]"
+    emitter.count([store.instance])
+    target = emitter.pointer(store.buffer, store.address, RUN)
+    value = names.fresh(f"{store.output.value.name}_vec", "vec")
+    element = emitter.to_storage(store.instance, store.output.value.dtype, ELEMENTS)
+    emitter.add(ELEMENTS, "element", f"{value}[v] = {element};")
+    return emitter, target, value

@@ -1,0 +1,103 @@
+"""Transposes whose lines and columns begin anywhere: whole vectors on both sides all the same."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import build_all, run_plan
+from families import GPU, assert_builds, plan_of, text_of
+
+from fusec.codegen.alignment import alignments
+from fusec.codegen.dispatch import kernel_source, plan_sources
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.transpose import Transpose, TransposePlan
+from fusec.schedule.transpose_tile import COLUMNS, LINES
+
+
+def turned(b: int, m: int, n: int, dtype: str = "bf16", pads: tuple[int, int] = (0, 0)) -> Fusion:
+    """Return a batched transpose with what lies beside it, of padded rows."""
+    pitch = n + pads[0]
+    strides = [(m + pads[1]) * pitch, pitch, 1]
+    return read_text(
+        f"fusion: turned\ninputs:\n  x: {{type: '{dtype}[{b}, {m}, {n}]', strides: {strides}}}\n"
+        f"  row: '{dtype}[{m}]'\n  side: '{dtype}[{n}, 1]'\nops:\n"
+        "  - y = mul(sub(permute(x, [0, 2, 1]), row), side)\noutputs: [y]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "shifted"),
+    [
+        ((3, 1031, 1025), "bf16", True),
+        ((3, 1024, 1025), "bf16", True),
+        ((3, 1031, 1024), "bf16", True),
+        ((3, 1024, 1032), "bf16", False),
+        ((3, 1030, 1026), "bf16", False),
+        ((3, 1031, 1025), "f32", False),
+        ((3, 1031, 1025), "u8", True),
+    ],
+)
+def test_a_tensor_is_never_moved_by_elements_of_two_bytes(
+    shape: tuple[int, int, int], dtype: str, shifted: bool
+) -> None:
+    p: Any = plan_of("transpose", turned(*shape, dtype)).parameters
+    size = {"u8": 1, "bf16": 2, "f32": 4}[dtype]
+    assert p.shifted == shifted
+    assert min(p.read_width, p.write_width) * size >= 4
+
+
+@pytest.mark.parametrize("dtype", ["u8", "bf16"])
+def test_kernels_build_without_spills(dtype: str) -> None:
+    assert_builds(plan_of("transpose", turned(3, 1031, 1025, dtype)))
+
+
+def test_vectors_inside_a_line_are_loaded_before_the_first_is_kept() -> None:
+    text = text_of(plan_of("transpose", turned(3, 1031, 1025)))
+    assert text.index("load_readonly<kReadVec>(source[i])") < text.index("x_tile[tile_line")
+
+
+def test_no_alignment_is_asked_for() -> None:
+    plan = plan_of("transpose", turned(3, 1031, 1025))
+    source = kernel_source(plan, plan.kernels[0])
+    assert alignments(source.kernel, source.text) == {"x": 2, "row": 2, "side": 2, "y": 2}
+
+
+def planned(seed: int) -> TransposePlan:
+    """Return a plan of a transpose of random sizes, with random parameters that are legal."""
+    draw, family = random.Random(seed), Transpose()
+    sides = [draw.choice([8, 15, 16, 33, 40, 71, 130]) + draw.choice([0, 0, 1]) for _ in range(2)]
+    pads = draw.choice([0, 0, 1, 3, 8]), draw.choice([0, 1])
+    dtype = draw.choice(["bf16", "f16", "u8", "f32", "f64"])
+    fusion = turned(draw.choice([1, 2, 3]), sides[0], sides[1], dtype, pads)
+    problem: Any = family.built(fusion)
+    first: Any = family.likeliest(problem, GPU)
+    for _ in range(100):
+        tried = replace(
+            first,
+            tile_lines=draw.choice(LINES),
+            tile_columns=draw.choice(COLUMNS),
+            read_width=draw.choice([1, 2, 4, 8, 16]),
+            write_width=draw.choice([1, 2, 4, 8, 16]),
+            shifted=draw.random() < 0.7,
+        )
+        if family.legal(problem, tried, GPU) is None:
+            return family.plan(problem, tried, GPU)
+    return family.plan(problem, first, GPU)
+
+
+@pytest.mark.parametrize("seeds", [range(8)], ids=["8 fusions"])
+def test_random_shapes_and_strides(seeds: range, tmp_path: Path) -> None:
+    plans = [planned(seed) for seed in seeds]
+    kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
+    for plan, seed, function in zip(plans, seeds, build_all(kernels, tmp_path), strict=True):
+        inputs = random_inputs(plan.problem.segment, plan.problem.segment.hints, seed)
+        outputs = run_plan(plan, inputs, tmp_path, seed=seed, built=[function])
+        verdict = compare(plan.problem.segment, plan.problem.segment.hints, inputs, outputs)
+        assert verdict.ok, f"{seed}: {plan.parameters}\n{verdict.text()}"
