@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from cuda_on_cpu import build_all, run_plan
-from families import GPU, plan_of, text_of
+from families import GPU, assert_builds, plan_of, text_of
 
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.graph import Fusion
@@ -90,6 +90,45 @@ def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
     assert [p.staged for p in told] == [0, 2 * 4 + 8, 4 * 4 + 8, 8 * 4 + 8]
 
 
+@pytest.mark.parametrize(
+    ("fusion", "shifted"),
+    [
+        (bias(4097, 3001), True),
+        (bias(4097, 3001, "[B, 1]"), True),
+        (bias(4096, 3000), False),
+        (bias(4097, 3002), False),  # four bytes at a time
+    ],
+    ids=["odd", "odd rows", "whole", "even"],
+)
+def test_rows_of_odd_lengths_are_moved_by_whole_vectors(fusion: Fusion, shifted: bool) -> None:
+    plan: Any = plan_of("pointwise", fusion)
+    assert plan.parameters.shifted == shifted
+    assert plan.parameters.vector_width >= 2
+    if shifted:
+        assert plan.parameters.vector_width == 8
+        assert not re.search(r"\b[xy]\[", text_of(plan))
+
+
+def test_shifted_kernels_build_without_spills() -> None:
+    assert_builds(plan_of("pointwise", bias(4097, 3001)))
+
+
+def test_rows_of_one_thread_begin_alike() -> None:
+    """The rows of a thread are a vector apart, so that one shift is right for all of them."""
+    text = text_of(plan_of("pointwise", bias(4097, 3001)))
+    assert "row = first_row + u * kVec;" in text
+    assert "static_cast<int>(first_row * 3001 % kVec)" in text
+
+
+def test_what_is_written_in_place_is_not_shifted() -> None:
+    fusion = read_text(
+        "fusion: bump\ninputs:\n  x: 'bf16[4097, 3001]'\n  w: 'bf16[3001]'\n"
+        "ops:\n  - y = add(x, w)\noutputs: [y: {alias: x}]\n"
+    )
+    parameters: Any = plan_of("pointwise", fusion).parameters
+    assert not parameters.shifted
+
+
 def operands(draw: random.Random, names: list[str], extents: list[int]) -> Iterator[str]:
     """Yield the inputs of a random fusion, the first one whole, some of them with odd strides."""
     for k in range(draw.randint(1, 4)):
@@ -140,9 +179,10 @@ def plan_drawn(seed: int) -> PointwisePlan:
             first,
             break_point=draw.randrange(4),
             vector_width=draw.choice(WIDTHS),
-            unroll=draw.choice([2, 4, 8]),
+            unroll=draw.choice([1, 2, 4, 8]),
             threads_x=columns,
-            threads_y=draw.choice([1, 4]) * 8 // min(columns, 8),
+            threads_y=draw.choice([1, 1, 4]) * 8 // min(columns, 8),
+            shifted=draw.random() < 0.5,
         )
         if family.legal(problem, tried, GPU) is None:
             return family.plan(problem, tried, GPU)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from cuda_on_cpu import build_all, run_plan
 from families import GPU, assert_builds, plan_of, text_of
+from fences import check
 
 from fusec.codegen.alignment import alignments
 from fusec.codegen.dispatch import kernel_source, plan_sources
@@ -67,6 +68,12 @@ def test_no_alignment_is_asked_for() -> None:
     plan = plan_of("transpose", turned(3, 1031, 1025))
     source = kernel_source(plan, plan.kernels[0])
     assert alignments(source.kernel, source.text) == {"x": 2, "row": 2, "side": 2, "y": 2}
+
+
+def test_threads_wait_between_the_two_sides() -> None:
+    text = text_of(plan_of("transpose", turned(3, 1031, 1025)))
+    assert check(text) == []
+    assert check(text.replace("  __syncthreads();\n", "")) != []
 
 
 def planned(seed: int) -> TransposePlan:

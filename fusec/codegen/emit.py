@@ -382,7 +382,10 @@ class Emitter(Nest):
         base = instance.address if self.width == 1 else base
         assert base is not None
         function = "load" if instance.name in self.written else "load_readonly"
-        text = f"fusec::{function}<{self.width_name}>({self.pointer(instance.name, base, phase)})"
+        pointer = self.pointer(instance.name, base, phase)
+        if self.part:
+            return f"fusec::load_part<{self.width_name}, kPart>({pointer}, {self.part})"
+        text = f"fusec::{function}<{self.width_name}>({pointer})"
         if not instance.conditions:
             return text
         lane0 = self.at_lane_zero(instance.conditions)

@@ -70,7 +70,8 @@ class Nest:
     scope; aliases: how loop variables are written; wide: whether indices have 64 bits;
     width_name: the constant of a vector's width; symbols: constants of the kernel by their value,
     as strides; counts: those of how many elements are summed; guard: a test that stores need, where
-    rows or columns may pass the end.
+    rows or columns may pass the end; part: of vectors that are shifted, which of their elements lie
+    in the row.
     """
 
     scopes: tuple[Scope, ...]
@@ -82,6 +83,7 @@ class Nest:
     wide: bool = False
     width_name: str = "kVec"
     guard: str = ""
+    part: str = ""
     symbols: Mapping[int, str] = field(default_factory=dict[int, str])
     counts: Mapping[int, str] = field(default_factory=dict[int, str])
     lines: dict[tuple[int, str], list[str]] = field(

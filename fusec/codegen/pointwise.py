@@ -16,11 +16,13 @@ from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
-from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat
+from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
 from fusec.schedule.pointwise_loads import Loads, loads_of
 
-AHEAD = 1
-"""The phase that loads what phase 0 computes with."""
+AHEAD, ONCE = 1, 2
+"""The phases that load what phase 0 computes with, of each row and once for all of a thread."""
+INSIDE = "if (!kPart || (column + v >= 0 && column + v < columns)) "
+"""Which elements of a vector that is shifted lie in the row."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +30,9 @@ class PointwiseView(KernelView):
     """A loop nest over rows and vectors of columns (or vectors alone).
 
     rows, columns: extents as C text (rows is empty for a flat loop); chunks: vectors of a row;
-    tail: the elements after the last whole vector of a flat loop, one per thread, or None.
+    tail: the elements after the last whole vector of a flat loop, one per thread, or None; shift:
+    how far a thread's rows begin behind an aligned place, where their vectors begin there, or
+    empty.
     """
 
     index_type: str
@@ -39,6 +43,7 @@ class PointwiseView(KernelView):
     rows: str
     chunks: str
     columns: str
+    shift: str
     body: Body
     tail: Body | None
 
@@ -68,6 +73,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         rows=dim_text(product(a.extent for a in outer)).text if outer else "",
         chunks=dim_text(chunks).text,
         columns=dim_text(columns).text,
+        shift=_shift(plan),
         body=body,
         tail=tail,
     )
@@ -75,6 +81,19 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
 
 def _columns(plan: PointwisePlan) -> Dim:
     return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
+
+
+def _shift(plan: PointwisePlan) -> str:
+    """Return how far behind an aligned place a thread's rows begin, all of them alike."""
+    p = plan.parameters
+    if not p.shifted:
+        return ""
+    about = plan.problem.domain, p.break_point, p.vector_width
+    start = start_of(plan.fusion, *about)
+    assert start is not None
+    pitch = start.coefficient(bind(*about, True)[1][0])
+    assert pitch is not None
+    return f"first_row * {dim_text(pitch).at_least(14)} % kVec"
 
 
 def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
@@ -93,16 +112,19 @@ def _sentence(parameters: PointwiseParameters, rows: bool) -> str:
 
 def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False) -> Body:
     fusion, parameters, domain = plan.fusion, plan.parameters, plan.problem.domain
-    binding, loops = bind(domain, parameters.break_point, width)
-    lowering = lowered_flat(fusion, domain, parameters.break_point, width)
+    about = domain, parameters.break_point, width
+    binding, loops = bind(*about, parameters.shifted)
+    lowering = lowered_flat(fusion, *about, parameters.shifted)
+    start = start_of(fusion, *about) if parameters.shifted else None
     _, chunk, lane = loops
     emitter = Emitter(
         _scopes(parameters.break_point, loops),
         parameter_names(kernel),
-        Facts(fusion.hints),
+        Facts(fusion.hints, start),
         lane=lane if width > 1 else None,
         width=width,
-        aliases={chunk: Alias("column", width)},
+        aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
+        part="-column, columns - column" if parameters.shifted else "",
         written=fusion.effects.overwritten,
         wide=parameters.wide_index,
         symbols=named(columns=_columns(plan)) if parameters.break_point else {},
@@ -118,8 +140,11 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     )
     emitter.count(p.instance for p in plans)
     arrays = ()
-    if parameters.unroll > 1 and not tail:
-        arrays = _load_ahead(emitter, loads_of(lowering, loops, parameters.break_point))
+    if (parameters.unroll > 1 or parameters.shifted) and not tail:
+        loads = loads_of(lowering, loops, parameters.break_point, start)
+        arrays = _load_ahead(emitter, loads)
+        if parameters.shifted:
+            _load_once(emitter, loads)
     emit_stores(emitter, plans, 0)
     return Body(
         emitter.take(0, "kernel"),
@@ -127,6 +152,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
         emitter.statements(0),
         arrays,
         emitter.statements(AHEAD),
+        emitter.statements(ONCE),
     )
 
 
@@ -157,9 +183,20 @@ def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
         arrays.append(f"{storage_type(load.dtype)} {name}[kUnroll]{'[kVec]' if by_lane else ''};")
         at = f"{name}[u][{lane.name}]" if by_lane else f"{name}[u]"
         scope = emitter.scopes[emitter.scope_of(load.variables)].name
-        emitter.add(AHEAD, scope, f"{at} = {emitter.element(load, AHEAD)};")
+        guard = INSIDE if emitter.part and by_lane else ""
+        emitter.add(AHEAD, scope, f"{guard}{at} = {emitter.element(load, AHEAD)};")
         emitter.cached[load] = at
     return tuple(arrays)
+
+
+def _load_once(emitter: Emitter, loads: Loads) -> None:
+    """Emit what loads, element by element, vectors that are the same for all rows of a thread."""
+    for load in (i for i in loads.once if loads.lane in i.variables):
+        name = emitter.fresh(f"{load.name}_once", "once", ONCE, 0)
+        emitter.add(0, "column", f"{storage_type(load.dtype)} {name}[kVec] = {{}};")
+        at = f"{name}[{loads.lane.name}]"
+        emitter.add(ONCE, "lane", f"{INSIDE}{at} = {emitter.element(load, ONCE)};")
+        emitter.cached[load] = at
 
 
 def _load_either(emitter: Emitter, first: Instance, second: Instance) -> str:

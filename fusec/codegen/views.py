@@ -92,7 +92,7 @@ class Body:
     """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
 
     arrays, loads: where vectors are loaded before the first of them is used, what holds them, and
-    the statements that fill it.
+    the statements that fill it; once: those that fill it for all rows of a column.
     """
 
     kernel: tuple[str, ...]
@@ -100,6 +100,7 @@ class Body:
     statements: tuple[str, ...]
     arrays: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
+    once: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -153,6 +154,8 @@ def emit_store(emitter: Emitter, plan: StorePlan, phase: int) -> None:
         emitter.add(phase, "lane", f"{name}[{emitter.lane.name}] = {value};")
         pointer = emitter.pointer(plan.buffer, base, phase)
         line = f"fusec::store({pointer}, {name});"
+        if emitter.part:
+            line = f"fusec::store_part({pointer}, {name}, {emitter.part});"
         tested = emitter.at_lane_zero(plan.conditions)
         emitter.add(phase, "after", guarded(emitter, tested, line, phase), last=plan.overwrites)
         return

@@ -13,9 +13,14 @@ from fusec.ir.expression import Index, Var, index
 
 @dataclass
 class Facts:
-    """Answers whether dims are multiples of a number; those read off hint sizes become facts."""
+    """Answers whether dims are multiples of a number; those read off hint sizes become facts.
+
+    start: an index that is a multiple of a vector's width in any case: of vectors that are shifted
+    to where they are aligned, the address of the first element.
+    """
 
     hints: Mapping[str, int]
+    start: Index | None = None
     assumed: dict[tuple[Dim, int], None] = field(default_factory=dict[tuple[Dim, int], None])
 
     def multiple(self, value: Dim, by: int) -> bool:
@@ -39,6 +44,8 @@ class Facts:
 
     def index_multiple(self, value: Index, by: int) -> bool:
         """Return whether every value of the index is a multiple of `by`."""
+        if self.start is not None and value.variables & self.start.variables:
+            value = value - self.start
         return self.multiple(value.constant, by) and all(
             self.multiple(c, by) for _, c in value.terms
         )

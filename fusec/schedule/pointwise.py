@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
@@ -22,6 +23,7 @@ from fusec.schedule.pointwise_choice import (
     bind,
     likeliest,
     lowered_flat,
+    start_of,
     trouble,
     vector_facts,
 )
@@ -37,6 +39,8 @@ from fusec.target import Target
 
 ELEMENTS = 8
 """Elements that a thread mostly computes."""
+SHIFTED_REGISTERS = 10
+"""Registers of places and predicates at the ends of rows whose vectors are shifted."""
 FAMILIES = ("pointwise", "movement", "factory", "scalar", "indexing", "random")
 
 
@@ -90,8 +94,12 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         fusion, domain = problem.fusion, problem.domain
         rows = product(a.extent for a in domain.axes[: parameters.break_point])
         columns = product(a.extent for a in domain.axes[parameters.break_point :])
-        chunks = ceildiv(columns, parameters.vector_width)
-        if parameters.break_point:
+        chunks = ceildiv(columns, parameters.vector_width) + int(parameters.shifted)
+        if parameters.shifted:
+            width = parameters.vector_width
+            groups = ceildiv(rows, width * parameters.unroll)
+            grid = (groups * width, ceildiv(chunks, parameters.threads_x), dim(1))
+        elif parameters.break_point:
             grid = (
                 ceildiv(rows, parameters.threads_y * parameters.unroll),
                 ceildiv(chunks, parameters.threads_x),
@@ -140,9 +148,13 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
     def pressure(self, plan: PointwisePlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of its vectors."""
         problem, p = plan.problem, plan.parameters
-        lowering = lowered_flat(problem.fusion, problem.domain, p.break_point, p.vector_width)
-        loops = bind(problem.domain, p.break_point, p.vector_width)[1]
-        return pressure_of(loads_of(lowering, loops, p.break_point), lowering, loops, p.unroll)
+        about = problem.domain, p.break_point, p.vector_width
+        lowering = lowered_flat(problem.fusion, *about, p.shifted)
+        start = start_of(problem.fusion, *about) if p.shifted else None
+        loops = bind(*about, p.shifted)[1]
+        loads = loads_of(lowering, loops, p.break_point, start)
+        held = pressure_of(loads, lowering, loops, p.unroll)
+        return replace(held, own=SHIFTED_REGISTERS) if p.shifted else held
 
     def _price(self, problem: FlatProblem, target: Target) -> Estimate:
         segment, domain = problem.segment, problem.segment_domain
@@ -175,11 +187,12 @@ def _with_any_rows(strict: FlatProblem) -> FlatProblem:
 
     def loops(found: FlatProblem) -> Loops:
         p = likeliest(found.fusion, found.domain, found.wide, MOST_REGISTERS)
-        lowering = lowered_flat(found.fusion, found.domain, p.break_point, p.vector_width)
+        about = found.domain, p.break_point, p.vector_width
+        lowering = lowered_flat(found.fusion, *about, p.shifted)
         for output in found.fusion.outputs:
             lowering.at_home(output.value)
-        inner = frozenset(bind(found.domain, p.break_point, p.vector_width)[1][1:])
-        widths = (p.break_point, p.vector_width, p.unroll, p.threads_x)
+        inner = frozenset(bind(*about, p.shifted)[1][1:])
+        widths = (p.break_point, p.vector_width, p.unroll, p.threads_x, p.shifted)
         columns = found.domain.axes[p.break_point :] if p.break_point else ()
         return Loops(lowering, inner, widths=widths, numbers=tuple(a.extent for a in columns))
 

@@ -16,6 +16,7 @@ from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
 from fusec.schedule.pointwise_loads import loads_of, rows_of_thread
+from fusec.schedule.pointwise_shifted import shifted_start
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
 from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above
@@ -24,6 +25,8 @@ from fusec.segment.protocol import Refusal
 THREADS = 256
 MOST_BYTES = 16
 """Bytes of the widest access."""
+NARROW = 4
+"""Bytes of accesses below which vectors are rather shifted."""
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
 MOST_OPERATIONS = 2048
@@ -38,8 +41,8 @@ class PointwiseParameters(Parameters):
     """The choices of a pointwise kernel.
 
     break_point: how many axes form the rows (0: one flat loop); vector_width: elements per access;
-    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); wide_index:
-    64-bit addresses.
+    unroll: vectors per thread; threads_x, threads_y: block shape (columns, rows); shifted: whether
+    vectors lie at multiples of their size, wherever rows begin; wide_index: 64-bit addresses.
     """
 
     break_point: int
@@ -47,6 +50,7 @@ class PointwiseParameters(Parameters):
     unroll: int
     threads_x: int
     threads_y: int
+    shifted: bool
     wide_index: bool
     free: ClassVar = (
         Field("break_point", range(16)),
@@ -54,6 +58,7 @@ class PointwiseParameters(Parameters):
         Field("unroll", POWERS[:4]),
         Field("threads_x", POWERS),
         Field("threads_y", POWERS),
+        Field("shifted", (False, True)),
     )
 
 
@@ -66,14 +71,20 @@ class FlatProblem(Problem):
 
 
 def bind(
-    domain: Domain, break_point: int, width: int
+    domain: Domain, break_point: int, width: int, shifted: bool = False
 ) -> tuple[Mapping[Var, Index], tuple[Var, Var, Var]]:
-    """Return the axes in loop variables (row, chunk, lane), and those variables."""
+    """Return the axes in loop variables (row, chunk, lane), and those variables.
+
+    shifted: the chunk is the first column of a vector, wherever that lies.
+    """
     outer, inner = domain.axes[:break_point], domain.axes[break_point:]
     row = Var("row", product(a.extent for a in outer))
     columns = product(a.extent for a in inner)
     chunk, lane = Var("chunk", ceildiv(columns, width)), Var("v", dim(width))
     column = of_var(chunk) * width + of_var(lane) if width > 1 else of_var(Var("chunk", columns))
+    if shifted:
+        chunk = Var("chunk", columns)
+        column = of_var(chunk) + of_var(lane)
     at = (
         *delinearize(of_var(row), (a.extent for a in outer)),
         *delinearize(column, (a.extent for a in inner)),
@@ -84,10 +95,12 @@ def bind(
 _RECENT: Recent[Lowering] = Recent()
 
 
-def lowered_flat(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Lowering:
+def lowered_flat(
+    fusion: Fusion, domain: Domain, break_point: int, width: int, shifted: bool = False
+) -> Lowering:
     """Return the values in the loops of a break point, by vectors of a width."""
-    binding, _ = bind(domain, break_point, width)
-    about = id(domain), break_point, width
+    binding, _ = bind(domain, break_point, width, shifted)
+    about = id(domain), break_point, width, shifted
     return _RECENT.of(fusion, about, lambda: Lowering(fusion, domain, binding))
 
 
@@ -126,7 +139,19 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
                 break  # narrower vectors only cost more instructions
     assert best is not None
     _, break_point, width = best
+    if width * smallest < NARROW and widths[0] > 1:
+        for outer in reversed(range(1, len(domain.axes))):
+            if start_of(fusion, domain, outer, widths[0]) is not None:
+                return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
     return _shape(fusion, domain, break_point, width, wide)
+
+
+def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Index | None:
+    """Return where vectors that are shifted begin, or None where they cannot be."""
+    if not break_point:
+        return None
+    lowering = lowered_flat(fusion, domain, break_point, width, True)
+    return shifted_start(fusion, domain, lowering, bind(domain, break_point, width, True)[1])
 
 
 def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
@@ -139,11 +164,18 @@ def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
         because = f"{p.vector_width} elements of {smallest} bytes are more than {MOST_BYTES}"
         return Refusal("access", because)
     if not p.break_point:
+        if p.shifted:
+            return Refusal("access", "one flat loop (break_point 0) has no rows that begin")
         if p.threads_y == 1:
             return None
         return Refusal("block", "one flat loop (break_point 0) has no rows: threads_y is 1")
     columns = product(a.extent for a in axes[p.break_point :])
-    if p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
+    if p.shifted:
+        if p.vector_width == 1 or p.threads_y > 1:
+            return Refusal("access", "rows whose vectors are shifted are side by side by blocks")
+        if start_of(problem.fusion, problem.domain, p.break_point, p.vector_width) is None:
+            return Refusal("access", "no vectors of loads and stores begin at the same places")
+    elif p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
         because = f"rows of {columns} elements are no whole vectors of {p.vector_width}"
         return Refusal("access", because)
     if columns.evaluate(problem.hints) > MAX_GRID_Y * p.threads_x * p.vector_width:
@@ -155,6 +187,8 @@ def vector_facts(
     fusion: Fusion, domain: Domain, parameters: PointwiseParameters
 ) -> tuple[Guard, ...]:
     """Return the guards that keep sizes the multiples that the accesses rely on."""
+    if parameters.shifted:
+        return ()
     facts = Facts(fusion.hints)
     _cost(fusion, domain, parameters.break_point, parameters.vector_width, facts, MOST_REGISTERS)
     return tuple(
@@ -215,19 +249,28 @@ def _atoms(address: Index) -> list[Atom]:
 
 
 def _shape(
-    fusion: Fusion, domain: Domain, break_point: int, width: int, wide: bool
+    fusion: Fusion,
+    domain: Domain,
+    break_point: int,
+    width: int,
+    wide: bool,
+    *,
+    shifted: bool = False,
 ) -> PointwiseParameters:
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
     bytes_per_thread = width * max(2, sum(v.dtype.size for v in _tensors(fusion)))
     heavy = width * _operations(fusion) > MOST_OPERATIONS / 2
     unroll = 1 if bytes_per_thread >= 48 or heavy else 2
     if not break_point:
-        return PointwiseParameters(0, width, unroll, THREADS, 1, wide)
+        return PointwiseParameters(0, width, unroll, THREADS, 1, False, wide)
     chunks = max(1, -(-columns // width))
     if not heavy:
-        lowering = lowered_flat(fusion, domain, break_point, width)
-        loads = loads_of(lowering, bind(domain, break_point, width)[1], break_point)
+        lowering = lowered_flat(fusion, domain, break_point, width, shifted)
+        start = start_of(fusion, domain, break_point, width) if shifted else None
+        loops = bind(domain, break_point, width, shifted)[1]
+        loads = loads_of(lowering, loops, break_point, start)
         rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
         unroll = max(unroll, rows_of_thread(loads, rows, rows * chunks))
     threads_x = min(THREADS, power_above(chunks))
-    return PointwiseParameters(break_point, width, unroll, threads_x, THREADS // threads_x, wide)
+    threads_y = 1 if shifted else THREADS // threads_x
+    return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts, vector_base
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
-from fusec.ir.expression import Var
+from fusec.ir.expression import Index, Var
 from fusec.schedule.pressure import Pressure, flat_pressure
 from fusec.schedule.registers import words
 
@@ -50,14 +50,16 @@ class Loads:
         return sum(words(dtype, self.width if by_lane else 1) for dtype, by_lane in wide)
 
 
-def loads_of(lowering: Lowering, loops: tuple[Var, Var, Var], break_point: int) -> Loads:
+def loads_of(
+    lowering: Lowering, loops: tuple[Var, Var, Var], break_point: int, start: Index | None = None
+) -> Loads:
     """Return what a thread loads.
 
-    loops: the variables of rows, chunks and lanes.
+    loops: the variables of rows, chunks and lanes. start: where vectors that are shifted begin.
     """
     row, chunk, lane = loops
     turn = row if break_point else chunk
-    width, facts = lane.extent.value, Facts(lowering.fusion.hints)
+    width, facts = lane.extent.value, Facts(lowering.fusion.hints, start)
     roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
     found = (i for i in instances_under(roots) if i.kind == "load")
     vectors, elements = list[tuple[Instance, ...]](), list[Instance]()

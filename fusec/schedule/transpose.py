@@ -188,7 +188,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         width = 1 if plan.parameters.shifted else plan.parameters.write_width
         lowering, loops = write_lowering(plan.problem, width)
         writes = flat_pressure(lowering, loops, width, 1)
-        reads = Pressure(staged=tile.read_words, arrays=len(tile.sizes))
+        reads = Pressure(staged=tile.read_words + tile.place_words, arrays=len(tile.sizes))
         return most_of([reads, replace(writes, staged=tile.write_words)])
 
 

@@ -100,6 +100,14 @@ class Tile:
         return one * self.pack * -(-self.read_units // self.threads)
 
     @property
+    def place_words(self) -> int:
+        """Return the registers of where these lie, and of where they go: shifted ones each apart.
+
+        Three a vector, and as many again of predicates and elements as NVRTC 13.0 takes.
+        """
+        return 6 * -(-self.read_units // self.threads) if self.parameters.shifted else 0
+
+    @property
     def write_words(self) -> int:
         """Return the registers of what a thread takes from the tiles."""
         one = sum(-(-size * self.parameters.write_width // 4) for size in self.sizes)
