@@ -207,7 +207,11 @@ def _load_either(emitter: Emitter, first: Instance, second: Instance) -> str:
     places = [emitter.index(a - alike, AHEAD).at_least(3) for a in (one, other)]
     function = "load" if first.name in emitter.written else "load_readonly"
     start = emitter.pointer(first.name, alike, AHEAD)
-    return f"fusec::{function}<kVec>({start} + ({test} ? {places[0]} : {places[1]}))"
+    kind = "fusec::i64" if emitter.wide else "int"
+    name = emitter.fresh(f"{first.name}_half", "half", AHEAD, len(emitter.scopes) - 2)
+    line = f"const {kind} {name} = {test} ? {places[0]} : {places[1]};"
+    emitter.add(AHEAD, emitter.scopes[-2].name, line)
+    return f"fusec::{function}<kVec>({start} + {name})"
 
 
 def _first_address(emitter: Emitter, load: Instance) -> Index:

@@ -27,7 +27,7 @@ from fusec.schedule.transpose_tile import Tile
 class TileView:
     """A tile in shared memory: array, element type, the expression of a vector along lines.
 
-    read, taken: what holds a thread's vectors along lines, and along columns.
+    read, taken: what holds a thread's vectors along lines, and along columns; at: where one lies.
     """
 
     name: str
@@ -35,6 +35,7 @@ class TileView:
     load: str
     read: str
     taken: str
+    at: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,8 @@ def _reader(
     for load in tiled_loads(lowering, {chunk: p.read_width, lane: 1}, column):
         text = emitter.load_vector(load, 0)
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
-        read, taken = (names.fresh(f"{name}_{word}", word) for word in ("lines", "columns"))
-        tiles.append(TileView(name, storage_type(load.dtype), text, read, taken))
+        held = [names.fresh(f"{name}_{word}", word) for word in ("lines", "columns", "at")]
+        tiles.append(TileView(name, storage_type(load.dtype), text, *held))
     return emitter, tuple(tiles), emitter.take(0, "vector")
 
 

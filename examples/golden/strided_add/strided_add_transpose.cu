@@ -16,8 +16,8 @@ constexpr int kWriteVec = 4;      // elements per access along columns
 constexpr int kPack = 1;          // columns side by side that a thread reads
 constexpr int kLineVecs = kTileLines / kReadVec;
 constexpr int kColumnVecs = kTileColumns / kWriteVec;
-constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns from a thread's vectors to its next ones
-constexpr int kWriteStep = kThreads / kColumnVecs;       // lines from a thread's vector to its next one
+constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns to a thread's next vectors
+constexpr int kWriteStep = kThreads / kColumnVecs;       // lines to its next vector
 constexpr int kReads = kTileColumns / kReadStep;
 constexpr int kWrites = kTileLines / kWriteStep;
 
@@ -49,10 +49,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kReads; ++i) {
-      fusec::put_turned<kTileColumns>(y_tile +
-                                      fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
-          tile_line, tile_column + i * kReadStep),
-                                      y_tile_lines[i]);
+      const int y_tile_at = fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+          tile_line, tile_column + i * kReadStep);
+      fusec::put_turned<kTileColumns>(y_tile + y_tile_at, y_tile_lines[i]);
     }
   }
   __syncthreads();
@@ -65,10 +64,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::Vec<float, kWriteVec> y_tile_columns[kWrites];
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {
-    y_tile_columns[i] =
-        fusec::load<kWriteVec>(y_tile +
-                               fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
-            tile_line + i * kWriteStep, tile_column));
+    const int y_tile_at = fusec::turned_place<float, kTileColumns, kReadVec, kWriteVec>(
+        tile_line + i * kWriteStep, tile_column);
+    y_tile_columns[i] = fusec::load<kWriteVec>(y_tile + y_tile_at);
   }
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {

@@ -15,8 +15,8 @@ constexpr int kWriteVec = 8;       // elements per access along columns
 constexpr int kPack = 2;           // columns side by side that a thread reads
 constexpr int kLineVecs = kTileLines / kReadVec;
 constexpr int kColumnVecs = kTileColumns / kWriteVec;
-constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns from a thread's vectors to its next ones
-constexpr int kWriteStep = kThreads / kColumnVecs;       // lines from a thread's vector to its next one
+constexpr int kReadStep = kThreads / kLineVecs * kPack;  // columns to a thread's next vectors
+constexpr int kWriteStep = kThreads / kColumnVecs;       // lines to its next vector
 constexpr int kReads = kTileColumns / kReadStep;
 constexpr int kWrites = kTileLines / kWriteStep;
 
@@ -47,11 +47,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     }
 #pragma unroll
     for (int i = 0; i < kReads; ++i) {
-      fusec::put_turned<kTileColumns>(
-          x_tile +
-          fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
-              tile_line, tile_column + i * kReadStep),
-          x_tile_lines[i]);
+      const int x_tile_at = fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+          tile_line, tile_column + i * kReadStep);
+      fusec::put_turned<kTileColumns>(x_tile + x_tile_at, x_tile_lines[i]);
     }
   }
   __syncthreads();
@@ -64,10 +62,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::Vec<fusec::bf16, kWriteVec> x_tile_columns[kWrites];
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {
-    x_tile_columns[i] =
-        fusec::load<kWriteVec>(x_tile +
-                               fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
-            tile_line + i * kWriteStep, tile_column));
+    const int x_tile_at = fusec::turned_place<fusec::bf16, kTileColumns, kReadVec, kWriteVec>(
+        tile_line + i * kWriteStep, tile_column);
+    x_tile_columns[i] = fusec::load<kWriteVec>(x_tile + x_tile_at);
   }
 #pragma unroll
   for (int i = 0; i < kWrites; ++i) {
