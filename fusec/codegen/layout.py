@@ -186,6 +186,9 @@ def _expression(code: str, column: int, indent: int) -> list[str]:
     for question in _top(code, " ? "):
         colon = next(iter(_top(code, " : ")))
         parts = code[:question], code[question + 1 : colon], code[colon + 1 :]
+        aside = column + question + 1
+        if aside + max(map(len, parts[1:])) <= WIDTH and " ? " not in parts[2]:
+            return [f"{parts[0]} {parts[1]}", " " * aside + parts[2]]
         deeper = column + 4
         first, *rest = _expression(parts[0], column, indent)
         for part in parts[1:]:

@@ -53,9 +53,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int v = 0; v < kVec; ++v) {
       const float mul_1 = fusec::to_float(q_ahead[u][v]) * fusec::to_float(cos_vec[v]);
-      const float rotated = part_mod_16 * kVec + v < 64
-                                ? -fusec::to_float(q_ahead2[u][v])
-                                : fusec::to_float(q_ahead2[u][v]);
+      const float rotated = part_mod_16 * kVec + v < 64 ? -fusec::to_float(q_ahead2[u][v])
+                                                        : fusec::to_float(q_ahead2[u][v]);
       y_vec[v] = fusec::convert<fusec::bf16>(mul_1 + rotated * fusec::to_float(sin_vec[v]));
     }
     fusec::store(y + row * columns + column, y_vec);
