@@ -127,6 +127,14 @@ def test_a_tree_of_blocks(
     check_sums("reduction", b, shape, [axes], tmp_path, grid_reduce="tree", **settings)
 
 
+@pytest.mark.parametrize("splits", [2, 9])
+def test_blocks_that_add_in_turns(splits: int, tmp_path: Path) -> None:
+    b, x = builder_of((600, 64))
+    b.output(b.apply("sum", x, dims=[0]))
+    settings: dict[str, Setting] = {"splits": splits, "grid_reduce": "serial_tma"}
+    check_sums("reduction", b, (600, 64), [(0,)], tmp_path, **settings)
+
+
 @pytest.mark.parametrize(
     ("scheduler", "shape", "axes"),
     [

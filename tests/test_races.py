@@ -78,6 +78,8 @@ FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
     "split columns": ("reduction", lambda: sums(20_000, 8, 0), {}),
     "tree of rows": ("reduction", lambda: sums(2, 10_000, 1), TREE),
     "tree of columns": ("reduction", lambda: sums(600, 8, 0), TREE),
+    "sums in turns": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "serial_tma"}),
+    "sums in bulk": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "parallel"}),
     "split top": ("sort", top, {}),
 }
 SYNC = "__syncthreads();"
@@ -99,6 +101,14 @@ MUTANTS = {
     "the place of a group": ("tree of columns", "blockIdx.y / step * step", "blockIdx.y"),
     "the first barrier of last_block, tree": (
         "tree of columns", f"shared_last;\n  {SYNC}", "shared_last;"
+    ),
+    "the barrier before a bulk copy": (
+        "sums in bulk", f"shared_cta();\n  {SYNC}", "shared_cta();"
+    ),
+    "the end of a bulk copy": ("sums in bulk", "wait_group<0>()", "wait_group_read<0>()"),
+    "the turn of a block": ("sums in turns", "fusec::wait_turn(turn, split);", ""),
+    "the sums that the next launch finds": (
+        "sums in bulk", "*sum_1_value_parts = ", "sum_1_part = "
     ),
     "what is left for the next launch": ("split rows", '"r"(count - 1)', '"r"(count)'),
 }  # fmt: skip

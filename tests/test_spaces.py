@@ -18,6 +18,7 @@ SIZES = {
     "transpose": (384, 135),
     "reduction_inner": (120, 93),
     "reduction_outer": (120, 93),
+    "reduction_in_bulk": (112, 80),
     "inner_persistent": (162, 176),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),

@@ -43,7 +43,9 @@ class ReductionView(KernelView):
     rows, columns: extents as C text, of the loop and of the vectors (inner: results x reduced,
     outer: reduced x results); sweep: the accumulation; named: the declarations of what it
     comes to; results: what is computed and stored from that; fan: of how many blocks one combines
-    the partial results; arrived: the counters of the blocks that have left theirs.
+    the partial results; in_bulk: whether blocks add theirs in memory, turns: one after the other;
+    split: the block's number among those that share a result; arrived: the counters of the blocks
+    that have left their partial results.
     """
 
     index_type: str
@@ -52,6 +54,9 @@ class ReductionView(KernelView):
     vector_width: int
     splits: int
     fan: int
+    in_bulk: bool
+    turns: bool
+    split: str
     rows: str
     columns: str
     sweep: Phase
@@ -79,6 +84,9 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         vector_width=parameters.vector_width,
         splits=parameters.splits,
         fan=parameters.fan,
+        in_bulk=parameters.in_bulk,
+        turns=parameters.turns,
+        split="split" if parameters.turns else "blockIdx.y",
         rows=dim_text(extents[0]).text,
         columns=dim_text(extents[1]).text,
         sweep=sweep,
@@ -97,7 +105,14 @@ def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:
 
 def _sentence(p: ReductionParameters) -> str:
     shared = f"; {p.splits} blocks share a result, the last one combines" if p.splits > 1 else ""
-    if p.fan < p.splits:
+    if p.turns:
+        shared = f"; {p.splits} blocks add their parts to a result in turns"
+    elif p.in_bulk:
+        shared = (
+            f"; {p.splits} blocks add their parts to a result in the order of arrival, so that it "
+            "need not be the same from run to run"
+        )
+    elif p.fan < p.splits:
         shared = f"; {p.splits} blocks share a result, the last of {p.fan} combines theirs"
     if p.inner:
         return (

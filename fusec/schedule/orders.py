@@ -142,13 +142,18 @@ def along_rows(
     return PlannedOrder(stages)
 
 
-def down_columns(rows: Dim, threads: int, splits: int = 1, fan: int = 0) -> PlannedOrder:
+def down_columns(
+    rows: Dim, threads: int, splits: int = 1, fan: int = 0, *, turns: bool = False
+) -> PlannedOrder:
     """Return the order of sums down columns, by `threads` rows at a time in `splits` blocks.
 
-    fan: the blocks whose parts one of them adds, a power of two, or 0 for all.
+    fan: the blocks whose parts one of them adds, a power of two, or 0 for all; turns: whether the
+    blocks add their parts one after the other.
     """
     depth = _depth(threads)
     first = _dealt(rows, threads * splits, depth=depth)
+    if turns:
+        return PlannedOrder((first, serial(splits)))
     return PlannedOrder((first, *_of_blocks(splits, fan, threads, depth)))
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
-from fusec.ir.dtype import U32
+from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
@@ -23,6 +23,8 @@ from fusec.schedule.common import (
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.grid_reduce import (
+    BULK_CAPABILITY,
+    IN_BULK,
     METHODS,
     MOMENTS_STEP,
     STEP,
@@ -100,6 +102,16 @@ class ReductionParameters(Parameters):
         return fan_of(self.grid_reduce, self.splits)
 
     @property
+    def in_bulk(self) -> bool:
+        """Return whether blocks add their partial results in memory."""
+        return self.grid_reduce in IN_BULK
+
+    @property
+    def turns(self) -> bool:
+        """Return whether they do so one after the other."""
+        return self.grid_reduce == "serial_tma"
+
+    @property
     def side_by_side(self) -> int:
         """Return how many threads take partial results of one column side by side."""
         return self.threads_x if self.inner else self.threads_y
@@ -170,6 +182,10 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         p = parameters
         if p.grid_reduce == "tree" and p.fan >= p.splits:
             return Refusal("grid_reduce", f"{p.splits} blocks for each result make no tree")
+        if p.in_bulk:
+            found = _bulk_trouble(problem, p, target)
+            if found is not None:
+                return found
         return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
 
     def plan(
@@ -286,6 +302,21 @@ def _trouble(problem: RowsProblem) -> Refusal | None:
     return in_place_hazard(fusion, lowering, on_chip=False)
 
 
+def _bulk_trouble(problem: RowsProblem, p: ReductionParameters, target: Target) -> Refusal | None:
+    """Return why blocks cannot add their partial results by reducing bulk copies, or None."""
+    rule = "grid_reduce"
+    if target.capability < BULK_CAPABILITY:
+        return Refusal(rule, f"{target.arch} has no reducing bulk copies")
+    if p.inner or p.splits == 1:
+        return Refusal(rule, "bulk copies add columns that several blocks share")
+    reduced = [n for n in problem.fusion.nodes if n in problem.domain.reduced]
+    if any(n.op.combine is not Combine.SUM or n.output.dtype.compute != F32 for n in reduced):
+        return Refusal(rule, "bulk copies add sums of f32 alone")
+    if p.threads_x * p.vector_width % 4:
+        return Refusal(rule, "bulk copies are of 16 bytes and more: of four columns")
+    return None
+
+
 def _not_empty(rows: Rows) -> tuple[Guard, ...]:
     """Return the guards that keep a sum of any length from being one of nothing."""
     if rows.columns.is_const:
@@ -297,7 +328,7 @@ def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
     """Return the order of a kernel's sums."""
     if p.inner:
         return along_rows(rows.columns, p.vector_width, p.threads_x, p.splits, p.fan)
-    return down_columns(rows.columns, p.threads_y, p.splits, p.fan)
+    return down_columns(rows.columns, p.threads_y, p.splits, p.fan, turns=p.in_bulk)
 
 
 def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | None:
@@ -347,7 +378,7 @@ def _blocks(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
 
 def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:
     """Return the buffers of partial results, one per reduction, and the arrival counters."""
-    blocks = _blocks(problem, parameters)
+    blocks, bulk = _blocks(problem, parameters), parameters.in_bulk
     results = problem.rows.rows
     if not parameters.inner:
         results = blocks * parameters.threads_x * parameters.vector_width
@@ -357,10 +388,12 @@ def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tupl
         Workspace(
             free_name(f"{node.output.name}_partials", taken),
             node.output.dtype.compute,
-            results * parameters.splits * partial_words(node),
+            results * (1 if bulk else parameters.splits) * partial_words(node),
+            "zeroed once" if bulk else "none",
         )
         for node in fusion.nodes
         if node in problem.domain.reduced
     ]
-    counters = blocks * (parameters.splits if parameters.fan < parameters.splits else 1)
+    groups = parameters.splits if parameters.fan < parameters.splits else 1
+    counters = blocks * (2 if parameters.turns else groups)
     return (*made, Workspace(free_name("arrived", taken), U32, counters, "zeroed once"))
