@@ -79,6 +79,7 @@ CASES = {
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
         "y = div(e, sum(e, dims=[1], keepdim=true))", threads_x=X, threads_y=Y,
         storage=("registers", "shared", "none"), slots=(0,), groups=(1,), cluster=(1,),
+        keep_columns=(False,),
     ),
     "ring": _case(
         "inner_persistent", "x: f32[9, 256]\n  w: f32[256]",

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 from cuda_on_cpu import Function, build_all, run_plan
-from families import GPU
-from test_inner_persistent import in_place, layer_norm, softmax
+from families import GPU, assert_builds, plan_of
+from test_inner_persistent import across_memory, in_place, layer_norm, softmax
+from test_races import wrong
 
+from fusec import target
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.dtype import BF16, F16, F32, F64
 from fusec.ir.graph import Fusion
@@ -68,8 +70,8 @@ def heads() -> Fusion:
 
 
 CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
-    "softmax": (lambda: softmax(BF16, 7, 512), {"groups": 2, "slots": 4, "threads_x": 32}),
-    "one group": (lambda: softmax(F32, 5, 256), {"groups": 1, "slots": 1, "threads_x": 64}),
+    "softmax": (lambda: softmax(BF16, 17, 512), {"groups": 2, "slots": 2, "threads_x": 32}),
+    "one group": (lambda: softmax(F32, 13, 256), {"groups": 1, "slots": 3, "threads_x": 64}),
     "plain": (lambda: softmax(BF16, 7, 512), {"online": False, "groups": 3, "slots": 3,
                                               "threads_x": 64}),
     "cluster": (lambda: softmax(BF16, 9, 512), {"cluster": 2, "groups": 2, "slots": 4,
@@ -86,6 +88,10 @@ CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
     "several": (several, {"groups": 2, "slots": 2, "threads_x": 32}),
     "several, cluster": (several, {"groups": 2, "slots": 2, "threads_x": 32, "cluster": 4}),
     "heads": (heads, {"groups": 2, "slots": 2, "threads_x": 32}),
+    "kept columns": (lambda: layer_norm(BF16, 7, 512), {"groups": 2, "slots": 2, "threads_x": 32,
+                                                        "keep_columns": True}),
+    "kept columns, cluster": (lambda: layer_norm(F16, 5, 512), {
+        "groups": 1, "slots": 2, "threads_x": 32, "cluster": 2, "keep_columns": True}),
     "in place": (in_place, {"groups": 2, "slots": 2, "threads_x": 32}),
 }  # fmt: skip
 
@@ -114,3 +120,89 @@ def test_kernels_compute_the_fusion(
         assert verdict.ok, f"{plan.parameters}\n{verdict.text()}"
         found.append({n: o.tobytes() for n, o in outputs.items()})
     assert found[0] == found[1] == found[2]
+
+
+MUTANTS = {
+    "the producer does not wait": ("softmax", "        empty[slot].wait(parity);\n", ""),
+    "nobody waits for a row": ("softmax", "      full[slot].wait(parity);\n", ""),
+    "fewer bytes": ("three rows", "kOwn * 2 + kOwn * 2 + kOwn * 2);", "kOwn * 2 + kOwn * 2);"),
+    "the lanes of a warp do not meet": ("softmax", "      __syncwarp();\n      if", "      if"),
+    "the barrier of a group": ("norm", "named_barrier_sync<kWarps * 32>(place / 2 + 1);", ""),
+    "groups share a barrier": ("norm", "<kWarps * 32>(place / 2 + 1)", "<kWarps * 32>(1)"),
+    "no turns": ("one group", "2 * group + turn", "2 * group"),
+    "groups share a place": ("norm", "2 * group + turn", "turn"),
+    "the wait for parts": ("cluster", "arrived[place].wait_cluster(parity);", ""),
+    "one barrier for both turns": ("cluster", "arrived[place]", "arrived[place / 2 * 2]"),
+    "the turn's parity": ("cluster", "turn_parity ^= turn == 0;", ""),
+    "columns are not waited for": ("kept columns", "columns[0].wait(0);", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_step_that_is_left_out_is_seen(name: str, tmp_path: Path) -> None:
+    case, old, new = MUTANTS[name]
+    make, settings = CASES[case]
+    fusion, edited = make(), list[bool]()
+
+    def edit(text: str) -> str:
+        edited.append(old in text)
+        return text.replace(old, new)
+
+    assert "seed" in wrong(ring(fusion, **settings), fusion, tmp_path, edit)
+    assert any(edited)
+
+
+@pytest.mark.parametrize(
+    ("columns", "cluster"), [(24_576, 1), (32_768, 1), (65_536, 2), (131_072, 4), (262_144, 8)]
+)
+def test_a_row_is_shared_by_as_few_blocks_as_hold_three(columns: int, cluster: int) -> None:
+    plan = plan_of("inner_persistent", softmax(BF16, 4096, columns))
+    p: Any = plan.parameters
+    assert (p.storage, p.cluster, p.slots % p.groups, p.online) == ("ring", cluster, 0, True)
+    kernel = plan.kernels[0]
+    assert kernel.shared_bytes <= GPU.shared
+    assert kernel.grid[0].evaluate(plan.fusion.hints) == cluster * GPU.resident_clusters(cluster)
+    assert_builds(plan)
+
+
+def test_columns_stay_where_blocks_hold_them_beside_the_rows() -> None:
+    for columns, cluster in ((32_768, 2), (131_072, 8)):
+        plan = plan_of("inner_persistent", layer_norm(BF16, 4096, columns))
+        p: Any = plan.parameters
+        assert (p.cluster, p.keep_columns, p.slots) == (cluster, True, 3)
+        assert_builds(plan)
+
+
+def test_a_few_long_rows_are_shared_by_more_blocks() -> None:
+    p: Any = plan_of("inner_persistent", softmax(BF16, 8, 65_536)).parameters
+    assert (p.cluster, p.groups, p.slots) == (8, 1, 1)
+
+
+def test_other_rows_go_elsewhere() -> None:
+    for fusion in (softmax(BF16, 4096, 16_384), softmax(BF16, 4096, 32_764), across_memory()):
+        assert plan_of("inner_persistent", fusion).parameters.storage != "ring"
+    family: Any = find_scheduler("inner_persistent")
+    older = target.find("sm_80")
+    problem = family.built(softmax(BF16, 4096, 32_768))
+    assert family.likeliest(problem, older).storage != "ring"
+    refused = family.refusal(softmax(BF16, 4096, 32_768), older, {"storage": "ring"})
+    assert refused.rule == "ring"
+
+
+@pytest.mark.parametrize(
+    ("settings", "rule"),
+    [
+        ({"slots": 4, "groups": 3}, "groups"),
+        ({"threads_x": 416, "groups": 3, "slots": 3}, "block"),
+        ({"slots": 12, "groups": 3, "threads_x": 256}, "shared memory"),
+        ({"keep_columns": True}, "keep_columns"),
+        ({"keep_values": True}, "keep_values"),
+    ],
+)
+def test_parameters_that_no_kernel_has(settings: dict[str, Any], rule: str) -> None:
+    family: Any = find_scheduler("inner_persistent")
+    fusion = softmax(BF16, 4096, 32_768)
+    problem = family.built(fusion)
+    first = family.likeliest(problem, GPU)
+    record = family.completed(problem, replace(first, **settings))
+    assert family.legal(problem, record, GPU).rule == rule

@@ -31,7 +31,10 @@ RANK = Var("rank", dim(16))
 
 @dataclass(frozen=True)
 class RingCopy:
-    """A row in the ring: the ring, the row in it, where it comes from, the bytes of one part."""
+    """What bulk copies bring: the ring or the columns that stay, where from, bytes of one part.
+
+    row: the part of a row that a group has, or the columns that stay.
+    """
 
     ring: str
     row: str
@@ -69,11 +72,12 @@ class RingSweep:
 class InnerPersistentRingView(KernelView):
     """Rows in a ring, in phases.
 
-    warps: of a group; rows: extent as C text; shared: the rings; copies: what is brought into them;
-    row_bytes: of all that is brought for a row; producer: statements before that; parts: where
-    warps leave their parts of each reduction; arrivals: the barriers of these, in a cluster;
-    barriers: first byte of all barriers; unroll: vectors that a thread takes at a time; column: the
-    C text of a vector's first column.
+    warps: of a group; rows: extent as C text; shared: the rings, and columns that stay; copies:
+    what is brought into rings; row_bytes: of all that is brought for a row; kept, kept_bytes: the
+    same of columns that stay; producer: statements before a row is brought; parts: where warps
+    leave their parts of each reduction; arrivals: the barriers of these, in a cluster; barriers:
+    first byte of all barriers; unroll: vectors that a thread takes at a time; column: the C text of
+    a vector's first column.
     """
 
     index_type: str
@@ -87,6 +91,8 @@ class InnerPersistentRingView(KernelView):
     shared: tuple[SharedArray, ...]
     copies: tuple[RingCopy, ...]
     row_bytes: str
+    kept: tuple[RingCopy, ...]
+    kept_bytes: str
     producer: tuple[str, ...]
     parts: tuple[Place, ...]
     arrivals: tuple[Place, ...]
@@ -101,11 +107,11 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     p, rows = plan.parameters, plan.problem.rows
     names = parameter_names(kernel)
     emitter = _workers(plan, names)
-    rings = tuple(
-        shared_array(names, names.fresh(f"{s.instance.name}_ring", "ring"), s) for s in plan.staged
-    )
-    copies, producer = _copies(plan, names, rings)
-    sweeps, parts, arrivals, barriers = _sweeps(plan, emitter, copies)
+    brought, producer, arrays = _copies(plan, names)
+    row = plan.loops[0]
+    number = sum(row in s.instance.variables for s in plan.staged)
+    copies, kept = brought[:number], brought[number:]
+    sweeps, parts, arrivals, barriers = _sweeps(plan, emitter, brought)
     return InnerPersistentRingView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(p),
@@ -117,9 +123,11 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
         slots=p.slots,
         columns=rows.columns.value,
         rows=dim_text(rows.rows).text,
-        shared=rings,
+        shared=arrays,
         copies=copies,
         row_bytes=" + ".join(c.bytes for c in copies),
+        kept=kept,
+        kept_bytes=" + ".join(c.bytes for c in kept),
         producer=producer,
         parts=parts,
         arrivals=arrivals,
@@ -167,9 +175,9 @@ def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:
 
 
 def _copies(
-    plan: InnerPersistentPlan, names: Names, rings: tuple[SharedArray, ...]
-) -> tuple[tuple[RingCopy, ...], tuple[str, ...]]:
-    """Return what the producer brings for each row, and the statements before that."""
+    plan: InnerPersistentPlan, names: Names
+) -> tuple[tuple[RingCopy, ...], tuple[str, ...], tuple[SharedArray, ...]]:
+    """Return what the producer brings, the statements before a row, and where it brings it to."""
     p, (row, chunk, lane) = plan.parameters, plan.loops
     columns = plan.problem.rows.columns
     emitter = Emitter(
@@ -186,15 +194,19 @@ def _copies(
     )
     part = of_var(RANK) * (columns.value // p.cluster // p.vector_width)
     start = {chunk: part if p.cluster > 1 else index(0), lane: index(0)}
-    copies: list[RingCopy] = []
-    for staged, array in zip(plan.staged, rings, strict=True):
+    copies, arrays = list[RingCopy](), list[SharedArray]()
+    for staged in plan.staged:
         instance = staged.instance
         assert instance.address is not None
+        moves = row in instance.variables
+        word = "ring" if moves else "columns"
+        array = shared_array(names, names.fresh(f"{instance.name}_{word}", word), staged)
         source = emitter.pointer(instance.name, instance.address.substitute(start), 0)
-        at = names.fresh(f"{instance.name}_row", "row")
+        at = names.fresh(f"{instance.name}_row", "row") if moves else array.name
         size = f"kOwn * {instance.dtype.size}" if instance.dtype.size > 1 else "kOwn"
         copies.append(RingCopy(array.name, at, source, size))
-    return tuple(copies), emitter.before(0)
+        arrays.append(array)
+    return tuple(copies), emitter.before(0), tuple(arrays)
 
 
 def _sweeps(
@@ -242,7 +254,8 @@ def _places(
         name = names.fresh(f"{each.name}_parts", "parts")
         place = "k" + "".join(word[:1].upper() + word[1:] for word in name.split("_"))
         parts.append(Place(name, names.fresh(place, "place"), lies.offset, lies.words))
-    before, arrivals = "empty + kStages", list[Place]()
+    stays = any(plan.loops[0] not in s.instance.variables for s in plan.staged)
+    before, arrivals = "columns + 1" if stays else "empty + kStages", list[Place]()
     for each in accumulators if p.cluster > 1 else ():
         arrivals.append(Place(names.fresh(f"{each.name}_arrived", "arrived"), before))
         before = f"{arrivals[-1].name} + 2 * kGroups"

@@ -106,11 +106,11 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
         if p.storage == "ring":
-            if p.keep_values:
-                return Refusal("keep_values", "values are kept beside rows in registers only")
-            return ring.trouble(problem, p, target)
-        if (p.slots, p.groups, p.cluster) != (0, 1, 1):
-            return Refusal("ring", "slots, groups and clusters are those of a ring")
+            kept = "values are kept beside rows in registers only"
+            found = ring.trouble(problem, p, target)
+            return found or (Refusal("keep_values", kept) if p.keep_values else None)
+        if (p.slots, p.groups, p.cluster, p.keep_columns) != (0, 1, 1, False):
+            return Refusal("ring", "slots, groups, clusters and kept columns are those of a ring")
         if p.storage == "registers":
             held = held_with(problem, p.vector_width)
             if p.keep_values and not held.again:
@@ -251,7 +251,7 @@ def _kernel(
 def _ring_kernel(
     problem: RowsProblem, p: InnerPersistentParameters, target: Target
 ) -> tuple[Kernel, tuple[Staged, ...]]:
-    """Return a kernel of as many clusters as are resident, and the rows in its ring."""
+    """Return a kernel of as many clusters as are resident, and what bulk copies bring."""
     layout = ring.layout(problem, p)
     assert not isinstance(layout, Refusal), layout
     clusters = minimum(problem.rows.rows, target.resident_clusters(p.cluster))
@@ -265,7 +265,7 @@ def _ring_kernel(
         cluster=(p.cluster, 1, 1),
         least_blocks=1,
     )
-    return kernel, layout.rows
+    return kernel, (*layout.rows, *layout.columns)
 
 
 def _form(problem: RowsProblem, parameters: InnerPersistentParameters) -> RowsProblem:

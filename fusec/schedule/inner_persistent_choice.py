@@ -37,7 +37,7 @@ class InnerPersistentParameters(Parameters):
     values of special functions stay in registers, too, instead of being computed again in each
     phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
     a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
-    that share a row.
+    that share a row; keep_columns: whether what only columns determine stays in shared memory.
     """
 
     storage: str
@@ -51,6 +51,7 @@ class InnerPersistentParameters(Parameters):
     slots: int = 0
     groups: int = 1
     cluster: int = 1
+    keep_columns: bool = False
     free: ClassVar = (
         Field("storage", ("registers", "shared", "ring", "none")),
         Field("vector_width", WIDTHS),
@@ -61,6 +62,7 @@ class InnerPersistentParameters(Parameters):
         Field("slots", range(33)),
         Field("groups", range(1, 16)),
         Field("cluster", (1, 2, 4, 8, 16)),
+        Field("keep_columns", (False, True)),
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import product
 
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, reading_order
@@ -32,13 +33,18 @@ MOST_CLUSTER = 16
 MOST_PORTABLE = 8
 """Blocks of a cluster that every GPU which has clusters grants."""
 MOST_GROUPS = 3
-GROUP_THREADS = 256
-"""Softmax of 32 K to 256 K halves on an H200: 2 or 3 groups of 128 to 256 threads reach a copy."""
+GROUP_THREADS = (256, 192)
+"""Softmax of 32 K to 256 K halves on an H200: 2 or 3 groups of 128 to 256 threads reach a copy.
+
+Fewer leave fewer parts of reductions, where shared memory is nearly full.
+"""
 LEAST_SLOTS = 3
 MOST_SLOTS = 4
 """Slots of a group: more rows on their way gain nothing."""
 LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
+SMALL = 2 << 10
+"""Bytes of shared memory that are left for the parts of reductions, and barriers."""
 BARRIER = 8
 """Bytes of an mbarrier."""
 
@@ -56,9 +62,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Layout:
-    """What lies in shared memory: rows, parts of the reductions, then barriers; bytes of all."""
+    """What lies in shared memory: rows, columns that stay, parts of reductions, then barriers.
+
+    bytes: of all.
+    """
 
     rows: tuple[Staged, ...]
+    columns: tuple[Staged, ...]
     parts: tuple[Parts, ...]
     bytes: int
 
@@ -75,6 +85,14 @@ def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Ref
             )
     if not brought:
         return Refusal("ring", "no row comes from memory")
+    return tuple(sorted(brought, key=reading_order))
+
+
+def columns_of(problem: RowsProblem, width: int) -> tuple[Instance, ...]:
+    """Return the loads that are the same for all rows, and that bulk copies can bring once."""
+    _, phases, (row, chunk, lane) = problem.loops(width)
+    found = {i for loads in phases.loads for i in loads if row not in i.variables}
+    brought = (i for i in found if _is_run(problem, i, width, chunk, lane))
     return tuple(sorted(brought, key=reading_order))
 
 
@@ -101,11 +119,14 @@ def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refus
     if isinstance(loads, Refusal):
         return loads
     own = problem.rows.columns.value // p.cluster
-    rows = staged_in_turn((i, p.slots * own * i.dtype.size) for i in loads)
+    columns = columns_of(problem, p.vector_width) if p.keep_columns else ()
+    sizes = [(i, p.slots * own * i.dtype.size) for i in loads]
+    staged = staged_in_turn([*sizes, *((i, own * i.dtype.size) for i in columns)])
     sums = [n for group in problem.loops(p.vector_width)[1].reductions for n in group]
-    parts, at = parts_of(sums, sum(s.bytes for s in rows), p)
-    counted = 2 * p.slots + (2 * p.groups * len(sums) if p.cluster > 1 else 0)
-    return Layout(rows, parts, at + counted * BARRIER)
+    parts, at = parts_of(sums, sum(s.bytes for s in staged), p)
+    counted = 2 * p.slots + len(columns[:1]) + (2 * p.groups * len(sums) if p.cluster > 1 else 0)
+    number = len(loads)
+    return Layout(staged[:number], staged[number:], parts, at + counted * BARRIER)
 
 
 def parts_of(
@@ -134,6 +155,8 @@ def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) 
         return Refusal("block", "a block has at most 1024 threads, 32 of them to bring rows")
     if problem.rows.columns.value % (p.cluster * p.vector_width):
         return Refusal("cluster", f"a row is no {p.cluster} parts of whole vectors")
+    if p.keep_columns and not columns_of(problem, p.vector_width):
+        return Refusal("keep_columns", "nothing that bulk copies bring is the same for all rows")
     found = layout(problem, p)
     if isinstance(found, Refusal):
         return found
@@ -156,20 +179,25 @@ def likeliest(
         return None
     columns, rows = problem.rows.columns.value, problem.rows.rows.evaluate(problem.hints)
     row = columns * sum(i.dtype.size for i in loads)
+    kept = columns * sum(i.dtype.size for i in columns_of(problem, width))
     if row <= least:
         return None
-    for cluster in _clusters(row, rows, target):
-        found = _with_cluster(problem, width, row // cluster, cluster, rows, target)
-        alone = rows <= target.resident_clusters(cluster)
-        if (found.slots > 1 or alone) and trouble(problem, found, target) is None:
-            return found
+    for stays in (kept, 0) if kept else (0,):
+        for cluster, most in product(_clusters(row, stays, rows, target), GROUP_THREADS):
+            found = _with_cluster(problem, row // cluster, stays // cluster, cluster, most, target)
+            alone = rows <= target.resident_clusters(cluster)
+            if (found.slots > 1 or alone) and trouble(problem, found, target) is None:
+                return found
     return None
 
 
-def _clusters(row: int, rows: int, target: Target) -> Iterable[int]:
-    """Yield sizes of clusters, the likeliest first."""
-    first = 1
-    while first < MOST_CLUSTER and LEAST_SLOTS * row // first > target.shared:
+def _clusters(row: int, kept: int, rows: int, target: Target) -> Iterable[int]:
+    """Yield sizes of clusters, the likeliest first; those that keep columns are portable ones.
+
+    row, kept: bytes of a row, and of columns that stay.
+    """
+    most, first = MOST_PORTABLE if kept else MOST_CLUSTER, 1
+    while first < most and (LEAST_SLOTS * row + kept) // first > target.shared - SMALL:
         first *= 2
     while (
         first < MOST_PORTABLE
@@ -177,31 +205,37 @@ def _clusters(row: int, rows: int, target: Target) -> Iterable[int]:
         and row // (2 * first) >= LEAST_PART
     ):
         first *= 2
-    while first <= MOST_CLUSTER:
+    while first <= most:
         yield first
         first *= 2
 
 
 def _with_cluster(
-    problem: RowsProblem, width: int, part: int, cluster: int, rows: int, target: Target
+    problem: RowsProblem, part: int, kept: int, cluster: int, most: int, target: Target
 ) -> InnerPersistentParameters:
+    """Return parameters with clusters.
+
+    part, kept: bytes of a row, and of columns, in a block; most: threads of one of several groups.
+    """
+    rows, width = problem.rows.rows.evaluate(problem.hints), problem.vectors[0]
     turns = max(1, -(-rows // target.resident_clusters(cluster)))
-    groups = max(1, min(MOST_GROUPS, turns, target.shared // part))
+    room = (target.shared - SMALL - kept) // part
+    groups = max(1, min(MOST_GROUPS, turns, room))
     vectors = problem.rows.columns.value // (width * cluster)
-    threads = min(GROUP_THREADS if groups > 1 else 2 * GROUP_THREADS, power_below(vectors))
-    # Beside the rows a few hundred bytes are for the reductions.
-    each = min(MOST_SLOTS, -(-turns // groups), (target.shared - 2048) // (part * groups))
+    threads = max(32, min(most if groups > 1 else 2 * most, power_below(vectors)))
+    each = min(MOST_SLOTS, -(-turns // groups), room // groups)
     return InnerPersistentParameters(
         "ring",
         width,
-        max(32, threads),
+        threads,
         1,
-        -(-vectors // max(32, threads)),
+        -(-vectors // threads),
         problem.wide,
         online=problem.online is not None,
         slots=max(1, each) * groups,
         groups=groups,
         cluster=cluster,
+        keep_columns=kept > 0,
     )
 
 
