@@ -6,8 +6,11 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from multiprocessing import Pipe
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -62,6 +65,9 @@ class FakeBench:
 
     def begin(self, job: Job) -> None:
         self.began.append(job.of)
+
+    def prepare(self, job: Job) -> None:
+        assert job.of not in self.began
 
     def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
         self.asked.append((repeats, [b.settings for b in built]))
@@ -336,6 +342,22 @@ def test_a_process_that_ends_over_results_is_told(bench: Remote) -> None:
     assert bench.times([record(4)], 5) == [4.0]
 
 
+def test_the_next_job_is_made_ready_in_another_process(bench: Remote) -> None:
+    first, second = bench._current, bench._other
+    following = job_of(128)
+    bench.prepare(following)
+    assert bench.times([record(1)], 5) == [1.0]
+    bench.begin(following)
+    assert (bench._current, bench._other) == (second, first)
+    assert bench.times([record(2)], 5) == [2.0]
+    bench.prepare(job_of(64))
+    bench.begin(job_of(32))  # another one than was announced
+    assert bench._current is second
+    bench.prepare(job_of(16))
+    bench.begin(job_of(16))
+    assert bench.times([record(3)], 5) == [3.0]
+
+
 # -- a device in host memory
 
 
@@ -346,6 +368,7 @@ class HostDevice(FakeDevice):
         super().__init__({"right": y_of_rows(), "default": y_of_rows()})
         self.kernels |= {"off": y_of_rows(factor=1.02), "far": y_of_rows(left_out=2)}
         self.now = 0.0
+        self.facts = SimpleNamespace(**vars(FACTS))
         self.driver.cuEventDestroy = lambda event: None
 
     def load(self, cubin: bytes, entry: str) -> Any:
@@ -353,6 +376,9 @@ class HostDevice(FakeDevice):
 
     def unload(self, function: Any) -> None:
         pass
+
+    def fail(self) -> None:
+        raise InternalError("the GPU reports a fault")
 
     def call(self, function: str, *arguments: Any, what: str = "") -> Any:
         if function == "cuEventCreate":
@@ -407,6 +433,38 @@ def test_results_are_judged_against_the_defaults(monkeypatch: pytest.MonkeyPatch
     assert "far from what the default plan makes" in str(bench.wrong(far, default))
     bench.close()
     assert device.blocks == {}
+
+
+def test_what_serves_answers_with_what_the_device_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measure, "FLUSH_BYTES", 1 << 10)
+    monkeypatch.setattr(measure, "WARMUP_SECONDS", 0.0)
+    device = HostDevice()
+    monkeypatch.setattr("fusec.run.device.Device", lambda: nullcontext(device))
+    job, (near, far) = job_of(BATCH, WIDTH), Pipe()
+    program = program_of(job, None)
+    (source,) = program.kernel_sources
+    both = [
+        Built({}, program.host, {source.name: name.encode()}, (), name)
+        for name in ("default", "right")
+    ]
+    server = Thread(target=remote.serve, args=(far,))
+    server.start()
+    near.send(("facts",))
+    assert near.recv() == ("answer", FACTS)
+    for _ in range(2):  # the first one's memory is given back
+        near.send(("job", job))
+        assert near.recv() == ("answer", None)
+        near.send(("times", both, 3))
+        told = [near.recv() for _ in range(4)]
+        assert told == [*(("step", k) for k in range(3)), ("answer", [2e-3, 1e-3])]
+        near.send(("wrong", both[1], both[0]))
+        assert near.recv() == ("answer", None)
+    held = len(device.blocks)
+    device.kernels["right"] = lambda pointers: device.fail()
+    near.send(("times", both, 3))
+    assert [near.recv() for _ in range(3)][-1] == ("error", "the GPU reports a fault")
+    server.join()
+    assert len(device.blocks) == held
 
 
 def test_other_sums_are_right_where_the_reference_says_so() -> None:

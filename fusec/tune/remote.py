@@ -67,83 +67,29 @@ def _serve(connection: Connection) -> None:
             connection.send(("answer", answer))
 
 
-class Remote:
-    """The bench of a job in another process, which is started again where a record ends it."""
+class Process:
+    """A process with the device, started when it is first asked something."""
 
     def __init__(self) -> None:
-        """Start no process yet."""
+        """Start nothing yet."""
         self._process: Any = None
         self._connection: Any = None
-        self._job: Job | None = None
 
-    def __enter__(self) -> Remote:
-        """Return the bench."""
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        """End the process."""
-        self._stop()
-
-    def facts(self) -> Facts:
-        """Return what the device is; EnvironmentProblem where there is none."""
-        try:
-            return self._ask("facts", seconds=LONG_SECONDS)
-        except Died as died:
-            raise EnvironmentProblem(died.reason, help="tuning needs a GPU") from None
-
-    def begin(self, job: Job) -> None:
-        """Take up a job; FusecError where its inputs cannot be made."""
-        self._job = job
-        try:
-            self._ask("job", job, seconds=LONG_SECONDS)
-        except Died as died:
-            raise FusecError(f"{job.of}: {died.reason}") from None
-
-    def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
-        """Return the median seconds of each, all run in turn, or why one cannot run."""
-        found: list[float | Failed | None] = [None] * len(built)
-        left = [*range(len(built))]
-        while left:
-            try:
-                times = self._ask("times", [built[k] for k in left], repeats, seconds=RUN_SECONDS)
-            except Died as died:
-                self._again()
-                number = died.number
-                if number is None or number >= len(left):
-                    if len(left) > 1:  # it may be any of them: each by itself
-                        return [self.times([each], repeats)[0] for each in built]
-                    number = 0
-                at = left.pop(number)
-                found[at] = Failed(built[at].settings, died.reason)
-                continue
-            for at, seconds in zip(left, times, strict=True):
-                found[at] = seconds
-            break
-        return [Failed({}, "not run") if f is None else f for f in found]
-
-    def wrong(self, built: Built, default: Built) -> str | None:
-        """Return what is wrong with the results of a record, compared with the default's."""
-        try:
-            return self._ask("wrong", built, default, seconds=LONG_SECONDS)
-        except Died as died:
-            self._again()
-            return died.reason
-
-    def _again(self) -> None:
-        if self._job is not None:
-            self.begin(self._job)
-
-    def _ask(self, *request: Any, seconds: float) -> Any:
-        """Return the answer to a request; each step on the way has `seconds`."""
+    def send(self, *request: Any) -> None:
+        """Send a request; what goes wrong is told with the answer."""
         if self._process is None:
             self._connection, far = CONTEXT.Pipe()
             self._process = CONTEXT.Process(target=serve, args=(far,), daemon=True)
             self._process.start()
             far.close()
+        with suppress(OSError):
+            self._connection.send(request)
+
+    def answer(self, seconds: float) -> Any:
+        """Return the answer to the last request; Died where a step takes more than `seconds`."""
         number: int | None = None
         reason = "its kernels hang"
         try:
-            self._connection.send(request)
             while self._connection.poll(seconds):
                 kind, told = self._connection.recv()
                 if kind == "answer":
@@ -154,10 +100,15 @@ class Remote:
                 number = int(told)
         except (EOFError, OSError):
             reason = "its process ended"
-        self._stop()
+        self.stop()
         raise Died(reason, number)
 
-    def _stop(self) -> None:
+    def ask(self, *request: Any, seconds: float) -> Any:
+        """Send a request and return its answer."""
+        self.send(*request)
+        return self.answer(seconds)
+
+    def stop(self) -> None:
         """End the process, which may be at anything."""
         if self._process is None:
             return
@@ -168,3 +119,89 @@ class Remote:
         self._process.join()
         self._connection.close()
         self._process = None
+
+
+class Remote:
+    """The bench of a job in another process, which is started again where a record ends it.
+
+    While one process measures, another draws the inputs of the next job; it has no kernels to run.
+    """
+
+    def __init__(self) -> None:
+        """Start no process yet."""
+        self._current, self._other = Process(), Process()
+        self._job: Job | None = None
+        self._ahead: Job | None = None
+
+    def __enter__(self) -> Remote:
+        """Return the bench."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """End both processes."""
+        self._current.stop()
+        self._other.stop()
+
+    def facts(self) -> Facts:
+        """Return what the device is; EnvironmentProblem where there is none."""
+        try:
+            return self._current.ask("facts", seconds=LONG_SECONDS)
+        except Died as died:
+            raise EnvironmentProblem(died.reason, help="tuning needs a GPU") from None
+
+    def prepare(self, job: Job) -> None:
+        """Let the other process draw the inputs of the job that comes next."""
+        self._ahead = job
+        self._other.send("job", job)
+
+    def begin(self, job: Job) -> None:
+        """Take up a job; FusecError where its inputs cannot be made."""
+        self._job, ahead, self._ahead = job, self._ahead, None
+        if ahead is not None and ahead != job:
+            self._other.stop()
+        try:
+            if ahead == job:
+                self._current, self._other = self._other, self._current
+                self._current.answer(LONG_SECONDS)
+            else:
+                self._current.ask("job", job, seconds=LONG_SECONDS)
+        except Died as died:
+            raise FusecError(f"{job.of}: {died.reason}") from None
+
+    def times(self, built: Sequence[Built], repeats: int) -> list[float | Failed]:
+        """Return the median seconds of each, all run in turn, or why one cannot run."""
+        found: list[float | Failed] = [Failed(b.settings, "not run") for b in built]
+        left = [*range(len(built))]
+        while left:
+            request = ("times", [built[k] for k in left], repeats)
+            try:
+                times = self._current.ask(*request, seconds=RUN_SECONDS)
+            except Died as died:
+                self._again()
+                number = 0 if len(left) == 1 else died.number
+                if number is None or number >= len(left):  # it may be any: each by itself
+                    return [self.times([each], repeats)[0] for each in built]
+                at = left.pop(number)
+                found[at] = Failed(built[at].settings, died.reason)
+                continue
+            for at, seconds in zip(left, times, strict=True):
+                found[at] = seconds
+            break
+        return found
+
+    def wrong(self, built: Built, default: Built) -> str | None:
+        """Return what is wrong with the results of a record, compared with the default's."""
+        try:
+            return self._current.ask("wrong", built, default, seconds=LONG_SECONDS)
+        except Died as died:
+            self._again()
+            return died.reason
+
+    def _again(self) -> None:
+        """Start the process of the job anew; FusecError where that does not help."""
+        if self._job is None:
+            return
+        try:
+            self._current.ask("job", self._job, seconds=LONG_SECONDS)
+        except Died as died:
+            raise FusecError(f"{self._job.of}: {died.reason}") from None

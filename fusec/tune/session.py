@@ -41,6 +41,10 @@ class JobBench(Bench, Protocol):
         """Take up a job; FusecError where it cannot run."""
         ...
 
+    def prepare(self, job: Job) -> None:
+        """Get ready for the job that comes next, beside what is measured."""
+        ...
+
 
 @dataclass(frozen=True)
 class Tools:
@@ -80,11 +84,18 @@ def tune(jobs: Sequence[Job], tools: Tools, budget: float | None = None) -> Iter
             yield Outcome(job, None, None, "the time is over")
             continue
         share = None if ends is None else now + (ends - now) / (len(jobs) - number)
-        yield _tuned(job, first[number], tools, share)
+        yield _tuned(job, jobs[number + 1 : number + 2], first[number], tools, share)
         tools.kernels.forget(job)
 
 
-def _tuned(job: Job, first: Sequence[Candidate], tools: Tools, ends: float | None) -> Outcome:
+def _tuned(
+    job: Job,
+    following: Sequence[Job],
+    first: Sequence[Candidate],
+    tools: Tools,
+    ends: float | None,
+) -> Outcome:
+    """Return what becomes of a job; following: the one that comes next, if any."""
     means = Means(
         build=lambda wanted: tools.kernels.build(job, wanted),
         near=lambda settings: neighbours(job, settings, tools.most),
@@ -93,6 +104,8 @@ def _tuned(job: Job, first: Sequence[Candidate], tools: Tools, ends: float | Non
     )
     try:
         tools.bench.begin(job)
+        for each in following:
+            tools.bench.prepare(each)
         found = search(first, means)
     except FusecError as error:
         return Outcome(job, None, None, error.diagnostic.message)
