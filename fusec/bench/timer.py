@@ -18,6 +18,8 @@ FLUSH_BYTES = 256 << 20
 REPEATS = 25
 WARM_UP = 0.04
 """Seconds for which a contender runs before it is timed: the clocks rise meanwhile."""
+LEAST_WARM_UPS = 3
+"""Of the first runs one may load machine code, another allocate."""
 LEAST_HOLD = 50e-6
 HOLD = 2.0
 """For how long the GPU is held while the host issues a run, as a multiple of what that takes."""
@@ -88,14 +90,13 @@ class Timer:
 
     def _warm_up(self, contender: Contender, seconds: float) -> float:
         """Return the least time that the host takes to issue a run."""
-        began, least = perf_counter(), float("inf")
-        while True:
+        began, taken = perf_counter(), list[float]()
+        while len(taken) < LEAST_WARM_UPS or perf_counter() - began < seconds:
             start = perf_counter()
             contender.issue()
-            least = min(least, perf_counter() - start)
+            taken.append(perf_counter() - start)
             self.device.synchronise(f"warming up {contender.name}")
-            if perf_counter() - began >= seconds:
-                return least
+        return min(taken)
 
     def _once(self, contender: Contender, issue: float) -> float:
         device, (first, last) = self.device, self._events
