@@ -166,7 +166,13 @@ PRODUCTS: dict[str, dict[str, Any]] = {
     "matmul_simt": {},
     "matmul_mma": {},
     "matmul_wgmma": {"tile_n": 64, "stages": 2},
-    "matmul_split_k": {"tile_n": 64, "stages": 2, "cluster": 2, "splits": 3},
+    "matmul_split_k": {
+        "tile_n": 64,
+        "stages": 2,
+        "cluster": 2,
+        "splits": 3,
+        "split_method": "serial_tma",
+    },
 }
 CASES = (*_families(), *PRODUCTS)
 

@@ -40,6 +40,14 @@ FAMILIES = {
     "matmul_simt": ("x: f32[R, C]", "values = matmul(x, x_t)", "values", 256),
 }
 
+SPLITS = {
+    "turns": "{kernel: split_k, cluster: 8, splits: 3, split_method: serial_tma}",
+    "turns_by_stores": "{kernel: split_k, cluster: 4, splits: 3, split_method: serial}",
+    "slices": "{kernel: split_k, cluster: 4, splits: 7, split_method: slices}",
+    "swapped": "{kernel: split_k, tile_m: 64, tile_n: 128, cluster: 2, splits: 2}",
+}
+"""Schedules of a product that is split along K."""
+
 
 @cache
 def kernels_of(file: Path, target: str) -> tuple[str, ...]:
@@ -61,6 +69,25 @@ def family(name: str) -> tuple[str, ...]:
     options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
     plan = driver.plan(read_text(text, "family.yaml"), options)
     return tuple(s.text for each in plan.sources for s in each)
+
+
+@cache
+def split_products(name: str) -> tuple[str, ...]:
+    """Return the kernels' texts of a product with a long K, split in one way."""
+    text = (
+        f"fusion: {name}\ndims: {{M: 256, N: 256, K: {{default: 65536, multiple_of: 64}}}}\n"
+        "inputs:\n  a: bf16[M, K]\n  b: bf16[K, N]\nops:\n  - c = matmul(a, b)\noutputs: [c]\n"
+        f"schedules:\n  c: {SPLITS[name]}\n"
+    )
+    options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
+    plan = driver.plan(read_text(text, "split.yaml"), options)
+    return tuple(s.text for each in plan.sources for s in each)
+
+
+@pytest.mark.parametrize("name", SPLITS)
+def test_split_products_keep_the_order(name: str) -> None:
+    (text,) = split_products(name)
+    assert check(text) == []
 
 
 @pytest.mark.parametrize("file", GOLDENS, ids=lambda f: f.stem)
@@ -140,7 +167,7 @@ def test_a_new_function_with_an_instruction_is_missed() -> None:
 
 # --- each rule catches ---------------------------------------------------------------------------
 
-LONG_K = "examples/matmul_long_k.yaml"
+LONG_K = "turns"
 GELU = "examples/linear_gelu.yaml"
 BACKWARD = "examples/layernorm_backward.yaml"
 SYNC = "    __syncthreads();\n"
@@ -275,8 +302,10 @@ def texts_of(source: str) -> tuple[str, ...]:
     """Return the kernels that an edit is tried on."""
     if source in FAMILIES:
         return family(source)
+    if source in SPLITS:
+        return split_products(source)
     if source == "sm_80":
-        return kernels_of(ROOT / LONG_K, "sm_80")
+        return kernels_of(ROOT / "examples/matmul_long_k.yaml", "sm_80")
     return kernels_of(ROOT / source, "sm_90a")
 
 

@@ -111,7 +111,9 @@ def test_batches(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("cluster", "splits", "tile_n"), [(1, 3, 64), (2, 2, 128), (4, 1, 64)])
 def test_split_products(cluster: int, splits: int, tile_n: int, tmp_path: Path) -> None:
     fusion = product(130, 72, 328, bias=True)
-    plan = plan_of(fusion, "split_k", tile_n=tile_n, cluster=cluster, splits=splits, stages=2)
+    method = "slices" if splits == 1 else "serial_tma"
+    shape = {"tile_m": 128, "tile_n": tile_n, "cluster": cluster, "splits": splits, "stages": 2}
+    plan = plan_of(fusion, "split_k", **shape, split_method=method)
     assert wrong(fusion, plan, tmp_path) == ""
 
 
@@ -221,6 +223,51 @@ def test_a_wrong_swapped_product_is_seen(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SPLIT)
 def test_a_wrong_split_product_is_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("serial_tma"), *SPLIT[name], tmp_path)
+
+
+SERIAL = {
+    "nobody waits for a turn": (f"    if (threadIdx.x == 0) {SPIN}\n    {NAMED}", ""),
+    "the others do not wait for a turn": (f"{SPIN}\n    {NAMED}\n#pragma", f"{SPIN}\n#pragma"),
+    "the turn is passed on early": (f"share[f];\n  {NAMED}\n  if (thr", "share[f];\n  if (thr"),
+    "the turn is not passed on": ("(semaphore, turn + 1)", "(semaphore, turn)"),
+}
+SLICES = {
+    "slices are counted early": (
+        f"  {NAMED}\n  if (threadIdx.x == 0) *slot",
+        "  if (threadIdx.x == 0) *slot",
+    ),
+    "the others do not wait for the count": (f"splits);\n  {NAMED}", "splits);"),
+    "the counter does not start over": (
+        "count_and_wrap(arrived, splits)",
+        "count_and_wrap(arrived, splits + 1)",
+    ),
+    "the first to arrive sums": ("*slot == static_cast<u32>(splits) - 1", "*slot == 0"),
+    "a slice is left out": ("split < splits;", "split < splits - 1;"),
+    "the slice of a turn": ("slices + turn * Config::kSlab", "slices"),
+    "the slices of an owner": ("owner * splits * C", "owner * C"),
+    "the counter of an owner": ("arrivals + owner", "arrivals"),
+}
+
+
+def split_in_three(method: str) -> tuple[Fusion, KernelPlan]:
+    """Return a product and its plan with K split over three clusters of two blocks."""
     fusion = product(66, 40, 520)
-    plan = plan_of(fusion, "split_k", tile_n=64, cluster=2, splits=3, stages=2)
-    dies(fusion, plan, *SPLIT[name], tmp_path)
+    shape = {"tile_m": 128, "tile_n": 64, "cluster": 2, "splits": 3, "stages": 2}
+    return fusion, plan_of(fusion, "split_k", **shape, split_method=method)
+
+
+@pytest.mark.parametrize("name", SERIAL)
+def test_wrong_turns_by_stores_are_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("serial"), *SERIAL[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
+    dies(*split_in_three("slices"), *SLICES[name], tmp_path)
+
+
+@pytest.mark.parametrize("method", ["slices", "serial"])
+def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
+    fusion, plan = split_in_three(method)
+    assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

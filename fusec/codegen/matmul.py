@@ -19,7 +19,7 @@ from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import MatmulPlan
+from fusec.schedule.matmul import MatmulPlan, workspace_roles
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind, find_product
@@ -67,12 +67,13 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     }
     if parameters.kernel != "split_k":
         return MatmulView(**fields)  # pyright: ignore[reportArgumentType]
-    partials, turns, tickets = (names[w.name] for w in plan.workspaces)
+    spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
     return SplitKView(
         **fields,  # pyright: ignore[reportArgumentType]
-        partials=partials,
-        turns=turns,
-        tickets=tickets,
+        takes_turns=parameters.takes_turns,
+        in_bulk=parameters.split_method == "serial_tma",
+        has_partials=parameters.splits > 1,
+        **{role: names[space.name] for role, space in spaces.items()},
     )
 
 
@@ -84,7 +85,7 @@ def _has_batches(problem: Product) -> bool:
 def _sentence(problem: Product, p: MatmulParameters) -> str:
     how = {
         "wgmma": "one CTA per SM over all tiles, bulk copies into wgmma",
-        "split_k": f"bulk copies into wgmma, K split over {p.splits} turns of {p.cluster} CTAs",
+        "split_k": f"bulk copies into wgmma, K split over {_parts(p)}",
         "mma": "one CTA per tile, asynchronous copies into mma.sync",
         "simt": "one CTA per tile, multiply-adds",
     }[p.kernel]
@@ -93,6 +94,14 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     if problem.groups is not None:
         extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
     return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
+
+
+def _parts(p: MatmulParameters) -> str:
+    """Return what a split product's K is split over."""
+    if p.splits == 1:
+        return f"{p.cluster} CTAs" if p.cluster > 1 else "one CTA"
+    each = f" of {p.cluster} CTAs" if p.cluster > 1 else ""
+    return f"{p.splits} {'turns' if p.takes_turns else 'slices'}{each}"
 
 
 def _groups(problem: Product) -> GroupsView | None:
@@ -138,7 +147,7 @@ def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str
     if p.kernel == "wgmma":
         lines.append(_constant("int", "batches", problem.batches))
     if p.kernel == "split_k":
-        lines.append(f"constexpr int splits = {p.splits};  // clusters that take turns at a tile")
+        lines.append(f"constexpr int splits = {p.splits};  // clusters that sum a tile")
     if not hopper:
         lines += [
             _constant(index_type, name, dim(0) if value is None else value)

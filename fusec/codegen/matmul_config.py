@@ -89,7 +89,7 @@ def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
         *_hopper(p),
         _int("kMultipliers", "128 * kConsumers", "threads that multiply"),
-        _int("kCluster", p.cluster, "CTAs that sum along K, then take a turn"),
+        _int("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         _int("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),
         _int("kSlab", "kOwned * kMultipliers", "of a CTA's share"),
     ]

@@ -17,10 +17,10 @@ RESERVED = frozenset([
     "a_stride_m", "acc", "all_depth", "all_rows", "b_columns", "b_offset", "b_part",
     "b_stride_k", "b_stride_n", "batch", "batches", "block", "chunk", "chunks", "column", "e",
     "finish", "first_step", "group", "groups", "held", "i", "index", "is_consumer", "kWidth",
-    "last_step", "m", "n", "owned", "parity", "rank", "row", "semaphore", "share", "shared",
-    "slab", "splits", "stage", "steps", "sums", "sums_tile", "thread_m", "thread_n", "ticket",
-    "ticket_slot", "tile", "tile_columns", "tile_index", "tile_m", "tile_n", "tile_rows",
-    "tiles", "turn", "visit", "warp", "warp_m", "warp_n",
+    "last_step", "m", "n", "owner", "parity", "rank", "row", "semaphore", "share", "shared",
+    "slab", "slices", "slot", "splits", "stage", "steps", "sums", "sums_tile", "thread_m",
+    "thread_n", "ticket_slot", "tile", "tile_columns", "tile_index", "tile_m", "tile_n",
+    "tile_rows", "tiles", "turn", "visit", "warp", "warp_m", "warp_n", "work",
 ])  # fmt: skip
 """Names that the templates give to their own constants and variables."""
 

@@ -76,11 +76,18 @@ class MatmulView(KernelView):
 
 @dataclass(frozen=True, kw_only=True)
 class SplitKView(MatmulView):
-    """The kernel with K split over CTAs, summed by bulk reductions in turn.
+    """The kernel with K split over CTAs, and how several clusters of a tile sum.
 
-    tickets, turns, partials: the names of the ticket counter, the semaphores and the work buffer.
+    takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; otherwise whoever
+    arrives last adds the slices of all up. has_partials: whether there are several clusters.
+    tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
+    buffer and the counters of slices; empty where there are none.
     """
 
-    tickets: str
-    turns: str
-    partials: str
+    takes_turns: bool
+    in_bulk: bool
+    has_partials: bool
+    tickets: str = ""
+    turns: str = ""
+    partials: str = ""
+    arrivals: str = ""

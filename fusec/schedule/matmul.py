@@ -138,7 +138,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         scratch = sum(w.size.evaluate(problem.hints) * w.dtype.size for w in plan.workspaces)
         estimate = Estimate(
             bytes=bytes_,
-            workspace_bytes=scratch * max(0, parameters.splits - 1),
+            workspace_bytes=scratch * (parameters.splits - 1 if parameters.takes_turns else 1),
             flops=flops,
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
@@ -289,21 +289,29 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     return tiles * (p.cluster * p.splits)
 
 
-def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
-    """Return the sums handed on, whose turn it is, and the ticket counter."""
-    if p.kernel != "split_k":
+def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
+    """Return what the work buffers of a plan are: sums, and who may add to them, or has."""
+    if p.splits == 1:
         return ()
+    return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
+
+
+def _workspaces(fusion: Fusion, problem: Product, p: MatmulParameters) -> tuple[Workspace, ...]:
+    """Return the sums handed on, whose turn it is and the ticket counter, or who has arrived."""
     tiles = _tiles(problem, p)
     taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
 
     def free(name: str) -> str:
         return free(f"{name}_space") if name in taken else name
 
-    return (
-        Workspace(free("partials"), F32, tiles * (p.tile_m * p.tile_n)),
-        Workspace(free("turns"), U32, tiles * p.cluster, "zeroed once"),
-        Workspace(free("tickets"), U32, dim(1), "zeroed once"),
-    )
+    sums = tiles * (p.tile_m * p.tile_n * (1 if p.takes_turns else p.splits))
+    kinds = {
+        "partials": (F32, sums, "none"),
+        "turns": (U32, tiles * p.cluster, "zeroed once"),
+        "arrivals": (U32, tiles * p.cluster, "zeroed once"),
+        "tickets": (U32, dim(1), "zeroed once"),
+    }
+    return tuple(Workspace(free(role), *kinds[role]) for role in workspace_roles(p))
 
 
 def _arguments(

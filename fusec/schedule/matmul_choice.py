@@ -34,6 +34,9 @@ SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
+SPLIT_METHODS = ("slices", "serial_tma", "serial")
+"""How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
+reductions or by loads and stores."""
 STAGES = range(1, 17)
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
@@ -51,7 +54,8 @@ class MatmulParameters(Parameters):
     kernel: `wgmma` (Hopper, one CTA per SM over all tiles), `split_k` (Hopper, K split), `mma`
     (mma.sync) or `simt`; tile_m, tile_n, tile_k: one step of a CTA, of `split_k` with swapped
     operands where it has fewer than 128 rows; stages: steps in flight;
-    cluster: CTAs that sum along K in shared memory; splits: clusters of a tile that take turns;
+    cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
+    these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
     """
 
@@ -62,6 +66,7 @@ class MatmulParameters(Parameters):
     stages: int
     cluster: int = 1
     splits: int = 1
+    split_method: str = SPLIT_METHODS[0]
     vector_width: int = 1
     wide_index: bool = False
     free: ClassVar = (
@@ -71,6 +76,7 @@ class MatmulParameters(Parameters):
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
         Field("splits", COUNTS),
+        Field("split_method", SPLIT_METHODS),
         Field("vector_width", (1, 2, 4, 8)),
     )
 
@@ -78,6 +84,11 @@ class MatmulParameters(Parameters):
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
         return self.kernel in HOPPER and self.tile_m in SWAPPED_ROWS
+
+    @property
+    def takes_turns(self) -> bool:
+        """Return whether the clusters of a tile wait for each other."""
+        return self.splits > 1 and self.split_method != "slices"
 
     @property
     def threads(self) -> int:
@@ -204,7 +215,7 @@ def compared(
         for shape in _shapes(name, sizes, steps, target.sms):
             deep = shape.stages
             if name in HOPPER:
-                unsplit = replace(shape, cluster=1, splits=1)
+                unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
                 deep = most_stages(unsplit, target.shared)
             yield replace(shape, stages=deep, vector_width=width)
 
@@ -229,7 +240,8 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
         most = min(2 * steps // LEAST_STEPS, max(1, 2 * sms // tiles)) // cluster
         for splits in range(1, most + 1):
             if splits * cluster > 1 or tile.swapped:
-                yield replace(tile, cluster=cluster, splits=splits)
+                for method in SPLIT_METHODS[:1] if splits == 1 else SPLIT_METHODS[:2]:
+                    yield replace(tile, cluster=cluster, splits=splits, split_method=method)
 
 
 @cache
@@ -281,6 +293,8 @@ def trouble(
     if p.tile_n not in columns:
         options = ", ".join(map(str, columns))
         return Refusal("tile", f"kernel `{p.kernel}` has no tile_n {p.tile_n}, but {options}")
+    if p.splits == 1 and p.split_method != SPLIT_METHODS[0]:
+        return Refusal("splits", "one cluster has nobody to hand its sums to")
     swapped = _no_swap(p, problem)
     if swapped:
         return Refusal("tile", swapped)

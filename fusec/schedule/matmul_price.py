@@ -14,6 +14,11 @@ from fusec.target import Target
 TURN_SECONDS = 2.4e-6
 """One hand-off between the turns of a tile: a bulk reduction completed, its flag seen (H200)."""
 
+_ARRIVAL = 2e-6
+"""A slice stored and counted, and the first of the others there (estimated)."""
+_SLICE_RATE = 1e11
+"""Bytes a second that a CTA reads of slices, from L2 (estimated: 50 bytes a clock)."""
+
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
@@ -128,4 +133,9 @@ def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -
 
 def hand_off_seconds(p: MatmulParameters) -> float:
     """Return the time that the clusters of a tile spend on each other's sums."""
-    return (p.splits - 1) * TURN_SECONDS
+    if p.splits == 1:
+        return 0.0
+    if p.takes_turns:
+        return (p.splits - 1) * TURN_SECONDS
+    slices = p.splits * p.tile_m * p.tile_n * 4 / p.cluster
+    return _ARRIVAL + slices / _SLICE_RATE

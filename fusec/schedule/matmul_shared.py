@@ -19,7 +19,7 @@ swapped operands it begins two rows on."""
 _ELEMENT = 2
 _SUM = 4
 _BARRIER = 8
-_TICKET = 16
+_SLOT = 16
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,10 @@ def swizzled_layout(p: MatmulParameters) -> SharedLayout:
     ):
         constants.append((name, at, meaning))
         at += p.stages * _BARRIER
-    if p.kernel == "split_k":
-        constants.append(("kTicket", at, "of the cluster, in its first CTA"))
-        at += _TICKET
+    if p.splits > 1:
+        name, meaning = ("kArrived", "slices before this CTA's")
+        if p.takes_turns:
+            name, meaning = ("kTicket", "of the cluster, in its first CTA")
+        constants.append((name, at, meaning))
+        at += _SLOT
     return SharedLayout(tuple(constants), at)

@@ -3,16 +3,11 @@
 //   13: z = cast(linear(x, w, bias), f32)
 //   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
 //   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
-// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, bulk copies into wgmma, K split over 1 turns
-//   of 2 CTAs.
-#include "cluster.cuh"
-#include "fast_math.cuh"
-#include "grid.cuh"
+// Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, bulk copies into wgmma, K split over 2 CTAs.
 #include "matmul_hopper.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
 #include "matmul_turns.cuh"
-#include "named_barrier.cuh"
 #include "rounding.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -32,7 +27,7 @@ struct Config {
   static constexpr bool kSwapped = false;                 // B's columns take the place of A's rows in wgmma
   static constexpr int kSumsOwn = 32;                     // of a thread that multiplies
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 2;                      // CTAs that sum along K, then take a turn
+  static constexpr int kCluster = 2;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
   static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
   static constexpr int kBand = 8;                         // tile rows walked together, for the L2
@@ -45,7 +40,6 @@ struct Config {
   static constexpr int kSumsPitch = 72;      // floats from row to row of the tile of sums
   static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
   static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
-  static constexpr int kTicket = 221328;     // of the cluster, in its first CTA
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
@@ -56,34 +50,23 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
                        const __grid_constant__ fusec::TensorMap w_map,
                        const fusec::bf16* __restrict__ bias,
                        fusec::bf16* __restrict__ y,
-                       float* partials,
-                       fusec::u32* turns,
-                       fusec::u32* tickets,
                        fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
-  fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
   const int rank = fusec::cluster_rank();
   const int M = M_size;
   constexpr int N = 1024;
   constexpr int K = 1024;
-  constexpr int splits = 1;  // clusters that take turns at a tile
+  constexpr int splits = 1;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
 
-  // CUDA promises no order of CTAs, so a cluster draws its work: whoever holds an earlier ticket
-  // runs already, and waiting for it ends. The counter wraps to zero with the last ticket.
-  if (threadIdx.x == 0) {
-    fusec::init_stages<Config>(shared);
-    if (rank == 0) {
-      *ticket_slot = fusec::take_ticket(tickets, gridDim.x / Config::kCluster);
-    }
-  }
-  fusec::cluster_sync();
-  const int ticket = fusec::cluster_load(ticket_slot, 0);
-  const int tile_index = ticket / splits;
-  const int turn = ticket % splits;
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+  const int work = blockIdx.x / Config::kCluster;
+  const int tile_index = work / splits;
+  const int turn = work % splits;
   const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
   const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
   const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
@@ -122,16 +105,6 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
   fusec::cluster_sync();  // nobody reads another's shared memory from here on
   if (!is_consumer) return;
 
-  float4* const slab =
-      reinterpret_cast<float4*>(partials) +
-      (static_cast<fusec::i64>(tile_index) * Config::kCluster + rank) * Config::kSlab;
-  fusec::u32* const semaphore = turns + tile_index * Config::kCluster + rank;
-  if (turn < splits - 1) {
-    fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);
-    return;
-  }
-  fusec::take_last_turn<Config>(share, slab, semaphore, turn);
-
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
     const auto bias_vec = fusec::load_readonly<kWidth>(bias + n);
@@ -139,9 +112,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float linear_1 = fusec::round_to<fusec::bf16>(acc[i] + fusec::to_float(bias_vec[i]));
-      const float mul_5_mul =
-          (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1)) * 1.5957692f;
-      y_vec[i] = fusec::convert<fusec::bf16>(linear_1 * fusec::sigmoid_approx(mul_5_mul));
+      const float inner = 0.7978846f * (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1));
+      y_vec[i] = fusec::convert<fusec::bf16>(0.5f * linear_1 * (1.0f + tanhf(inner)));
     }
     fusec::store(y + m * 1024 + n, y_vec);
   };

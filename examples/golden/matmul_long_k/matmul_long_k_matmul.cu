@@ -1,15 +1,13 @@
-// matmul_long_k_s0_matmul: A small product with a very long inner dim, for split-K.
+// matmul_long_k_matmul: A small product with a very long inner dim, for split-K.
 // Source: examples/matmul_long_k.yaml
 //   12: c = matmul(a, b)
-// Schedule: 16 times M_size x 256 x 4096 in tiles of 128 x 128, bulk copies into wgmma, K split
-//   over 1 turns of 2 CTAs.
-#include "cluster.cuh"
-#include "grid.cuh"
+// Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
+//   slices of 4 CTAs.
 #include "matmul_hopper.cuh"
 #include "matmul_share.cuh"
+#include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
 #include "matmul_turns.cuh"
-#include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -28,7 +26,7 @@ struct Config {
   static constexpr bool kSwapped = false;                 // B's columns take the place of A's rows in wgmma
   static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
-  static constexpr int kCluster = 2;                      // CTAs that sum along K, then take a turn
+  static constexpr int kCluster = 4;                      // CTAs that sum along K in shared memory
   static constexpr int kOwned = kSumsOwn / 4 / kCluster;  // quads of a CTA's share, of a thread
   static constexpr int kSlab = kOwned * kMultipliers;     // of a CTA's share
   static constexpr int kBand = 8;                         // tile rows walked together, for the L2
@@ -41,44 +39,35 @@ struct Config {
   static constexpr int kSumsPitch = 136;     // floats from row to row of the tile of sums
   static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
   static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
-  static constexpr int kTicket = 229488;     // of the cluster, in its first CTA
+  static constexpr int kArrived = 229488;    // slices before this CTA's
 };
 
 constexpr int kWidth = 4;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(Config::kThreads, 1)
-    matmul_long_k_s0_matmul(const __grid_constant__ fusec::TensorMap a_map,
-                            const __grid_constant__ fusec::TensorMap b_map,
-                            float* __restrict__ c_segment_set,
-                            float* partials,
-                            fusec::u32* turns,
-                            fusec::u32* tickets,
-                            fusec::i64 M_size) {
+    matmul_long_k_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                         const __grid_constant__ fusec::TensorMap b_map,
+                         fusec::bf16* __restrict__ c_tensor,
+                         float* partials,
+                         fusec::u32* arrivals,
+                         fusec::i64 M_size) {
   extern __shared__ __align__(1024) unsigned char shared[];
   // The sums lie over the ring, which is empty by then.
   float* const sums_tile = reinterpret_cast<float*>(shared);
-  fusec::u32* const ticket_slot = reinterpret_cast<fusec::u32*>(shared + Config::kTicket);
   const int rank = fusec::cluster_rank();
   const int M = M_size;
   constexpr int N = 256;
-  constexpr int K = 4096;
-  constexpr int splits = 1;  // clusters that take turns at a tile
+  constexpr int K = 65536;
+  constexpr int splits = 7;  // clusters that sum a tile
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
 
-  // CUDA promises no order of CTAs, so a cluster draws its work: whoever holds an earlier ticket
-  // runs already, and waiting for it ends. The counter wraps to zero with the last ticket.
-  if (threadIdx.x == 0) {
-    fusec::init_stages<Config>(shared);
-    if (rank == 0) {
-      *ticket_slot = fusec::take_ticket(tickets, gridDim.x / Config::kCluster);
-    }
-  }
-  fusec::cluster_sync();
-  const int ticket = fusec::cluster_load(ticket_slot, 0);
-  const int tile_index = ticket / splits;
-  const int turn = ticket % splits;
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+  const int work = blockIdx.x / Config::kCluster;
+  const int tile_index = work / splits;
+  const int turn = work % splits;
   const auto tile = fusec::matmul_tile<Config::kBand>(tile_index, tile_rows, tile_columns);
   const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
   const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
@@ -101,8 +90,8 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
     if (threadIdx.x == Config::kMultipliers) {
       const int m = tile.row * Config::kTileM;
       const int n = tile.column * Config::kTileN;
-      const fusec::TileSource a_rows = {&a_map, m, tile.batch};
-      const fusec::TileSource b_columns = {&b_map, n, tile.batch};
+      const fusec::TileSource a_rows = {&a_map, m, 0};
+      const fusec::TileSource b_columns = {&b_map, n, 0};
       int stage = 0;
       fusec::u32 parity = 1;
       fusec::load_stages<Config>(shared, a_rows, b_columns, first_step, last_step, stage, parity);
@@ -117,30 +106,27 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
   fusec::cluster_sync();  // nobody reads another's shared memory from here on
   if (!is_consumer) return;
 
-  float4* const slab =
-      reinterpret_cast<float4*>(partials) +
-      (static_cast<fusec::i64>(tile_index) * Config::kCluster + rank) * Config::kSlab;
-  fusec::u32* const semaphore = turns + tile_index * Config::kCluster + rank;
-  if (turn < splits - 1) {
-    fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);
-    return;
-  }
-  fusec::take_last_turn<Config>(share, slab, semaphore, turn);
+  const fusec::i64 owner = static_cast<fusec::i64>(tile_index) * Config::kCluster + rank;
+  float4* const slices = reinterpret_cast<float4*>(partials) + owner * splits * Config::kSlab;
+  fusec::leave_slice<Config>(slices + turn * Config::kSlab, share);
+  fusec::u32* const slot = reinterpret_cast<fusec::u32*>(shared + Config::kArrived);
+  if (!fusec::is_last_slice<Config>(arrivals + owner, slot, splits)) return;
+  fusec::sum_slices<Config>(share, slices, splits);
 
-  // The epilogue of neighbouring sums of row m of a batch, from column n on.
-  const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
-    fusec::Vec<float, kWidth> c_segment_set_vec;
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> c_tensor_vec;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      c_segment_set_vec[i] = acc[i];
+      c_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(c_segment_set + batch * (M_size * 256) + m * 256 + n, c_segment_set_vec);
+    fusec::store(c_tensor + m * 256 + n, c_tensor_vec);
   };
 
   const auto visit = [&](int row, int column, const Sums& acc) {
     const Index m = tile_m + row;
     const Index n = tile_n + column;
-    if (m < M && n < N) finish(tile.batch, m, n, acc);
+    if (m < M && n < N) finish(m, n, acc);
   };
   fusec::visit_share<Config, kWidth>(share, rank, visit);
 }

@@ -1,0 +1,42 @@
+// Sums of a split product without turns (sm_90): every cluster leaves its share of a tile in a slice
+// of its own, and whichever arrives last adds all slices up in their order. Nobody waits, and the
+// sum does not depend on who is last. `Config` is the struct at the top of the kernel.
+#pragma once
+
+#include "matmul_turns.cuh"
+
+namespace fusec {
+
+// All multiplying threads: the share to the slice of this cluster.
+template <class Config>
+__device__ __forceinline__ void leave_slice(float4* slice, const float4 (&share)[Config::kOwned]) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) slice[f * Config::kMultipliers + threadIdx.x] = share[f];
+}
+
+// All multiplying threads: whether all of `splits` slices have been left, this one last. The counter
+// starts over for the next launch; `slot` is shared memory.
+template <class Config>
+__device__ __forceinline__ bool is_last_slice(u32* arrived, u32* slot, int splits) {
+  named_barrier_sync<Config::kMultipliers>(1);
+  if (threadIdx.x == 0) *slot = count_and_wrap(arrived, splits);
+  named_barrier_sync<Config::kMultipliers>(1);
+  return *slot == static_cast<u32>(splits) - 1;
+}
+
+// All multiplying threads: the share of all clusters, in their order.
+template <class Config>
+__device__ __forceinline__ void sum_slices(float4 (&share)[Config::kOwned], const float4* slices,
+                                           int splits) {
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) share[f] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  for (int split = 0; split < splits; ++split) {
+    const float4* const slice = slices + static_cast<i64>(split) * Config::kSlab;
+#pragma unroll
+    for (int f = 0; f < Config::kOwned; ++f) {
+      share[f] = add(share[f], __ldcg(&slice[f * Config::kMultipliers + threadIdx.x]));
+    }
+  }
+}
+
+}  // namespace fusec
