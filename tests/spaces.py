@@ -133,7 +133,7 @@ CASES = {
     ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",
-        stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),
+        tile_m=(32, 128), stages=(1, 2, 3), cluster=(1, 2), splits=(1, 2),
     ),
 }  # fmt: skip
 

@@ -41,10 +41,10 @@ FAMILIES = {
 }
 
 SPLITS = {
-    "turns": "{kernel: split_k, cluster: 8, splits: 3, split_method: serial_tma}",
-    "turns_by_stores": "{kernel: split_k, cluster: 4, splits: 3, split_method: serial}",
-    "slices": "{kernel: split_k, cluster: 4, splits: 7, split_method: slices}",
-    "swapped": "{kernel: split_k, tile_m: 64, tile_n: 128, cluster: 2, splits: 2}",
+    "turns": "tile_m: 128, tile_n: 128, stages: 4, cluster: 8, splits: 3, split_method: serial_tma",
+    "turns_by_stores": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: serial",
+    "slices": "tile_n: 64, stages: 2, cluster: 2, splits: 7, split_method: slices",
+    "swapped": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
 }
 """Schedules of a product that is split along K."""
 
@@ -77,7 +77,7 @@ def split_products(name: str) -> tuple[str, ...]:
     text = (
         f"fusion: {name}\ndims: {{M: 256, N: 256, K: {{default: 65536, multiple_of: 64}}}}\n"
         "inputs:\n  a: bf16[M, K]\n  b: bf16[K, N]\nops:\n  - c = matmul(a, b)\noutputs: [c]\n"
-        f"schedules:\n  c: {SPLITS[name]}\n"
+        f"schedules:\n  c: {{kernel: split_k, {SPLITS[name]}}}\n"
     )
     options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
     plan = driver.plan(read_text(text, "split.yaml"), options)
@@ -174,6 +174,10 @@ SYNC = "    __syncthreads();\n"
 NAMED = "  named_barrier_sync<Config::kMultipliers>(1);\n"
 FENCE = "  fence_proxy_async_shared_cta();\n"
 RELEASE = "    store_release(semaphore, turn + 1);\n"
+ALL_READ = "  fusec::named_barrier_sync<Config::kMultipliers>(1);"
+PASS = (
+    "fusec::pass_turn<Config>(slab, reinterpret_cast<float4*>(shared), semaphore, turn, share);\n"
+)
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
     (GELU, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
@@ -182,9 +186,8 @@ EDITS = [
      "one issuer"),
     (LONG_K, "fusec::u32 parity = 1", "fusec::u32 parity = 0", 0, "waits for ever"),
     (LONG_K, "fusec::u32 parity = 0", "fusec::u32 parity = 1", 0, "copy wait"),
-    (LONG_K, "    fusec::pass_turn<Config>(slab, owned, semaphore, turn, share);\n",
-     "    fusec::pass_turn<Config>(slab, owned, semaphore, turn, share);\n"
-     "    owned[0] = share[0];\n", 0, "bulk source"),
+    (LONG_K, f"    {PASS}", f"    {PASS}    sums_tile[0] = 0.0f;\n", 0, "bulk source"),
+    (LONG_K, f"  {ALL_READ}", "  ", 0, ""),
     # 4: cp.async, and what threads of a block hand each other
     (BACKWARD, "    fusec::copy_wait<kStages - 2>();\n", "", 0, "async copy"),
     (BACKWARD, "    fusec::copy_commit();\n", "", 0, "async copy"),
@@ -263,6 +266,10 @@ HOPPER = [
     (LONG_K, "matmul_turns", "    spin_until(semaphore, turn);\n    *semaphore",
      "    *semaphore", 0, "acquire"),
     (LONG_K, "matmul_turns", "__ldcg(&slab", "__ldg(&slab", 0, "constant read"),
+    ("slices", "matmul_slices", NAMED, "", 0, "release"),
+    ("slices", "matmul_slices", NAMED, "", 1, "acquire"),
+    ("turns_by_stores", "matmul_turns", NAMED, "", 2, "acquire"),
+    ("turns_by_stores", "matmul_turns", NAMED, "", 3, "release"),
     # 6: wgmma
     (LONG_K, "matmul_hopper", "    wgmma_fence();\n", "", 0, "wgmma fence"),
     (LONG_K, "matmul_hopper", "    wgmma_commit();\n", "", 0, ""),

@@ -289,7 +289,7 @@ def test_a_quad_exchanges_its_columns_for_wide_accesses():
 
 def test_split_k_hands_its_work_out_by_ticket():
     settings = {"kernel": "split_k", "cluster": 4, "splits": 3, "split_method": "serial_tma"}
-    plan = Matmul().build(CASES["long_k"][0], HOPPER, {**settings, "tile_n": 128})
+    plan = Matmul().build(CASES["long_k"][0], HOPPER, {**settings, "tile_m": 128, "tile_n": 128})
     chosen = plan.parameters
     partials, turns, tickets = plan.workspaces
     assert partials.size == 4 * 128 * 128

@@ -19,7 +19,6 @@ SIZES = {
     "reduction_inner": (120, 93),
     "reduction_outer": (120, 93),
     "inner_persistent": (162, 197),
-    "ring": (192, 171),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
     "column_accumulators": (1080, 225),
@@ -30,7 +29,8 @@ SIZES = {
     "scatter_add": (3, 3),
     "scatter": (2, 2),
     "scatter_in_place": (2, 2),
-    "matmul": (57, 99),
+    "matmul": (147, 188),
+    "ring": (192, 171),
     "reduction_in_bulk": (112, 80),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""

@@ -65,6 +65,23 @@ __device__ __forceinline__ void pass_turn(float4* slab, float4* owned, u32* sema
   }
 }
 
+// All multiplying threads, in the last turn: add the sum of the others, and leave the semaphore at
+// zero for the next launch.
+template <class Config>
+__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const float4* slab,
+                                               u32* semaphore, int turn) {
+  if (turn == 0) return;
+  if (threadIdx.x == 0) {
+    spin_until(semaphore, turn);
+    *semaphore = 0;
+  }
+  named_barrier_sync<Config::kMultipliers>(1);
+#pragma unroll
+  for (int f = 0; f < Config::kOwned; ++f) {
+    share[f] = add(__ldcg(&slab[f * Config::kMultipliers + threadIdx.x]), share[f]);
+  }
+}
+
 // As pass_turn, by ordinary loads and stores: the sum so far passes through the threads.
 template <class Config>
 __device__ __forceinline__ void pass_turn_by_stores(float4* slab, u32* semaphore, int turn,
@@ -81,23 +98,6 @@ __device__ __forceinline__ void pass_turn_by_stores(float4* slab, u32* semaphore
   for (int f = 0; f < Config::kOwned; ++f) slab[f * Config::kMultipliers + threadIdx.x] = share[f];
   named_barrier_sync<Config::kMultipliers>(1);
   if (threadIdx.x == 0) store_release(semaphore, turn + 1);
-}
-
-// All multiplying threads, in the last turn: add the sum of the others, and leave the semaphore at
-// zero for the next launch.
-template <class Config>
-__device__ __forceinline__ void take_last_turn(float4 (&share)[Config::kOwned], const float4* slab,
-                                               u32* semaphore, int turn) {
-  if (turn == 0) return;
-  if (threadIdx.x == 0) {
-    spin_until(semaphore, turn);
-    *semaphore = 0;
-  }
-  named_barrier_sync<Config::kMultipliers>(1);
-#pragma unroll
-  for (int f = 0; f < Config::kOwned; ++f) {
-    share[f] = add(__ldcg(&slab[f * Config::kMultipliers + threadIdx.x]), share[f]);
-  }
 }
 
 }  // namespace fusec
