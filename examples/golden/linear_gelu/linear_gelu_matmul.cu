@@ -4,10 +4,13 @@
 //   14: inner = mul(0.7978845608028654, add(z, mul(0.044715, mul(mul(z, z), z))))
 //   15: y = cast(mul(mul(0.5, z), add(1.0, tanh(inner))), bf16)
 // Schedule: M_size x 1024 x 1024 in tiles of 128 x 64, bulk copies into wgmma, K split over 2 CTAs.
+#include "cluster.cuh"
+#include "fast_math.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_share.cuh"
 #include "matmul_tile.cuh"
 #include "matmul_turns.cuh"
+#include "named_barrier.cuh"
 #include "rounding.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -112,8 +115,9 @@ extern "C" __global__ void __cluster_dims__(Config::kCluster) __launch_bounds__(
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
       const float linear_1 = fusec::round_to<fusec::bf16>(acc[i] + fusec::to_float(bias_vec[i]));
-      const float inner = 0.7978846f * (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1));
-      y_vec[i] = fusec::convert<fusec::bf16>(0.5f * linear_1 * (1.0f + tanhf(inner)));
+      const float mul_5_mul =
+          (linear_1 + 0.044715f * (linear_1 * linear_1 * linear_1)) * 1.5957692f;
+      y_vec[i] = fusec::convert<fusec::bf16>(linear_1 * fusec::sigmoid_approx(mul_5_mul));
     }
     fusec::store(y + m * 1024 + n, y_vec);
   };

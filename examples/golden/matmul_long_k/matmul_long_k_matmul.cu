@@ -3,11 +3,13 @@
 //   12: c = matmul(a, b)
 // Schedule: M_size x 256 x 65536 in tiles of 128 x 128, bulk copies into wgmma, K split over 7
 //   slices of 4 CTAs.
+#include "cluster.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_share.cuh"
 #include "matmul_slices.cuh"
 #include "matmul_tile.cuh"
 #include "matmul_turns.cuh"
+#include "named_barrier.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
