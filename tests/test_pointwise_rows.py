@@ -75,7 +75,7 @@ def test_what_rows_share_is_loaded_once_and_the_rest_before_it_is_needed() -> No
 
 def test_halves_of_a_row_are_one_load_and_not_two() -> None:
     _, loads, _ = loops(text_of(plan_of("pointwise", read_text(ROTATED))))
-    assert re.search(r"\? -64 : 64\)", loads)
+    assert re.search(r"\? -64 : 64;", loads)
 
 
 def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
