@@ -112,19 +112,23 @@ def test_two_kernels_on_two_streams_from_four_threads() -> None:
 
 
 def test_memory_stays_flat_over_many_sizes() -> None:
-    """Two thousand calls of changing sizes leave the device's memory as it was."""
+    """Four thousand calls of changing sizes leave the device's memory as it was.
+
+    Other processes may take and free memory meanwhile; what these calls kept, each round would.
+    """
     program = fusec.compile(ROWS)
     x = drawn(4096, 96)
-    for number in range(2300):
-        program(x[: 2 * (1 + number % 1500)])
-        if number == 300:
-            torch.cuda.synchronize()
-            program(x)
-            gc.collect()
-            before = in_use()
-    torch.cuda.synchronize()
-    gc.collect()
-    assert in_use() - before <= 2 << 20
+    growth: list[int] = []
+    before = 0
+    for rounds in range(5):
+        for number in range(800):
+            program(x[: 2 * (1 + (800 * rounds + number) % 1500)])
+        torch.cuda.synchronize()
+        program(x)
+        gc.collect()
+        growth.append(in_use() - before)
+        before = in_use()
+    assert min(growth[1:], key=abs) <= 2 << 20
 
 
 def test_capture_by_the_caller() -> None:
