@@ -267,7 +267,7 @@ def test_wrong_slices_are_seen(name: str, tmp_path: Path) -> None:
     dies(*split_in_three("slices"), *SLICES[name], tmp_path)
 
 
-@pytest.mark.parametrize("method", ["slices", "serial"])
+@pytest.mark.parametrize("method", ["slices", "serial", "two_kernel"])
 def test_other_ways_to_sum(method: str, tmp_path: Path) -> None:
     fusion, plan = split_in_three(method)
     assert wrong(fusion, plan, tmp_path, MORE_ORDERS) == ""

@@ -48,6 +48,7 @@ CASES: dict[str, Case] = {
     "split_k_mn": ("split_k", {"a_columns": True, "b_columns": False},
                    {"cluster": 4, "splits": 2, "vector_width": 1}),
     "split_k_256": ("split_k", {}, {"cluster": 4, "splits": 2, "tile_n": 256, "stages": 4}),
+    "split_k_slices": ("split_k", {}, {"cluster": 2, "splits": 3, "split_method": "slices"}),
     "split_k_64": ("split_k", {"bias": True}, {"cluster": 2, "tile_n": 64, "stages": 8}),
     **{
         f"swapped_{rows}": ("split_k", {"b_columns": rows == 64, "bias": True},

@@ -395,7 +395,7 @@ DECLARED = re.compile(
 )
 
 
-@pytest.mark.parametrize("kernel", ["simt", "mma", "wgmma", "split_k"])
+@pytest.mark.parametrize("kernel", ["simt", "mma", "wgmma", "split_k", "sum_slices"])
 def test_every_name_of_a_template_is_reserved(kernel: str):
     loader = environment().loader
     assert loader is not None

@@ -386,11 +386,11 @@ def orders(fusion: Fusion, when: str = "after") -> dict[str, PlannedOrder]:
 
 @pytest.mark.parametrize("linear", [False, True])
 def test_a_product_in_parts_of_k_adds_the_parts_in_the_end(linear: bool) -> None:
-    fusion = norm(linear=linear)
+    fusion = norm(n=512, k=32768, linear=linear)
     found = orders(fusion)
     assert found.keys() == {"p", "sum_1"}
-    # Four products of 16384 terms each, and the three additions of what they give.
-    assert found["p"].at({}).within(65536) == (Stage(1024), Stage(4, width=1))
+    # Sixteen products of 2048 terms each, and the fifteen additions of what they give.
+    assert found["p"].at({}).within(32768) == (Stage(128), Stage(16, width=1))
 
 
 def test_a_product_of_a_slice_has_the_name_of_the_product() -> None:

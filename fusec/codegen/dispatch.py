@@ -36,6 +36,7 @@ VIEWS = {
     "matmul_mma": "fusec.codegen.matmul",
     "matmul_wgmma": "fusec.codegen.matmul",
     "matmul_split_k": "fusec.codegen.matmul",
+    "matmul_sum_slices": "fusec.codegen.matmul",
 }
 
 

@@ -19,7 +19,7 @@ from fusec.index.instances import Lowering, instances_under
 from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
-from fusec.schedule.matmul import MatmulPlan, workspace_roles
+from fusec.schedule.matmul import SUM_SLICES, MatmulPlan, workspace_roles
 from fusec.schedule.matmul_choice import MatmulParameters
 from fusec.schedule.matmul_maps import map_names
 from fusec.schedule.matmul_problem import BATCH, Operand, Product, bind, find_product
@@ -45,6 +45,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     assert isinstance(problem, Product)
     context = _Context(fusion, problem, parameters, names, Facts(fusion.hints))
     hopper = parameters.kernel in ("wgmma", "split_k")
+    multiplies = kernel.template != SUM_SLICES
     index_type = "fusec::i64" if parameters.wide_index else "int"
     maps = [names[m] for m in map_names(plan.problem.product)] if hopper else ["", ""]
     fields = {
@@ -53,7 +54,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "schedule": _sentence(problem, parameters),
         "config": config(parameters, problem, kernel.layout, context.facts),
         "has_layout": bool(kernel.layout.constants),
-        "constants": _constants(context, index_type, hopper=hopper),
+        "constants": _constants(context, index_type, hopper=hopper, multiplies=multiplies),
         "offsets": () if hopper else _offsets(context),
         "index_type": index_type,
         "sums_type": sums_type(problem),
@@ -73,6 +74,7 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         takes_turns=parameters.takes_turns,
         in_bulk=parameters.split_method == "serial_tma",
         has_partials=parameters.splits > 1,
+        has_epilogue=parameters.split_method != "two_kernel",
         **{role: names[space.name] for role, space in spaces.items()},
     )
 
@@ -134,13 +136,16 @@ def _coordinate(atom: Atom, number: str) -> str:
     return f"{_coordinate(inner, number)} {sign} {by}"
 
 
-def _constants(context: _Context, index_type: str, *, hopper: bool) -> tuple[str, ...]:
+def _constants(
+    context: _Context, index_type: str, *, hopper: bool, multiplies: bool
+) -> tuple[str, ...]:
     problem, p = context.problem, context.parameters
     m = "all_rows" if problem.cuts == "rows" else "M"
     k = "all_depth" if problem.cuts else "K"
     lines = [
         _constant(index_type, name, value)
         for name, value in ((m, problem.m), ("N", problem.n), (k, problem.k))
+        if multiplies or value is not problem.k
     ]
     if problem.groups is not None and problem.cuts == "rows":
         lines.append(_constant("int", "groups", problem.groups.count))

@@ -79,7 +79,8 @@ class SplitKView(MatmulView):
     """The kernel with K split over CTAs, and how several clusters of a tile sum.
 
     takes_turns: in turn, in_bulk: by bulk reductions, else by loads and stores; otherwise whoever
-    arrives last adds the slices of all up. has_partials: whether there are several clusters.
+    arrives last adds the slices of all up, or a kernel of its own without has_epilogue.
+    has_partials: whether there are several clusters.
     tickets, turns, partials, arrivals: the names of the ticket counter, the semaphores, the work
     buffer and the counters of slices; empty where there are none.
     """
@@ -87,6 +88,7 @@ class SplitKView(MatmulView):
     takes_turns: bool
     in_bulk: bool
     has_partials: bool
+    has_epilogue: bool
     tickets: str = ""
     turns: str = ""
     partials: str = ""

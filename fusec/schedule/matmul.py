@@ -21,6 +21,7 @@ from fusec.schedule.family import Family
 from fusec.schedule.matmul_choice import (
     HOPPER,
     MOST_COORDINATE,
+    MULTIPLIERS,
     TILES,
     MatmulParameters,
     compared,
@@ -30,9 +31,9 @@ from fusec.schedule.matmul_choice import (
     trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_price import seconds, work_of
+from fusec.schedule.matmul_price import lasting, seconds, work_of
 from fusec.schedule.matmul_problem import Product, bind, find_product
-from fusec.schedule.matmul_shared import MatmulKernel, shared_layout
+from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
@@ -43,9 +44,11 @@ from fusec.schedule.registers import words
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.space import MOST_RECORDS
 from fusec.segment.price import traffic, work
-from fusec.segment.protocol import OVERLAP, Estimate, Redefinition, Refusal, together
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
+SUM_SLICES = "matmul_sum_slices"
+"""The kernel that adds the slices of split tiles up."""
 FAMILIES = ("contraction", "pointwise", "movement", "factory", "scalar")
 
 
@@ -143,9 +146,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             sfu=sfu,
             efficiency=target.reach(self.name, "vector"),
             ctas=target.sms,  # how far the SMs are filled is part of the predicted time
-            kernels=1,
+            kernels=len(plan.kernels),
         )
-        return _lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
+        return lasting(estimate, taken, target, is_simt=parameters.kernel == "simt")
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -169,7 +172,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def plan(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
     ) -> MatmulPlan:
-        """Return a plan of one kernel."""
+        """Return a plan of one kernel, or of another that sums slices."""
         fusion, product = problem.fusion, problem.product
         facts = relied_on(product, parameters, target, problem.hints)
         _assume_vectors(product, parameters.vector_width, facts)
@@ -199,7 +202,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         return Plan(
             self.name,
             fusion,
-            (kernel,),
+            (kernel, *_sum_slices(kernel, product, parameters, fusion.name)),
             parameters,
             workspaces,
             (*guards, *assumed),
@@ -211,24 +214,10 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
     def pressure(self, plan: MatmulPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of the tile of results, and what feeds it."""
         p, result = plan.parameters, plan.problem.product.node.output
-        own = of_template(kernel.template)
-        return replace(
-            own, staged=p.tile_m * p.tile_n // kernel.block[0] * words(result.dtype.compute)
-        )
-
-
-def _lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
-    """Return an estimate with as many products as make it last as long as a kernel does.
-
-    The predicted time of a kernel knows of its memory and its epilogue, which are not to slow it
-    down once more.
-    """
-    parts = dict(estimate.parts(target))
-    others = together(parts)
-    rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
-    if is_simt:
-        return replace(estimate, flops=estimate.flops + rest * target.flops / 2)
-    return replace(estimate, tensor_flops=rest * target.half_flops * 0.8)
+        own, held = of_template(kernel.template), p.tile_m * p.tile_n // kernel.block[0]
+        if kernel.template == SUM_SLICES:
+            held //= p.cluster
+        return replace(own, staged=held * words(result.dtype.compute))
 
 
 def _with_any_rows(strict: MatmulProblem) -> MatmulProblem:
@@ -289,10 +278,30 @@ def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     return tiles * (p.cluster * p.splits)
 
 
+def _sum_slices(
+    first: MatmulKernel, product: Product, p: MatmulParameters, name: str
+) -> tuple[MatmulKernel, ...]:
+    """Return the kernel that adds up what the clusters of the first have left, if there is one."""
+    if p.split_method != "two_kernel":
+        return ()
+    return (
+        MatmulKernel(
+            name=f"{name}_sum",
+            template=SUM_SLICES,
+            grid=(_tiles(product, p) * p.cluster, dim(1), dim(1)),
+            block=(MULTIPLIERS, 1, 1),
+            arguments=first.arguments,
+            layout=SharedLayout(),
+        ),
+    )
+
+
 def workspace_roles(p: MatmulParameters) -> tuple[str, ...]:
     """Return what the work buffers of a plan are: sums, and who may add to them, or has."""
     if p.splits == 1:
         return ()
+    if p.split_method == "two_kernel":
+        return ("partials",)
     return ("partials", "turns", "tickets") if p.takes_turns else ("partials", "arrivals")
 
 

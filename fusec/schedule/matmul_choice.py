@@ -34,9 +34,9 @@ SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
-SPLIT_METHODS = ("slices", "serial_tma", "serial")
+SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
-reductions or by loads and stores."""
+reductions or by loads and stores, or another kernel adds all up."""
 STAGES = range(1, 17)
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
@@ -88,7 +88,7 @@ class MatmulParameters(Parameters):
     @property
     def takes_turns(self) -> bool:
         """Return whether the clusters of a tile wait for each other."""
-        return self.splits > 1 and self.split_method != "slices"
+        return self.splits > 1 and self.split_method in ("serial_tma", "serial")
 
     @property
     def threads(self) -> int:

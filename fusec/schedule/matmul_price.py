@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, Sizes, sizes_of
 from fusec.schedule.matmul_problem import Product
 from fusec.segment.price import elements, work
-from fusec.segment.protocol import OVERLAP
+from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
 TURN_SECONDS = 2.4e-6
@@ -139,3 +139,16 @@ def hand_off_seconds(p: MatmulParameters) -> float:
         return (p.splits - 1) * TURN_SECONDS
     slices = p.splits * p.tile_m * p.tile_n * 4 / p.cluster
     return _ARRIVAL + slices / _SLICE_RATE
+
+
+def lasting(estimate: Estimate, taken: float, target: Target, *, is_simt: bool) -> Estimate:
+    """Return an estimate with as many products as make it last as long as a kernel does.
+
+    The predicted time of a kernel knows of its memory and its epilogue, which are not to slow it
+    down once more.
+    """
+    others = together(estimate.parts(target))
+    rest = max(0.0, taken**OVERLAP - others**OVERLAP) ** (1 / OVERLAP)
+    if is_simt:
+        return replace(estimate, flops=estimate.flops + rest * target.flops / 2)
+    return replace(estimate, tensor_flops=rest * target.half_flops * 0.8)

@@ -84,7 +84,7 @@ def swizzled_layout(p: MatmulParameters) -> SharedLayout:
     ):
         constants.append((name, at, meaning))
         at += p.stages * _BARRIER
-    if p.splits > 1:
+    if p.splits > 1 and p.split_method != "two_kernel":
         name, meaning = ("kArrived", "slices before this CTA's")
         if p.takes_turns:
             name, meaning = ("kTicket", "of the cluster, in its first CTA")
