@@ -72,7 +72,7 @@ def _hopper(p: MatmulParameters) -> list[str]:
         _int("kStages", p.stages, "stages in flight"),
         _int("kConsumers", 2, "warpgroups that multiply 64 rows each; one more loads"),
         _int("kThreads", "128 * (kConsumers + 1)"),
-        _bool("kSwapped", p.swapped, "B's columns take the place of A's rows in wgmma"),
+        _bool("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
         _int("kSumsOwn", p.tile_m * p.tile_n // MULTIPLIERS, "of a thread that multiplies"),
     ]
 

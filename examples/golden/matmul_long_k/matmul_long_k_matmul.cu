@@ -25,7 +25,7 @@ struct Config {
   static constexpr int kStages = 7;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
-  static constexpr bool kSwapped = false;                 // B's columns take the place of A's rows in wgmma
+  static constexpr bool kSwapped = false;                 // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 64;                     // of a thread that multiplies
   static constexpr int kMultipliers = 128 * kConsumers;   // threads that multiply
   static constexpr int kCluster = 4;                      // CTAs that sum along K in shared memory
