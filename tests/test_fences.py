@@ -40,14 +40,15 @@ FAMILIES = {
     "matmul_simt": ("x: f32[R, C]", "values = matmul(x, x_t)", "values", 256),
 }
 
-SPLITS = {
+PRODUCTS = {
     "turns": "tile_m: 128, tile_n: 128, stages: 4, cluster: 8, splits: 3, split_method: serial_tma",
     "turns_by_stores": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: serial",
     "slices": "tile_n: 64, stages: 2, cluster: 2, splits: 7, split_method: slices",
     "two_kernel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: two_kernel",
     "swapped": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
+    "persistent": "kernel: wgmma, tile_n: 64, stages: 8",
 }
-"""Schedules of a product that is split along K."""
+"""Schedules of a product with a long K, of kernel `split_k` where nothing else is said."""
 
 
 @cache
@@ -73,21 +74,22 @@ def family(name: str) -> tuple[str, ...]:
 
 
 @cache
-def split_products(name: str) -> tuple[str, ...]:
-    """Return the kernels' texts of a product with a long K, split in one way."""
+def products(name: str) -> tuple[str, ...]:
+    """Return the kernels' texts of a product with a long K and one schedule."""
+    kernel = "" if "kernel:" in PRODUCTS[name] else "kernel: split_k, "
     text = (
         f"fusion: {name}\ndims: {{M: 256, N: 256, K: {{default: 65536, multiple_of: 64}}}}\n"
         "inputs:\n  a: bf16[M, K]\n  b: bf16[K, N]\nops:\n  - c = matmul(a, b)\noutputs: [c]\n"
-        f"schedules:\n  c: {{kernel: split_k, {SPLITS[name]}}}\n"
+        f"schedules:\n  c: {{{kernel}{PRODUCTS[name]}}}\n"
     )
     options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
     plan = driver.plan(read_text(text, "split.yaml"), options)
     return tuple(s.text for each in plan.sources for s in each)
 
 
-@pytest.mark.parametrize("name", SPLITS)
-def test_split_products_keep_the_order(name: str) -> None:
-    for text in split_products(name):
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_keep_the_order(name: str) -> None:
+    for text in products(name):
         assert check(text) == []
 
 
@@ -169,7 +171,7 @@ def test_a_new_function_with_an_instruction_is_missed() -> None:
 # --- each rule catches ---------------------------------------------------------------------------
 
 LONG_K = "turns"
-GELU = "examples/linear_gelu.yaml"
+PERSISTENT = "persistent"
 BACKWARD = "examples/layernorm_backward.yaml"
 SYNC = "    __syncthreads();\n"
 NAMED = "  named_barrier_sync<Config::kMultipliers>(1);\n"
@@ -180,9 +182,9 @@ PASS = (
 )
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
-    (GELU, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
-    (GELU, "  __syncthreads();\n", "", 0, "barrier init"),
-    (GELU, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
+    (PERSISTENT, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
+    (PERSISTENT, "  __syncthreads();\n", "", 0, "barrier init"),
+    (PERSISTENT, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
      "one issuer"),
     (LONG_K, "fusec::u32 parity = 1", "fusec::u32 parity = 0", 0, "waits for ever"),
     (LONG_K, "fusec::u32 parity = 0", "fusec::u32 parity = 1", 0, "copy wait"),
@@ -219,7 +221,7 @@ HOPPER = [
     (LONG_K, "matmul_turns", f"{NAMED}  if (threadIdx.x == 0) {{\n    if",
      f"{NAMED}  if (threadIdx.x < 32) {{\n    if", 0, "one issuer"),
     (LONG_K, "matmul_turns", "      fence_proxy_async();\n", "", 0, "acquire fence"),
-    (GELU, "matmul_hopper", "    full[stage].wait(parity);\n",
+    (PERSISTENT, "matmul_hopper", "    full[stage].wait(parity);\n",
      "    full[stage].wait(parity);\n    shared[threadIdx.x] = 0;\n", 0, "proxy fence"),
     # 2: commit, full wait, release
     (LONG_K, "matmul_turns", "    commit_group();\n", "", 0, "full wait"),
@@ -232,12 +234,12 @@ HOPPER = [
      "    owned[0] = share[0];\n    wait_group<0>();\n", 0, "bulk source"),
     # 3: mbarriers
     (LONG_K, "matmul_hopper", "  fence_barrier_init();\n", "", 0, "barrier init"),
-    (GELU, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
+    (PERSISTENT, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
     (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(Config::kConsumers)", 0, ""),
     (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(128 * Config::kConsumers)", 0,
      "waits for ever"),
     (LONG_K, "matmul_hopper", "full[s].init(1)", "full[s].init(2)", 0, "waits for ever"),
-    (GELU, "matmul_hopper", "&& lane == 0", "", 0, ""),
+    (PERSISTENT, "matmul_hopper", "&& lane == 0", "", 0, ""),
     (LONG_K, "matmul_hopper", "expect_tx(Config::kStageBytes)", "expect_tx(Config::kATileBytes)",
      0, "bytes"),
     (LONG_K, "matmul_hopper", "expect_tx(Config::kStageBytes)",
@@ -273,7 +275,7 @@ HOPPER = [
     (LONG_K, "matmul_hopper", "    wgmma_fence();\n", "", 0, "wgmma fence"),
     (LONG_K, "matmul_hopper", "    wgmma_commit();\n", "", 0, ""),
     (LONG_K, "matmul_hopper", "  wgmma_wait<0>();\n", "", 0, "wgmma wait"),
-    (GELU, "matmul_hopper", "  wgmma_wait<0>();\n  wgmma_pin(sums);\n",
+    (PERSISTENT, "matmul_hopper", "  wgmma_wait<0>();\n  wgmma_pin(sums);\n",
      "  wgmma_pin(sums);\n  wgmma_wait<0>();\n", 0, "wgmma wait"),
 ]  # fmt: skip
 HEADERS = [
@@ -308,8 +310,8 @@ def texts_of(source: str) -> tuple[str, ...]:
     """Return the kernels that an edit is tried on."""
     if source in FAMILIES:
         return family(source)
-    if source in SPLITS:
-        return split_products(source)
+    if source in PRODUCTS:
+        return products(source)
     if source == "sm_80":
         return kernels_of(ROOT / "examples/matmul_long_k.yaml", "sm_80")
     return kernels_of(ROOT / source, "sm_90a")

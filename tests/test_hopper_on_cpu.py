@@ -167,7 +167,7 @@ SPIN = "spin_until(semaphore, turn);"
 SPLIT = {
     "no cluster barrier after sums": (f"ranks.\n  {CLUSTER}", "ranks."),
     "no cluster barrier before the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
-    "no cluster barrier after tickets": (f"{CLUSTER}\n  const int ticket", "const int ticket"),
+    "no cluster barrier after tickets": (f"{CLUSTER}\n  const int work", "const int work"),
     "no fence before a bulk copy": ("  fence_proxy_async_shared_cta();", ""),
     "no fence after a turn": ("      fence_proxy_async();", ""),
     "no barrier before a bulk copy": (f"{NAMED}\n  if (thr", "if (thr"),
