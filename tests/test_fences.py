@@ -171,7 +171,7 @@ def test_a_new_function_with_an_instruction_is_missed() -> None:
 # --- each rule catches ---------------------------------------------------------------------------
 
 LONG_K = "turns"
-PERSISTENT = "persistent"
+WGMMA = "persistent"
 BACKWARD = "examples/layernorm_backward.yaml"
 SYNC = "    __syncthreads();\n"
 NAMED = "  named_barrier_sync<Config::kMultipliers>(1);\n"
@@ -182,9 +182,9 @@ PASS = (
 )
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
-    (PERSISTENT, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
-    (PERSISTENT, "  __syncthreads();\n", "", 0, "barrier init"),
-    (PERSISTENT, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
+    (WGMMA, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
+    (WGMMA, "  __syncthreads();\n", "", 0, "barrier init"),
+    (WGMMA, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
      "one issuer"),
     (LONG_K, "fusec::u32 parity = 1", "fusec::u32 parity = 0", 0, "waits for ever"),
     (LONG_K, "fusec::u32 parity = 0", "fusec::u32 parity = 1", 0, "copy wait"),
@@ -221,7 +221,7 @@ HOPPER = [
     (LONG_K, "matmul_turns", f"{NAMED}  if (threadIdx.x == 0) {{\n    if",
      f"{NAMED}  if (threadIdx.x < 32) {{\n    if", 0, "one issuer"),
     (LONG_K, "matmul_turns", "      fence_proxy_async();\n", "", 0, "acquire fence"),
-    (PERSISTENT, "matmul_hopper", "    full[stage].wait(parity);\n",
+    (WGMMA, "matmul_hopper", "    full[stage].wait(parity);\n",
      "    full[stage].wait(parity);\n    shared[threadIdx.x] = 0;\n", 0, "proxy fence"),
     # 2: commit, full wait, release
     (LONG_K, "matmul_turns", "    commit_group();\n", "", 0, "full wait"),
@@ -234,12 +234,12 @@ HOPPER = [
      "    owned[0] = share[0];\n    wait_group<0>();\n", 0, "bulk source"),
     # 3: mbarriers
     (LONG_K, "matmul_hopper", "  fence_barrier_init();\n", "", 0, "barrier init"),
-    (PERSISTENT, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
+    (WGMMA, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
     (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(Config::kConsumers)", 0, ""),
     (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(128 * Config::kConsumers)", 0,
      "waits for ever"),
     (LONG_K, "matmul_hopper", "full[s].init(1)", "full[s].init(2)", 0, "waits for ever"),
-    (PERSISTENT, "matmul_hopper", "&& lane == 0", "", 0, ""),
+    (WGMMA, "matmul_hopper", "&& lane == 0", "", 0, ""),
     (LONG_K, "matmul_hopper", "expect_tx(Config::kStageBytes)", "expect_tx(Config::kATileBytes)",
      0, "bytes"),
     (LONG_K, "matmul_hopper", "expect_tx(Config::kStageBytes)",
@@ -275,7 +275,7 @@ HOPPER = [
     (LONG_K, "matmul_hopper", "    wgmma_fence();\n", "", 0, "wgmma fence"),
     (LONG_K, "matmul_hopper", "    wgmma_commit();\n", "", 0, ""),
     (LONG_K, "matmul_hopper", "  wgmma_wait<0>();\n", "", 0, "wgmma wait"),
-    (PERSISTENT, "matmul_hopper", "  wgmma_wait<0>();\n  wgmma_pin(sums);\n",
+    (WGMMA, "matmul_hopper", "  wgmma_wait<0>();\n  wgmma_pin(sums);\n",
      "  wgmma_pin(sums);\n  wgmma_wait<0>();\n", 0, "wgmma wait"),
 ]  # fmt: skip
 HEADERS = [
