@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gpu_check import check_on_gpu
 
+from fusec.ir.annotations import Override
 from fusec.ir.dtype import BF16, F16, F32, F64, I32, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
@@ -62,11 +65,16 @@ def test_empty_products(shape: tuple[int, int, int]) -> None:
     check_on_gpu(product(*shape))
 
 
-def test_long_k_is_summed_by_bulk_reductions_and_bitwise_the_same_in_100_runs() -> None:
-    checked = check_on_gpu(product(256, 256, 65536), repeats=100)
-    assert kernel_of(checked) == "split_k"
-    (artifact,) = checked.compiled.artifacts.values()
-    assert "UBLKRED" in sass(artifact.cubin)  # cp.reduce.async.bulk
+@pytest.mark.parametrize("method", ["slices", "serial_tma", "serial", "two_kernel"])
+def test_parts_along_k_are_summed_bitwise_the_same_in_100_runs(method: str) -> None:
+    settings = {"kernel": "split_k", "tile_m": 128, "tile_n": 128, "stages": 4, "cluster": 4}
+    settings |= {"splits": 3, "split_method": method}
+    overrides = tuple(Override("c", name, value) for name, value in settings.items())
+    fusion = replace(product(256, 256, 65536), schedules=overrides)
+    checked = check_on_gpu(fusion, repeats=100)
+    texts = [sass(artifact.cubin) for artifact in checked.compiled.artifacts.values()]
+    # cp.reduce.async.bulk
+    assert any("UBLKRED" in text for text in texts) == (method == "serial_tma")
 
 
 @pytest.mark.parametrize("shape", [(128, 128, 131072), (512, 512, 32768), (100, 72, 40000)])
