@@ -15,6 +15,7 @@ ENVIRONMENT = {
     "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
+    "FUSEC_TREE": "name of the sources, which `fusec bench --out` records",
     "FUSEC_TUNED": "folder of measured schedules, which `fusec tune` writes (default: "
     "$XDG_CONFIG_HOME/fusec/tuned, ~/.config/fusec/tuned; 0: none, nor those that come with fusec)",
     "FUSEC_TRACEBACK": "set to 1 to see the traceback of an internal error",

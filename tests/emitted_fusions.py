@@ -195,4 +195,6 @@ inputs:
 ops:
   - c = matmul(a, b)
 outputs: [c]
+schedules:
+  c: {kernel: split_k, tile_n: 64, splits: 3, cluster: 4, split_method: serial_tma}
 """

@@ -11,7 +11,7 @@ from fusec.ir.dtype import BF16, BOOL, F32, F64, I8, I32
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
 from fusec.reference.estimate import LIMIT, Estimate
-from fusec.reference.pointwise import pointwise
+from fusec.reference.pointwise import Arithmetic, pointwise
 from fusec.reference.stream import estimate
 
 
@@ -117,7 +117,7 @@ def limit_of(op: str, value: float, off: float, *others: float) -> float:
     node = fusion.nodes[-1]
     known = [Estimate(np.full(1, o)) for o in others]
     last = Estimate(np.array([value]), np.square(np.array([off]) / LIMIT), None, 1)
-    return LIMIT * float(pointwise(node, [*known, last], {}, errors=True).sigma[0])
+    return LIMIT * float(pointwise(node, [*known, last], {}, Arithmetic.DECLARED).sigma[0])
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -13,7 +12,7 @@ from fusec import driver
 from fusec.commands.report import aligned
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
-from fusec.options import CompileOptions
+from fusec.options import CompileOptions, environment
 
 if TYPE_CHECKING:
     from fusec.bench.counters import Beside
@@ -64,7 +63,7 @@ def head(session: Session) -> dict[str, Any]:
     return {
         "device": session.device.facts.text(),
         "fusec": __version__,
-        "fusec_tree": os.environ.get("FUSEC_TREE", ""),
+        "fusec_tree": environment("FUSEC_TREE") or "",
         "method": {"flush_bytes": FLUSH_BYTES, "warm_up_s": WARM_UP, "clock": "events"},
     }
 
@@ -132,7 +131,7 @@ def _counted(path: str, options: CompileOptions) -> dict[str, Any]:
             print(f"finding: `{each.segment.name}` is {each.difference:+.1%} off its prediction")
     return {
         "device": about,
-        "fusec_tree": os.environ.get("FUSEC_TREE", ""),
+        "fusec_tree": environment("FUSEC_TREE") or "",
         "command": shlex.join(["fusec", *run]),
         "segments": [
             {**asdict(b), "difference": round(b.difference, 4), "finding": b.is_finding}

@@ -24,7 +24,8 @@ __device__ __forceinline__ void store_tile(float* tile, const float (&sums)[Conf
       tile[second * Config::kSumsPitch + first] = sums[i];
       tile[(second + 1) * Config::kSumsPitch + first] = sums[i + 1];
     } else {
-      store(tile + first * Config::kSumsPitch + second, Vec<float, 2>{{sums[i], sums[i + 1]}});
+      const Vec<float, 2> pair = {sums[i], sums[i + 1]};
+      store(tile + first * Config::kSumsPitch + second, pair);
     }
   }
 }
