@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from fusec.index.instances import Instance
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
@@ -32,9 +33,9 @@ from fusec.schedule.redefinitions import exponentials_online, variances_in_two_p
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
-from fusec.schedule.strides import side_by_side
+from fusec.schedule.strides import WARP, reach_by_lines, side_by_side
 from fusec.schedule.two_pass import two_pass
-from fusec.segment.price import bytes_read, traffic, work
+from fusec.segment.price import SECTOR, bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
 from fusec.target import Target
 
@@ -200,7 +201,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
         if _strided(problem):
-            return target.reach(self.name, "strided")
+            return self._across(plan, target)
         efficiency = target.reach(self.name, access(width))
         if access(width) != "vector":
             return efficiency
@@ -209,6 +210,21 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         resident = occupancy(kernel, self.pressure(plan, kernel), target)
         waits = _waits(plan.parameters, phases, row_bytes(problem, width), resident, target)
         return alone / (waits + (1 - waits) * alone / efficiency)
+
+    def _across(self, plan: InnerPersistentPlan, target: Target) -> float:
+        """Return the part of the bandwidth where elements of rows do not lie side by side.
+
+        Where those of neighbouring rows do, a warp reads from a line for each of a row's threads.
+        """
+        problem, p = plan.problem, plan.parameters
+        strided = target.reach(self.name, "strided")
+        size = _side_by_side_rows(problem)
+        if size is None or p.storage != "registers":
+            return strided
+        along = target.reach(self.name, access(p.vector_width))
+        whole = min(1.0, p.threads_y * size / SECTOR)
+        lines = min(WARP, p.threads_x * p.vector_width)
+        return max(strided, whole * reach_by_lines(along, strided, lines, size))
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -328,3 +344,20 @@ def _strided(problem: RowsProblem) -> bool:
         size = load.value.rank
         strides.append((size, not mixed and step != side_by_side(fusion, load.value)))
     return max(strides, default=(0, False))[1]
+
+
+def _side_by_side_rows(problem: RowsProblem) -> int | None:
+    """Return the bytes of an element if those of one column lie side by side in all loads.
+
+    None where they do not. A load of columns alone, or of rows alone, is like any other.
+    """
+    row, chunk, _ = problem.rows.variables(1)
+    _, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
+    sizes: list[int] = []
+    for load in frozenset[Instance]().union(*phases.loads):
+        assert load.address is not None
+        if {row, chunk} <= load.address.variables:
+            if load.address.coefficient(row) != 1:
+                return None
+            sizes.append(load.dtype.size)
+    return min(sizes, default=None)

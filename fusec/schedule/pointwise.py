@@ -32,7 +32,12 @@ from fusec.schedule.pressure import Pressure
 from fusec.schedule.registers import MOST_REGISTERS, blocks_beside_doubles
 from fusec.schedule.rows import in_place_hazard
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
-from fusec.schedule.strides import axis_lowering, strided_loads
+from fusec.schedule.strides import (
+    axis_lowering,
+    lines_of_warp,
+    reach_by_lines,
+    strided_loads,
+)
 from fusec.segment.price import bytes_written, elements, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Refusal
 from fusec.target import Target
@@ -252,8 +257,12 @@ def _not_empty(fusion: Fusion, domain: Domain) -> tuple[Guard, ...]:
 
 
 def _efficiency(fusion: Fusion, domain: Domain, target: Target) -> float:
-    """Return the part of the bandwidth reached: strided loads use a fraction of a sector."""
+    """Return the part of the bandwidth reached: strided loads take a turn for each line."""
     strided, total = strided_loads(fusion, domain)
-    share = sum(s.bytes for s in strided) / max(1, total + bytes_written(fusion))
     along, across = target.reach("pointwise", "vector"), target.reach("pointwise", "strided")
-    return along / (1 - share + share * along / across)
+    moved, longer = max(1, total + bytes_written(fusion)), 0.0
+    for load in strided:
+        lines = lines_of_warp(load, domain, fusion.hints)
+        reach = reach_by_lines(along, across, lines, load.load.dtype.size)
+        longer += load.bytes / moved * (along / reach - 1)
+    return along / (1 + longer)

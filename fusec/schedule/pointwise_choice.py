@@ -25,6 +25,8 @@ from fusec.segment.protocol import Refusal
 THREADS = 256
 MOST_BYTES = 16
 """Bytes of the widest access."""
+WARP = 32
+"""Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps."""
 NARROW = 4
 """Bytes of accesses below which vectors are rather shifted."""
 MAX_GRID_Y = 65535
@@ -141,6 +143,8 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     _, break_point, width = best
     if width * smallest < NARROW and widths[0] > 1:
         for outer in reversed(range(1, len(domain.axes))):
+            if _short(fusion, domain, outer, widths[0]):
+                continue
             if start_of(fusion, domain, outer, widths[0]) is not None:
                 return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
     return _shape(fusion, domain, break_point, width, wide)
@@ -173,6 +177,8 @@ def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
     if p.shifted:
         if p.vector_width == 1 or p.threads_y > 1:
             return Refusal("access", "rows whose vectors are shifted are side by side by blocks")
+        if p.threads_x < WARP:
+            return Refusal("block", "rows whose vectors are shifted have blocks of whole warps")
         if start_of(problem.fusion, problem.domain, p.break_point, p.vector_width) is None:
             return Refusal("access", "no vectors of loads and stores begin at the same places")
     elif p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
@@ -194,6 +200,12 @@ def vector_facts(
     return tuple(
         Guard(value, "%", by, "vector accesses need aligned rows") for value, by in facts.assumed
     )
+
+
+def _short(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+    """Return whether rows have too few vectors for blocks of a row each."""
+    columns = product(a.extent for a in domain.axes[break_point:])
+    return columns.evaluate(fusion.hints) < WARP * width
 
 
 def _operations(fusion: Fusion) -> float:

@@ -18,6 +18,10 @@ from fusec.schedule.rows import Rows
 _RECENT: Recent[Lowering] = Recent()
 PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
+WARP = 32
+"""Threads that load at a time: of a strided load each another line of the cache, at most."""
+PROBED = 2
+"""Bytes of the elements that the probes `strided` load."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +76,29 @@ def strided_loads(fusion: Fusion, domain: Domain) -> tuple[list[Strided], int]:
         unit = (a for a in domain.axes if a.extent != 1 and load.address.coefficient(a) == 1)
         found.append(Strided(load, next(unit, None), size))
     return found, total
+
+
+def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> int:
+    """Return how many lines of the cache a warp reads from that goes along the domain's axes.
+
+    Those of a load that runs along an axis near the end, like that of a matrix of a few columns
+    that is stored by columns, are as many as there are places on the axes after it.
+    """
+    if load.axis is None or load.load.address is None:
+        return WARP
+    after = domain.axes[domain.axes.index(load.axis) + 1 :]
+    across = product(a.extent for a in after if a in load.load.address.variables)
+    return min(WARP, across.evaluate(sizes))
+
+
+def reach_by_lines(along: float, strided: float, lines: int, size: int) -> float:
+    """Return the part of the bandwidth of loads that read from several lines at a time.
+
+    along: that of loads from one; strided: that from WARP of them, of elements of PROBED bytes.
+    size: of an element. A line takes a turn, whatever is read of it.
+    """
+    turns = (lines - 1) / (WARP - 1) * min(1.0, PROBED / size)
+    return 1 / (1 / along + turns * max(0.0, 1 / strided - 1 / along))
 
 
 def side_by_side(fusion: Fusion, value: Value) -> int:
