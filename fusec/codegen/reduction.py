@@ -17,6 +17,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionParameters, ReductionPlan
+from fusec.schedule.reduction_rows import is_at_once
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,16 @@ class ReductionView(KernelView):
     outer: reduced x results); sweep: the accumulation; named: the declarations of what it
     comes to; results: what is computed and stored from that; fan: of how many blocks one combines
     the partial results; in_bulk: whether blocks add theirs in memory, turns: one after the other;
-    split: the block's number among those that share a result; arrived: the counters of the blocks
-    that have left their partial results.
+    at_once: whether all vectors of a thread are loaded together; split: the block's number among
+    those that share a result; arrived: the counters of the blocks that have left their partial
+    results.
     """
 
     index_type: str
     threads_x: int
     threads_y: int
     vector_width: int
+    at_once: bool
     splits: int
     fan: int
     in_bulk: bool
@@ -71,6 +74,8 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     parameters = plan.parameters
     sweep, results, accumulators, names = _parts(plan, kernel)
     extents = _extents(plan)
+    step = parameters.vector_width * parameters.threads_x
+    alone = parameters.inner and parameters.splits == 1
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -82,6 +87,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
+        at_once=alone and is_at_once(plan.problem.rows, step),
         splits=parameters.splits,
         fan=parameters.fan,
         in_bulk=parameters.in_bulk,

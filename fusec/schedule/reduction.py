@@ -39,6 +39,7 @@ from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online
+from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
@@ -57,7 +58,6 @@ from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
 """Vectors of the reduced axes below which a further block does not pay for its partial result."""
-UNROLLED = 4
 DIVISION = 12
 """Operations of a division, which a Welford state takes for each element that is pushed by itself.
 
@@ -152,7 +152,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         length = max(1, rows.columns.evaluate(fusion.hints))
         if problem.inner:
             vectors = -(-length // width)
-            threads = min(512, max(8, power_above(-(-vectors // 4))))
+            threads = threads_of_row(vectors)
             at_once = max(1, 32 // threads, min(256 // threads, power_below(results)))
             most, step = vectors // MIN_VECTORS_PER_SPLIT, threads * width
         else:

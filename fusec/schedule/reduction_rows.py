@@ -1,0 +1,27 @@
+"""How many threads sum a row that runs along memory, and how many vectors each of them has."""
+
+from __future__ import annotations
+
+from fusec.schedule.rows import Rows
+from fusec.schedule.space import power_above
+
+UNROLLED = 4
+"""Vectors of a thread that are on their way together."""
+MOST_THREADS = 512
+SIDE_BY_SIDE = 8
+"""Threads that rather have two vectors than four: their widest ones are a line of the caches."""
+
+
+def threads_of_row(vectors: int) -> int:
+    """Return the threads of a row, of which none is without a vector: one alone takes up to two."""
+    wide = min(SIDE_BY_SIDE, power_above(-(-vectors // 2)))
+    return min(MOST_THREADS, max(wide, power_above(-(-vectors // UNROLLED))))
+
+
+def is_at_once(rows: Rows, step: int) -> bool:
+    """Return whether a thread's vectors are so few that all of them are loaded together.
+
+    A loop over as few would load them one after the other: some threads have one less than others,
+    so that no turn of an unrolled loop is taken. step: elements that threads take side by side.
+    """
+    return rows.columns.is_const and -(-rows.columns.value // step) <= UNROLLED
