@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from fusec.ir.annotations import Pin
 from fusec.ir.dtype import BF16, F16, F32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 
 Shape = tuple[int, ...]
+
+
+def pinned(fusion: Fusion, scheduler: str) -> Fusion:
+    """Return a fusion as one segment of a scheduler."""
+    names = tuple(v.name for node in fusion.nodes for v in node.outputs)
+    return replace(fusion, pins=(Pin("whole", names, scheduler),))
 
 
 def softmax() -> Fusion:

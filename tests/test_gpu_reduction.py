@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from gpu_check import check_on_gpu
-from graphs import reduce
+from graphs import pinned, reduce
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I8, I16, I32, I64, U8, DType
@@ -52,7 +52,8 @@ def test_lengths(op: str, length: int, others: int, inner: bool) -> None:
 def test_inner_rows_split_over_blocks(op: str, shape: tuple[int, int], dtype: DType) -> None:
     if op == "var_mean" and not dtype.is_float:
         return
-    checked = check_on_gpu(reduce(op, dtype, shape, (1,)), scheduler="reduction", repeats=3)
+    fusion = pinned(reduce(op, dtype, shape, (1,)), "reduction")
+    checked = check_on_gpu(fusion, scheduler="reduction", repeats=3)
     (plan,) = checked.compiled.program.plans
     assert plan.parameters.splits > 1
 
@@ -63,9 +64,21 @@ def test_inner_rows_split_over_blocks(op: str, shape: tuple[int, int], dtype: DT
 def test_outer_columns_split_over_blocks(op: str, shape: tuple[int, int], dtype: DType) -> None:
     if op == "var_mean" and not dtype.is_float:
         return
-    checked = check_on_gpu(reduce(op, dtype, shape, (0,)), scheduler="reduction", repeats=3)
+    fusion = pinned(reduce(op, dtype, shape, (0,)), "reduction")
+    checked = check_on_gpu(fusion, scheduler="reduction", repeats=3)
     (plan,) = checked.compiled.program.plans
     assert plan.parameters.splits > 1
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32, F64, I64], ids=str)
+@pytest.mark.parametrize(
+    "shape", [(2, 700_002), (3, 1 << 20), (9, 600_303), (17, 300_000)], ids=str
+)
+@pytest.mark.parametrize("op", ["sum", "max", "var_mean"])
+def test_few_rows_of_many_columns(op: str, shape: tuple[int, int], dtype: DType) -> None:
+    if op == "var_mean" and not dtype.is_float:
+        return
+    check_on_gpu(pinned(reduce(op, dtype, shape, (0,)), "reduction"), scheduler="reduction")
 
 
 MIXED = [

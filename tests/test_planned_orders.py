@@ -13,6 +13,7 @@ import pytest
 from cuda_on_cpu import run_plan
 from families import plan_of
 from gpu_check import DRY, check_on_gpu
+from graphs import pinned
 from host_json import from_json, to_json
 from test_redefine import last, norm, segmented
 
@@ -101,6 +102,8 @@ def check_sums(
         ((5, 300, 11), (0, 2)),
         ((100, 7), (0,)),
         ((1000, 64), (0,)),  # blocks share columns
+        ((5, 600_001), (0,)),  # threads have all rows of a column
+        ((21, 140_000), (0,)),  # two of them share columns
         ((3001, 5), (0,)),
     ],
 )  # fmt: skip
@@ -272,7 +275,7 @@ def test_many_tiles_of_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_sums_on_a_gpu(shape: Shape, axes: tuple[int, ...]) -> None:
     b, x = builder_of(shape)
     b.output(b.apply("sum", x, dims=axes))
-    fusion = b.finish()
+    fusion = pinned(b.finish(), "reduction")
     for fill in FILLS:
         numbers = filled(shape, fill)
         checked = check_on_gpu(fusion, inputs=dense(numbers), scheduler="reduction")

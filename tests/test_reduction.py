@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from graphs import reduce
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
-from fusec.ir.dtype import BF16, BOOL, F32, F64, I32, DType
+from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.run.build import Source, build
 from fusec.run.headers import device_headers
+from fusec.schedule.grid_reduce import STEP, Sharing
 from fusec.schedule.pressure import resident_blocks
 from fusec.schedule.registry import find_scheduler
 
@@ -115,24 +117,23 @@ def test_few_results_are_shared_by_blocks(
 
 
 @pytest.mark.parametrize(
-    ("shape", "dims", "least"),
+    ("shape", "dims"),
     [
-        ((16384, 8192), (0,), 0.97),
-        ((262144, 512), (0,), 0.97),
-        ((64, 2097152), (1,), 0.96),
-        ((1 << 28,), (0,), 0.97),
-        ((1 << 20, 24), (0,), 0.97),
-        ((100, 1 << 20), (1,), 0.94),
+        ((16384, 8192), (0,)),
+        ((262144, 512), (0,)),
+        ((64, 2097152), (1,)),
+        ((1 << 28,), (0,)),
+        ((1 << 20, 24), (0,)),
+        ((100, 1 << 20), (1,)),
     ],
 )
-def test_splits_fill_the_processors(
-    shape: tuple[int, ...], dims: tuple[int, ...], least: float
-) -> None:
+def test_splits_fill_the_processors(shape: tuple[int, ...], dims: tuple[int, ...]) -> None:
+    """All blocks are resident at once, and none has an SM to itself that draws too little."""
     fusion = reduce("sum", BF16, shape, dims)
     plan = plan_of("reduction", fusion)
     kernel = plan.kernels[0]
     blocks = int(np.prod([g.evaluate(fusion.hints) for g in kernel.grid]))
-    assert blocks / (GPU.sms * -(-blocks // GPU.sms)) >= least
+    assert -(-blocks // GPU.sms) <= GPU.draw * blocks / GPU.sms
     threads = int(np.prod(kernel.block))
     assert blocks * threads > 1000 * GPU.sms
     sources = [Source(s.name, s.text) for s in plan_sources(plan)]
@@ -143,7 +144,7 @@ def test_splits_fill_the_processors(
 
 def test_many_parts_are_combined_in_a_tree() -> None:
     few = plan_of("reduction", reduce("sum", BF16, (16384, 8192), (0,))).parameters
-    assert (few.splits, few.grid_reduce) == (33, "last_block")
+    assert (few.splits, few.grid_reduce) == (17, "last_block")
     fusion = reduce("var_mean", BF16, (200704, 256), (0,))
     many, found = plan_of("reduction", fusion).parameters, estimate("reduction", fusion)
     assert many.grid_reduce == "tree"
@@ -151,6 +152,67 @@ def test_many_parts_are_combined_in_a_tree() -> None:
     alone = {"grid_reduce": "last_block"}
     slow: Any = find_scheduler("reduction").offer(fusion, GPU, alone)
     assert slow[1].waits > 5 * found.waits
+
+
+def test_a_last_wave_of_few_blocks_costs_a_wave() -> None:
+    sharing = Sharing(395, 8, 8, GPU.sms, GPU.draw, stream=5e-5, vain=0.0, threads=8, step=STEP)
+    wave = 8 * GPU.sms / 395
+    assert sharing.splits(1000) == 8  # of 7.98 blocks for each place
+    assert sharing.seconds(math.ceil(wave)) > 1.2 * sharing.seconds(8)
+    assert sharing.splits(1) == 1
+
+
+def test_blocks_of_many_threads_leave_fewer_parts() -> None:
+    large = plan_of("reduction", reduce("sum", BF16, (262144, 512), (0,))).parameters
+    assert (large.threads_y, large.splits) == (32, 66)
+    wide = plan_of("reduction", reduce("sum", BF16, (16384, 8192), (0,))).parameters
+    assert wide.threads_y == 8
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "rows"),
+    [((8115, 12613), BF16, 16), ((8192, 12614), BF16, 8), ((8192, 12616), BF16, 4)],
+)
+def test_narrow_accesses_are_of_more_rows(shape: tuple[int, int], dtype: DType, rows: int) -> None:
+    fusion = reduce("sum", dtype, shape, (0,))
+    plan = plan_of("reduction", fusion)
+    assert plan.parameters.unrolled == rows
+    assert f"#pragma unroll {rows}\n" in text_of(plan)
+    sources = [Source(s.name, s.text) for s in plan_sources(plan)]
+    ((_, artifact),) = build(sources, [GPU.arch]).items()
+    assert artifact.spill_bytes == 0
+    threads = resident_blocks(256, artifact.registers, artifact.shared_bytes, GPU) * 256
+    row = plan.parameters.vector_width * dtype.size
+    assert threads * rows * row >= 32 << 10  # bytes on their way that keep the memory busy
+
+
+@pytest.mark.parametrize(
+    ("shape", "threads"), [((2, 52074702), 256), ((9, 6206303), 256), ((20, 1 << 20), 128)]
+)
+def test_few_rows_of_many_columns_have_no_threads_side_by_side(
+    shape: tuple[int, int], threads: int
+) -> None:
+    plan = plan_of("reduction", reduce("sum", F32, shape, (0,)))
+    assert (plan.parameters.threads_x, plan.parameters.threads_y) == (threads, 256 // threads)
+    assert ("row = 0; row" in text_of(plan)) == (threads == 256)
+    few = plan_of("reduction", reduce("sum", F32, (shape[0], 64), (0,))).parameters
+    assert few.threads_y > 1
+
+
+@pytest.mark.parametrize("dtype", [BF16, F32, F64, I64], ids=str)
+@pytest.mark.parametrize("shape", [(50_000, 64), (40_003, 31), (4099, 1024)], ids=str)
+def test_sums_of_columns_take_one_launch(shape: tuple[int, int], dtype: DType) -> None:
+    fusion = reduce("sum", dtype, shape, (0,))
+    both = estimate("reduction", fusion), estimate("inner_outer_persistent", fusion)
+    assert both[0].seconds(GPU) < both[1].seconds(GPU)
+
+
+@pytest.mark.parametrize("shape", [(1, 1 << 20), (5, 300_000)], ids=str)
+def test_few_rows_are_shared_by_more_blocks_than_a_cluster(shape: tuple[int, int]) -> None:
+    for dtype in (BF16, F16, F64):
+        fusion = reduce("var_mean", dtype, shape, (1,))
+        both = estimate("reduction", fusion), estimate("inner_persistent", fusion)
+        assert both[0].seconds(GPU) < both[1].seconds(GPU)
 
 
 def test_a_tree_needs_blocks() -> None:

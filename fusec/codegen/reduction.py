@@ -16,7 +16,8 @@ from fusec.index.instances import Lowering
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
-from fusec.schedule.reduction import ReductionParameters, ReductionPlan
+from fusec.schedule.reduction import ReductionPlan
+from fusec.schedule.reduction_choice import ReductionParameters
 from fusec.schedule.reduction_rows import is_at_once
 
 
@@ -46,8 +47,8 @@ class ReductionView(KernelView):
     comes to; results: what is computed and stored from that; fan: of how many blocks one combines
     the partial results; in_bulk: whether blocks add theirs in memory, turns: one after the other;
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
-    those that share a result; arrived: the counters of the blocks that have left their partial
-    results.
+    those that share a result; first_row: of a thread that takes columns; arrived: the counters of
+    the blocks that have left their partial results.
     """
 
     index_type: str
@@ -55,11 +56,13 @@ class ReductionView(KernelView):
     threads_y: int
     vector_width: int
     at_once: bool
+    unrolled: int
     splits: int
     fan: int
     in_bulk: bool
     turns: bool
     split: str
+    first_row: str
     rows: str
     columns: str
     sweep: Phase
@@ -80,6 +83,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
     )
+    split = "split" if parameters.turns else "blockIdx.y"
     return ReductionView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(parameters),
@@ -88,11 +92,13 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
         at_once=alone and is_at_once(plan.problem.rows, step),
+        unrolled=parameters.unrolled,
         splits=parameters.splits,
         fan=parameters.fan,
         in_bulk=parameters.in_bulk,
         turns=parameters.turns,
-        split="split" if parameters.turns else "blockIdx.y",
+        split=split,
+        first_row=_first_row(parameters, split),
         rows=dim_text(extents[0]).text,
         columns=dim_text(extents[1]).text,
         sweep=sweep,
@@ -101,6 +107,14 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         partials=partials,
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
     )
+
+
+def _first_row(p: ReductionParameters, split: str) -> str:
+    """Return the first of the rows of which a thread takes columns, a constant if all take all."""
+    thread = "threadIdx.y"
+    if p.splits > 1:
+        return f"{split} * kThreadsY + {thread}"
+    return thread if p.threads_y > 1 else "0"
 
 
 def _extents(plan: ReductionPlan) -> tuple[Dim, Dim]:

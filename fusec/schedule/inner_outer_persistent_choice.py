@@ -9,6 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
 from fusec.schedule.common import needs_wide_index
+from fusec.schedule.grid_reduce import STEP
 from fusec.schedule.inner_outer_persistent_split import Split
 from fusec.schedule.inner_outer_persistent_work import Work, work_of
 from fusec.schedule.rows import lowered, vector_width
@@ -110,6 +111,11 @@ class FinishParameters:
 
     threads: int
     shapes: tuple[FinishShape, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Return the seconds in which threads take the partial rows behind their first."""
+        return STEP * max(((s.ranges - 1) // s.threads_y for s in self.shapes), default=0)
 
 
 @dataclass(frozen=True)

@@ -188,6 +188,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             sfu=sfu,
             efficiency=self._efficiency(plan, phases.count, target),
             ctas=plan.kernels[0].grid[0].evaluate(fusion.hints),
+            waits=ring.waits(problem, parameters, target) if parameters.storage == "ring" else 0.0,
             build=build_time(keeping, _unrolled(parameters)),
         )
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 from fusec.index.instances import Lowering
-from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.dim import dim, product
 from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var
 from fusec.ir.graph import Fusion, Value
@@ -24,13 +23,6 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.grid_reduce import (
     BULK_CAPABILITY,
-    IN_BULK,
-    METHODS,
-    MOMENTS_STEP,
-    STEP,
-    Sharing,
-    fan_of,
-    quickest,
     seconds,
 )
 from fusec.schedule.online import in_one_phase
@@ -39,25 +31,21 @@ from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.pressure import Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online
-from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
+from fusec.schedule.reduction_choice import (
+    FEW_ROWS,
+    ReductionParameters,
+    blocks_of,
+    likeliest,
+    step_of,
+)
+from fusec.schedule.reduction_rows import UNROLLED
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
-from fusec.schedule.space import (
-    COUNTS,
-    THREADS,
-    WIDTHS,
-    Field,
-    Parameters,
-    power_above,
-    power_below,
-)
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
-MIN_VECTORS_PER_SPLIT = 512
-"""Vectors of the reduced axes below which a further block does not pay for its partial result."""
 DIVISION = 12
 """Operations of a division, which a Welford state takes for each element that is pushed by itself.
 
@@ -68,55 +56,6 @@ VECTOR_DIVISION = 6
 
 Fitted to `benchmarks.segmentation model`: layer norms of 128 K, batch norms of 200 K columns.
 """
-THREADS_PER_SM = 1024
-"""Threads with UNROLLED vectors each on their way that keep an SM's part of the memory busy."""
-
-
-@dataclass(frozen=True)
-class ReductionParameters(Parameters):
-    """The choices of a reduction kernel.
-
-    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
-    per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
-    splits: blocks that share one result; grid_reduce: how they combine their partial results.
-    """
-
-    inner: bool
-    vector_width: int
-    threads_x: int
-    threads_y: int
-    splits: int
-    grid_reduce: str
-    wide_index: bool
-    free: ClassVar = (
-        Field("vector_width", WIDTHS),
-        Field("threads_x", THREADS),
-        Field("threads_y", THREADS),
-        Field("splits", COUNTS),
-        Field("grid_reduce", METHODS),
-    )
-
-    @property
-    def fan(self) -> int:
-        """Return of how many blocks one combines the partial results."""
-        return fan_of(self.grid_reduce, self.splits)
-
-    @property
-    def in_bulk(self) -> bool:
-        """Return whether blocks add their partial results in memory."""
-        return self.grid_reduce in IN_BULK
-
-    @property
-    def turns(self) -> bool:
-        """Return whether they do so one after the other."""
-        return self.grid_reduce == "serial_tma"
-
-    @property
-    def side_by_side(self) -> int:
-        """Return how many threads take partial results of one column side by side."""
-        return self.threads_x if self.inner else self.threads_y
-
-
 ReductionPlan = PhasedPlan[RowsProblem, ReductionParameters]
 
 
@@ -137,38 +76,21 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         All of a tensor, or its outer axes, are summed in a loop of any length.
         """
         segment, inner = problem.segment, problem.inner
+        few = not inner and problem.rows.columns.evaluate(problem.hints) <= FEW_ROWS
 
         def made(fusion: Fusion) -> RowsProblem | Refusal:
             found = as_rows(segment, in_one_phase(fusion), inner=inner)
             return found if isinstance(found, Refusal) else _trouble(found) or found
 
-        return with_any_rows(problem, made, any_length=not inner or not problem.rows.kept)
+        return with_any_rows(problem, made, any_length=not (inner or few) or not problem.rows.kept)
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits that fill the SMs."""
-        fusion, rows = problem.fusion, problem.rows
-        width, wide = problem.vectors[0], problem.wide
-        results = max(1, rows.rows.evaluate(fusion.hints))
-        length = max(1, rows.columns.evaluate(fusion.hints))
-        if problem.inner:
-            vectors = -(-length // width)
-            threads = threads_of_row(vectors)
-            at_once = max(1, 32 // threads, min(256 // threads, power_below(results)))
-            most, step = vectors // MIN_VECTORS_PER_SPLIT, threads * width
-        else:
-            threads = min(32, power_above(-(-results // width)))
-            at_once = 256 // threads
-            most, step = length // (8 * at_once), at_once + _partial_rows(problem)
-        whole = ReductionParameters(problem.inner, width, threads, at_once, 1, "last_block", wide)
-        blocks = _blocks(problem, whole).evaluate(fusion.hints)
-        busy = THREADS_PER_SM // (threads * at_once)
-        if most <= 1 or blocks >= busy * target.sms:
-            return whole
-        resident = self._resident(self.plan(problem, whole, target), target)
-        shape = Sharing(max(1, blocks), busy, resident, target.sms, step / length)
-        splits = shape.splits(most)
-        method = quickest(splits, whole.side_by_side, _step(problem, whole))
-        return replace(whole, splits=splits, grid_reduce=method)
+
+        def resident(parameters: ReductionParameters) -> int:
+            return self._resident(self.plan(problem, parameters, target), target)
+
+        return likeliest(problem, target, resident)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
         """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
@@ -182,6 +104,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         p = parameters
         if p.grid_reduce == "tree" and p.fan >= p.splits:
             return Refusal("grid_reduce", f"{p.splits} blocks for each result make no tree")
+        if p.inner and p.unrolled != UNROLLED:
+            return Refusal("unrolled", "rows at a time are those of columns that are reduced")
         if p.in_bulk:
             found = _bulk_trouble(problem, p, target)
             if found is not None:
@@ -197,7 +121,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         kernel = Kernel(
             name=f"{fusion.name}_reduction",
             template="reduction_inner" if parameters.inner else "reduction_outer",
-            grid=(_blocks(problem, parameters), dim(parameters.splits), dim(1)),
+            grid=(blocks_of(problem, parameters), dim(parameters.splits), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
             least_blocks=blocks_beside_doubles(
@@ -260,11 +184,11 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
                 parameters.grid_reduce,
                 parameters.splits,
                 parameters.side_by_side,
-                _step(problem, parameters),
+                step_of(problem, parameters),
             ),
             build=build_time(
                 phases,
-                UNROLLED * parameters.vector_width,
+                parameters.unrolled * parameters.vector_width,
                 1 if parameters.inner else parameters.vector_width,
             ),
             kernels=0 if is_empty(fusion) and not results else 1,
@@ -273,7 +197,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        return phased_pressure(plan, Loops(p.vector_width, UNROLLED, outer=not p.inner))
+        return phased_pressure(plan, Loops(p.vector_width, p.unrolled, outer=not p.inner))
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -343,21 +267,6 @@ def _without_loop(fusion: Fusion, lowering: Lowering, rows: Rows) -> Value | Non
     return None
 
 
-def _partial_rows(problem: RowsProblem) -> float:
-    """Return how many rows of the inputs have the bytes of a partial result, written and read."""
-    fusion = problem.fusion
-    row = sum(i.value.dtype.size for i in fusion.inputs if i.value.rank)
-    words = sum(partial_words(n) for n in fusion.nodes if n in problem.domain.reduced)
-    return 8 * words / max(1, row)
-
-
-def _step(problem: RowsProblem, parameters: ReductionParameters) -> float:
-    """Return the seconds in which a thread takes one partial result of each of its columns."""
-    states = 1 if parameters.inner else parameters.vector_width
-    moments = any(n.op.combine is Combine.MOMENTS for n in problem.fusion.nodes)
-    return MOMENTS_STEP * states if moments else STEP
-
-
 def _variance_elements(fusion: Fusion) -> Iterator[int]:
     """Yield how many elements each variance of a fusion is of."""
     for node in fusion.nodes:
@@ -369,16 +278,9 @@ def _home(lowering: Lowering, value: Value) -> frozenset[Var]:
     return frozenset[Var]().union(*(c.variables for c in lowering.home(value)[0]))
 
 
-def _blocks(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
-    rows = problem.rows
-    if parameters.inner:
-        return ceildiv(rows.rows, parameters.threads_y)
-    return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)
-
-
 def workspaces_of(problem: RowsProblem, parameters: ReductionParameters) -> tuple[Workspace, ...]:
     """Return the buffers of partial results, one per reduction, and the arrival counters."""
-    blocks, bulk = _blocks(problem, parameters), parameters.in_bulk
+    blocks, bulk = blocks_of(problem, parameters), parameters.in_bulk
     results = problem.rows.rows
     if not parameters.inner:
         results = blocks * parameters.threads_x * parameters.vector_width

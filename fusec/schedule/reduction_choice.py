@@ -1,0 +1,241 @@
+"""Chooses the shape of blocks that reduce rows or columns, and how many share a result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from fusec.ir.dim import Dim, ceildiv
+from fusec.ir.roles import Combine
+from fusec.schedule.common import access
+from fusec.schedule.grid_reduce import (
+    IN_BULK,
+    METHODS,
+    MOMENTS_STEP,
+    STEP,
+    Sharing,
+    fan_of,
+    quickest,
+)
+from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
+from fusec.schedule.registers import partial_words
+from fusec.schedule.rows_problem import RowsProblem
+from fusec.schedule.space import (
+    COUNTS,
+    THREADS,
+    WIDTHS,
+    Field,
+    Parameters,
+    power_above,
+    power_below,
+)
+from fusec.segment.price import traffic
+from fusec.target import Target
+
+MIN_VECTORS_PER_SPLIT = 512
+"""Vectors of the reduced axes below which a further block does not pay for its partial result."""
+MOST_UNROLLED = 16
+FLIGHT = 64
+"""Bytes that a thread has on their way with UNROLLED of the widest vectors."""
+THREADS_PER_SM = 1024
+"""Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
+THREADS_OF_MOMENTS = 2048
+"""The same of rows whose Welford states divide for each vector, as one thread waits for that."""
+BLOCK = 256
+"""Threads of a block that reduces columns where they are many."""
+LARGER_BLOCKS = (512, 1024)
+LARGER = 0.03
+"""The part of its time that a block of more threads has to save: fewer of them balance worse."""
+ROWS_OF_A_THREAD = 8
+"""Rows below which a thread does not pay for its part of what rows of threads combine."""
+FEW_ROWS = 16
+"""Rows that one thread takes, and whose number the kernel knows, where columns fill the GPU."""
+
+
+@dataclass(frozen=True)
+class ReductionParameters(Parameters):
+    """The choices of a reduction kernel.
+
+    inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
+    per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
+    unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
+    share one result; grid_reduce: how they combine their partial results.
+    """
+
+    inner: bool
+    vector_width: int
+    threads_x: int
+    threads_y: int
+    splits: int
+    grid_reduce: str
+    wide_index: bool
+    unrolled: int = UNROLLED
+    free: ClassVar = (
+        Field("vector_width", WIDTHS),
+        Field("threads_x", THREADS),
+        Field("threads_y", THREADS),
+        Field("unrolled", (1, 2, UNROLLED, 8, MOST_UNROLLED)),
+        Field("splits", COUNTS),
+        Field("grid_reduce", METHODS),
+    )
+
+    @property
+    def fan(self) -> int:
+        """Return of how many blocks one combines the partial results."""
+        return fan_of(self.grid_reduce, self.splits)
+
+    @property
+    def in_bulk(self) -> bool:
+        """Return whether blocks add their partial results in memory."""
+        return self.grid_reduce in IN_BULK
+
+    @property
+    def turns(self) -> bool:
+        """Return whether they do so one after the other."""
+        return self.grid_reduce == "serial_tma"
+
+    @property
+    def side_by_side(self) -> int:
+        """Return how many threads take partial results of one column side by side."""
+        return self.threads_x if self.inner else self.threads_y
+
+
+def likeliest(
+    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
+) -> ReductionParameters:
+    """Return the parameters of a reduction kernel.
+
+    resident: how many blocks of a kernel an SM holds.
+    """
+    whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
+    blocks = blocks_of(problem, whole).evaluate(problem.hints)
+    if _most(problem, whole) <= 1 or blocks >= _busy(problem, whole) * target.sms:
+        return whole
+    best, least = _shared(problem, whole, target, resident(whole))
+    if problem.inner or best.splits == 1 or _has_moments(problem):
+        return best
+    for threads in LARGER_BLOCKS:
+        larger = replace(whole, threads_y=threads // whole.threads_x)
+        fits = problem.block_trouble(larger.vector_width, larger.threads_x, larger.threads_y)
+        if fits is None and _most(problem, larger) > 1:
+            found, seconds = _shared(problem, larger, target, resident(larger))
+            if seconds < least * (1 - LARGER):
+                best, least = found, seconds
+    return best
+
+
+def _of_rows(problem: RowsProblem) -> ReductionParameters:
+    """Return threads by the length of a row, and rows for the rest of a block."""
+    width = problem.vectors[0]
+    results, length = _extents(problem)
+    threads = threads_of_row(-(-length // width))
+    at_once = max(1, 32 // threads, min(BLOCK // threads, power_below(results)))
+    return ReductionParameters(True, width, threads, at_once, 1, "last_block", problem.wide)
+
+
+def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
+    """Return threads for whole sectors of columns and for rows side by side.
+
+    Fewer of these, down to one, where there are few rows and enough columns for all SMs.
+    """
+    width = problem.vectors[0]
+    results, length = _extents(problem)
+    vectors = -(-results // width)
+    threads = min(32, power_above(vectors))
+    unrolled = _unrolled(problem, width)
+    whole = ReductionParameters(
+        False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
+    )
+    side_by_side = power_below(length // ROWS_OF_A_THREAD)
+    busy = THREADS_PER_SM * target.sms
+    if side_by_side < whole.threads_y and vectors * side_by_side >= busy:
+        return replace(whole, threads_x=BLOCK // side_by_side, threads_y=side_by_side)
+    return whole
+
+
+def _unrolled(problem: RowsProblem, width: int) -> int:
+    """Return how many rows a thread loads at a time: of narrow accesses more than of vectors."""
+    if _has_moments(problem):
+        return UNROLLED
+    rows = min(MOST_UNROLLED // width, FLIGHT // (width * _row(problem)))
+    return max(UNROLLED, power_below(rows))
+
+
+def _shared(
+    problem: RowsProblem, whole: ReductionParameters, target: Target, resident: int
+) -> tuple[ReductionParameters, float]:
+    """Return a kernel whose results as many blocks share as is best, and about its seconds."""
+    _, length = _extents(problem)
+    read = traffic(problem.segment) / target.bandwidth
+    rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
+    vain = rows if problem.inner else rows + _partial_rows(problem)
+    sharing = Sharing(
+        blocks=max(1, blocks_of(problem, whole).evaluate(problem.hints)),
+        busy=min(resident, _busy(problem, whole)),
+        resident=resident,
+        sms=target.sms,
+        draw=target.draw,
+        stream=read / target.reach("reduction", access(whole.vector_width)),
+        vain=vain / length,
+        threads=whole.side_by_side,
+        step=step_of(problem, whole),
+    )
+    splits = sharing.splits(_most(problem, whole))
+    method = quickest(splits, whole.side_by_side, step_of(problem, whole))
+    return replace(whole, splits=splits, grid_reduce=method), sharing.seconds(splits)
+
+
+def _most(problem: RowsProblem, whole: ReductionParameters) -> int:
+    """Return the blocks for a result beyond which each has too little to do."""
+    _, length = _extents(problem)
+    if problem.inner:
+        return -(-length // whole.vector_width) // MIN_VECTORS_PER_SPLIT
+    return length // (ROWS_OF_A_THREAD * whole.threads_y)
+
+
+def _busy(problem: RowsProblem, whole: ReductionParameters) -> int:
+    """Return the blocks that keep an SM busy."""
+    threads = whole.threads_x * whole.threads_y
+    if problem.inner:
+        wanted = THREADS_OF_MOMENTS if _has_moments(problem) else THREADS_PER_SM
+        return max(1, wanted // threads)
+    if _has_moments(problem):
+        return max(1, THREADS_PER_SM // threads)
+    flight = whole.unrolled * whole.vector_width * _row(problem)
+    return max(1, THREADS_PER_SM * FLIGHT // (min(FLIGHT, max(FLIGHT // 2, flight)) * threads))
+
+
+def _extents(problem: RowsProblem) -> tuple[int, int]:
+    """Return the results and the elements that each is made of, at hint sizes."""
+    rows, hints = problem.rows, problem.hints
+    return max(1, rows.rows.evaluate(hints)), max(1, rows.columns.evaluate(hints))
+
+
+def _has_moments(problem: RowsProblem) -> bool:
+    return any(n.op.combine is Combine.MOMENTS for n in problem.fusion.nodes)
+
+
+def _row(problem: RowsProblem) -> int:
+    """Return the bytes of the inputs for one element of a row."""
+    return max(1, sum(i.value.dtype.size for i in problem.fusion.inputs if i.value.rank))
+
+
+def _partial_rows(problem: RowsProblem) -> float:
+    """Return how many rows of the inputs have the bytes of a partial result, written and read."""
+    nodes = (n for n in problem.fusion.nodes if n in problem.domain.reduced)
+    return 8 * sum(partial_words(n) for n in nodes) / _row(problem)
+
+
+def step_of(problem: RowsProblem, parameters: ReductionParameters) -> float:
+    """Return the seconds in which a thread takes one partial result of each of its columns."""
+    states = 1 if parameters.inner else parameters.vector_width
+    return MOMENTS_STEP * states if _has_moments(problem) else STEP
+
+
+def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
+    """Return the blocks that have results of their own."""
+    rows = problem.rows
+    if parameters.inner:
+        return ceildiv(rows.rows, parameters.threads_y)
+    return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)
