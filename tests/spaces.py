@@ -69,11 +69,11 @@ CASES = {
     ),
     "reduction_outer": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
-        outputs="y, z", threads_x=X, threads_y=Y, splits=(1, 2, 5),
+        outputs="y, z", unrolled=(4, 16), threads_x=X, threads_y=Y, splits=(1, 2, 5),
     ),
     "reduction_in_bulk": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
-        splits=(2, 5), grid_reduce=("serial_tma", "parallel"),
+        unrolled=(4,), splits=(2, 5), grid_reduce=("serial_tma", "parallel"),
     ),
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",

@@ -16,8 +16,8 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (384, 135),
-    "reduction_inner": (120, 93),
-    "reduction_outer": (120, 93),
+    "reduction_inner": (120, 109),
+    "reduction_outer": (240, 125),
     "inner_persistent": (162, 197),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
@@ -31,7 +31,7 @@ SIZES = {
     "scatter_in_place": (2, 2),
     "matmul": (171, 201),
     "ring": (192, 171),
-    "reduction_in_bulk": (112, 80),
+    "reduction_in_bulk": (112, 95),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 
