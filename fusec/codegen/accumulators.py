@@ -118,6 +118,15 @@ def accumulate(
     return Accumulator(name, part, state, kind, f"{kind}::identity()", _finish(node), array)
 
 
+def accumulate_end(
+    emitter: Emitter, lowering: Lowering, node: Node, each: Accumulator, phase: int
+) -> None:
+    """Emit in `phase` what takes an element by itself, a vector's first, into a thread's part."""
+    tensor, dtype = emitter.first_lane(lowering.at_home(node.inputs[0])), accumulator_type(node)
+    line = update(node.op, each.part, emitter.convert(tensor, dtype, phase), dtype)
+    emitter.add(phase, "lane", line)
+
+
 def _position(lowering: Lowering, node: Node) -> Index:
     """Return the row-major position of an element among those that are reduced with it."""
     coordinates, _ = lowering.home(node.inputs[0])

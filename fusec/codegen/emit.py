@@ -373,7 +373,7 @@ class Emitter(Nest):
         """Return the expression that loads a vector of an instance, zeros where not needed."""
         # The lanes of a vector share its address: indices that are needed where the vector is are
         # read before the loop over lanes.
-        with self._indexed_by((atom, self._first_lane(i)) for atom, i in instance.gathered):
+        with self._indexed_by((atom, self.first_lane(i)) for atom, i in instance.gathered):
             return self._load_vector(instance, phase)
 
     def _load_vector(self, instance: Instance, phase: int) -> str:
@@ -393,7 +393,7 @@ class Emitter(Nest):
         kind = f"fusec::Vec<{storage_type(instance.dtype)}, {self.width_name}>"
         return f"{test.at_least(3)} ? {text} : {kind}{{}}"
 
-    def _first_lane(self, instance: Instance) -> Instance:
+    def first_lane(self, instance: Instance) -> Instance:
         """Return an instance for the first element of a vector."""
         if self.lane is None or self.lane not in instance.variables:
             return instance
@@ -401,11 +401,11 @@ class Emitter(Nest):
             address, zero = instance.address, {self.lane: index(0)}
             self._firsts[instance] = replace(
                 instance,
-                operands=tuple(self._first_lane(o) for o in instance.operands),
+                operands=tuple(self.first_lane(o) for o in instance.operands),
                 address=None if address is None else address.substitute(zero),
                 conditions=self.at_lane_zero(instance.conditions),
                 branches=tuple(self.at_lane_zero(b) for b in instance.branches),
-                gathered=tuple((a, self._first_lane(i)) for a, i in instance.gathered),
+                gathered=tuple((a, self.first_lane(i)) for a, i in instance.gathered),
                 variables=instance.variables - {self.lane},
             )
         return self._firsts[instance]

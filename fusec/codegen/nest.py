@@ -13,9 +13,10 @@ from fusec.ir.access import Condition, Conditions
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Index, Loaded, Quotient, Var, index
 
-FILL, COLUMNS, RESULTS = 1000, 2000, 3000
+FILL, COLUMNS, RESULTS, END_FILL, ENDS = 1000, 2000, 3000, 4000, 5000
 """Numbers of further loops of phase 0, each phase has its own: the loop that fills what stays on
-chip, the one that computes what only columns determine, the one that stores their results."""
+chip, the one that computes what only columns determine, the one that stores their results; what
+loads a thread's element beside vectors that are shifted, and what it does with that."""
 
 LEAST_NAMED = 16
 """Sizes below are written as numbers: 2 or 0.5 need not come from a size that happens to be 2."""

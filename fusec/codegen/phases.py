@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator
 from fusec.codegen.ctext import identifier
 from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import block
+from fusec.codegen.ends import ends_of
+from fusec.codegen.nest import END_FILL, ENDS, block
 from fusec.codegen.views import StorePlan, emit_store
 from fusec.index.instances import Instance, Lowering
 from fusec.ir.expression import Var
@@ -23,7 +24,8 @@ class Phase:
 
     row: statements before it, once per row; row_stores: stores of row values; loads: vectors that
     stay on chip; statements: what is done with a vector; accumulators: reductions that it ends
-    with.
+    with. Beside vectors that are shifted, end_loads: what loads a thread's element by itself, ends:
+    what is done with that.
     """
 
     row: tuple[str, ...]
@@ -31,6 +33,8 @@ class Phase:
     loads: tuple[str, ...]
     statements: tuple[str, ...]
     accumulators: tuple[Accumulator, ...]
+    end_loads: tuple[str, ...] = ()
+    ends: tuple[str, ...] = ()
 
     @property
     def uses_column(self) -> bool:
@@ -90,4 +94,6 @@ def phase_of(
         loads,
         emitter.statements(number, guarded=guarded),
         accumulators,
+        ends_of(emitter, END_FILL + number),
+        ends_of(emitter, ENDS + number),
     )

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
+from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.instances import Lowering
+from fusec.index.instances import Lowering, reading_order
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
+from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan
 from fusec.schedule.reduction_choice import ReductionParameters
@@ -48,7 +50,8 @@ class ReductionView(KernelView):
     the partial results; in_bulk: whether blocks add theirs in memory, turns: one after the other;
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
-    the blocks that have left their partial results.
+    the blocks that have left their partial results; shifted: where the first vector of a row
+    begins, if they are, or empty; ends: the declarations of a thread's elements beside them.
     """
 
     index_type: str
@@ -70,15 +73,17 @@ class ReductionView(KernelView):
     results: Phase
     partials: tuple[Partial, ...]
     arrived: str
+    shifted: str
+    ends: tuple[str, ...]
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
     parameters = plan.parameters
-    sweep, results, accumulators, names = _parts(plan, kernel)
+    sweep, results, accumulators, names, ends = _parts(plan, kernel)
     extents = _extents(plan)
     step = parameters.vector_width * parameters.threads_x
-    alone = parameters.inner and parameters.splits == 1
+    alone = parameters.inner and parameters.splits == 1 and not parameters.shifted
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -106,6 +111,8 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         results=results,
         partials=partials,
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
+        shifted=ends[0],
+        ends=ends[1],
     )
 
 
@@ -137,7 +144,7 @@ def _sentence(p: ReductionParameters) -> str:
     if p.inner:
         return (
             f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
-            f"accesses of {p.vector_width} elements{shared}."
+            f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}{shared}."
         )
     return (
         f"Schedule: {p.threads_x} vectors of {p.vector_width} columns by {p.threads_y} rows "
@@ -145,7 +152,7 @@ def _sentence(p: ReductionParameters) -> str:
     )
 
 
-Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names]
+Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[str, ...]]]
 
 
 def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
@@ -156,6 +163,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     if not p.inner:
         outer, inner = ("column", chunk), ("row", row)
     rows, columns = _extents(plan)
+    start = plan.problem.start(p.vector_width) if p.shifted else None
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -164,10 +172,10 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
             Scope("lane", frozenset({lane})),
         ),
         parameter_names(kernel),
-        Facts(plan.fusion.hints),
+        Facts(plan.fusion.hints, start),
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
-        aliases={chunk: Alias("column", p.vector_width)},
+        aliases={chunk: Alias("column", 1 if p.shifted else p.vector_width)},
         written=plan.fusion.effects.overwritten,
         wide=p.wide_index,
         symbols=named(columns=columns),
@@ -175,7 +183,8 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         guard="is_row" if p.inner else "is_column",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
-    return _emit(emitter, lowering, plan, elements)
+    first = "" if start is None else first_column(emitter, start, chunk)
+    return _emit(emitter, lowering, plan, elements, first)
 
 
 def _emit(
@@ -183,6 +192,7 @@ def _emit(
     lowering: Lowering,
     plan: ReductionPlan,
     elements: frozenset[Var],
+    first: str,
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
@@ -190,9 +200,24 @@ def _emit(
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
     )
+    ends = _ends(emitter, plan, nodes, accumulators) if first else ()
     for number in (0, 1):
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, guarded=False)
-    return sweep, results, accumulators, emitter.names
+    return sweep, results, accumulators, emitter.names, (first, ends)
+
+
+def _ends(
+    emitter: Emitter,
+    plan: ReductionPlan,
+    nodes: tuple[Node, ...],
+    accumulators: tuple[Accumulator, ...],
+) -> tuple[str, ...]:
+    """Emit what is done with the elements beside the vectors, and return what holds them."""
+    whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
+    loads = [(0, i) for i in sorted(whole, key=reading_order)]
+    held = hold_ends(emitter, loads, reduction_roots(plan.lowering, nodes))
+    emit_ends(emitter, plan.lowering, zip(nodes, accumulators, strict=True), (), 0)
+    return held

@@ -127,15 +127,24 @@ def _through_rows(first: PlannedStage, threads: int) -> tuple[PlannedStage, ...]
 
 
 def along_rows(
-    columns: Dim, width: int, threads: int, splits: int = 1, fan: int = 0
+    columns: Dim,
+    width: int,
+    threads: int,
+    splits: int = 1,
+    fan: int = 0,
+    *,
+    shifted: bool = False,
 ) -> PlannedOrder:
     """Return the order of sums along rows in vectors of `width`, by `threads` in `splits` blocks.
 
     A thread adds all elements of its vectors up in a row; the last of `fan` blocks, a
-    power of two or 0 for all, does so with their parts.
+    power of two or 0 for all, does so with their parts. shifted: the vectors begin where rows have
+    them aligned, and to a thread's is added an element before or behind them, wherever that is.
     """
     depth = min(_depth(threads), _depth(WARP))
     first = _dealt(columns, threads * splits, depth=depth, run=width)
+    if shifted:
+        first = PlannedStage(first.chain + 1, depth, threads * splits)
     stages = _through_rows(first, threads)
     for stage in _of_blocks(splits, fan, threads, depth):
         stages += _through_rows(stage, min(threads, stage.cut or threads))

@@ -11,6 +11,9 @@ from fusec.schedule.pressure import Pressure, divisions, in_flight, most_of, swe
 from fusec.schedule.registers import sum_words, words
 from fusec.schedule.rows import PhasedPlan
 
+SHIFTED_REGISTERS = 4
+"""Registers of where a row's vectors begin and end, and of a thread's element beside them."""
+
 
 @dataclass(frozen=True)
 class Loops:
@@ -18,13 +21,15 @@ class Loops:
 
     width: elements of a vector; unrolled: vectors that a thread takes at a time; stays: whether
     these are all of a thread's, and stay in registers; outer: whether vectors run across what is
-    reduced, so that each of their elements has sums of its own.
+    reduced, so that each of their elements has sums of its own; shifted: whether they are shifted
+    to where they are aligned.
     """
 
     width: int
     unrolled: int
     stays: bool = False
     outer: bool = False
+    shifted: bool = False
 
 
 def phased_pressure(plan: PhasedPlan[P, R], loops: Loops) -> Pressure:
@@ -53,6 +58,7 @@ def phased_pressure(plan: PhasedPlan[P, R], loops: Loops) -> Pressure:
                 flight=0 if loops.stays else in_flight(here.flight, loops.unrolled),
                 arrays=here.arrays + stored,
                 sums=sums * (width if loops.outer else 1),
+                own=here.own + (SHIFTED_REGISTERS if loops.shifted else 0),
             )
         )
     most = most_of(sweeps)

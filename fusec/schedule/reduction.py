@@ -110,7 +110,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             found = _bulk_trouble(problem, p, target)
             if found is not None:
                 return found
-        return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+        return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -132,7 +132,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
                 parameters.threads_x * parameters.threads_y,
             ),
         )
-        lowering, phases, loops = problem.loops(parameters.vector_width)
+        lowering, phases, loops = problem.loops(parameters.vector_width, parameters.shifted)
         plan = PhasedPlan(
             self.name,
             fusion,
@@ -197,7 +197,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        return phased_pressure(plan, Loops(p.vector_width, p.unrolled, outer=not p.inner))
+        loops = Loops(p.vector_width, p.unrolled, outer=not p.inner, shifted=p.shifted)
+        return phased_pressure(plan, loops)
 
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
@@ -251,7 +252,8 @@ def _not_empty(rows: Rows) -> tuple[Guard, ...]:
 def order_of(rows: Rows, p: ReductionParameters) -> PlannedOrder:
     """Return the order of a kernel's sums."""
     if p.inner:
-        return along_rows(rows.columns, p.vector_width, p.threads_x, p.splits, p.fan)
+        about = rows.columns, p.vector_width, p.threads_x, p.splits, p.fan
+        return along_rows(*about, shifted=p.shifted)
     return down_columns(rows.columns, p.threads_y, p.splits, p.fan, turns=p.in_bulk)
 
 

@@ -60,7 +60,8 @@ class ReductionParameters(Parameters):
     inner: whether the reduced axes run along memory (threads_x side by side on them, threads_y rows
     per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
     unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
-    share one result; grid_reduce: how they combine their partial results.
+    share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
+    lie at multiples of their size, wherever rows begin.
     """
 
     inner: bool
@@ -71,6 +72,7 @@ class ReductionParameters(Parameters):
     grid_reduce: str
     wide_index: bool
     unrolled: int = UNROLLED
+    shifted: bool = False
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
@@ -78,6 +80,7 @@ class ReductionParameters(Parameters):
         Field("unrolled", (1, 2, UNROLLED, 8, MOST_UNROLLED)),
         Field("splits", COUNTS),
         Field("grid_reduce", METHODS),
+        Field("shifted", (False, True)),
     )
 
     @property
@@ -127,11 +130,14 @@ def likeliest(
 
 def _of_rows(problem: RowsProblem) -> ReductionParameters:
     """Return threads by the length of a row, and rows for the rest of a block."""
-    width = problem.vectors[0]
+    shifted = problem.takes_shifted()
+    width = problem.shifted if shifted else problem.vectors[0]
     results, length = _extents(problem)
-    threads = threads_of_row(-(-length // width))
+    threads = max(2 * width if shifted else 1, threads_of_row(-(-length // width)))
     at_once = max(1, 32 // threads, min(BLOCK // threads, power_below(results)))
-    return ReductionParameters(True, width, threads, at_once, 1, "last_block", problem.wide)
+    return ReductionParameters(
+        True, width, threads, at_once, 1, "last_block", problem.wide, shifted=shifted
+    )
 
 
 def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:

@@ -36,18 +36,21 @@ class Rows:
         """Return the number of columns."""
         return product(a.extent for a in self.reduced)
 
-    def variables(self, width: int) -> tuple[Var, Var, Var]:
-        """Return the loop variables row, chunk and lane for vectors of `width` columns."""
+    def variables(self, width: int, shifted: bool = False) -> tuple[Var, Var, Var]:
+        """Return the loop variables row, chunk and lane for vectors of `width` columns.
+
+        shifted: the chunk is the first column of a vector, wherever that lies.
+        """
         return (
             Var("row", self.rows),
-            Var("chunk", ceildiv(self.columns, width)),
+            Var("chunk", self.columns if shifted else ceildiv(self.columns, width)),
             Var("v", dim(width)),
         )
 
-    def bind(self, width: int) -> Mapping[Var, Index]:
+    def bind(self, width: int, shifted: bool = False) -> Mapping[Var, Index]:
         """Return the axes in loop variables."""
-        row, chunk, lane = self.variables(width)
-        column = of_var(chunk) * width + of_var(lane)
+        row, chunk, lane = self.variables(width, shifted)
+        column = of_var(chunk) * (1 if shifted else width) + of_var(lane)
         at_row = delinearize(of_var(row), (a.extent for a in self.kept))
         at_column = delinearize(column, (a.extent for a in self.reduced))
         return {
@@ -157,14 +160,16 @@ def phases_of(
     )
 
 
-def lowered(fusion: Fusion, domain: Domain, rows: Rows, width: int) -> tuple[Lowering, Phases]:
+def lowered(
+    fusion: Fusion, domain: Domain, rows: Rows, width: int, shifted: bool = False
+) -> tuple[Lowering, Phases]:
     """Return the values in the loops over rows, with vectors of a width, and their phases."""
 
     def found() -> tuple[Lowering, Phases]:
-        lowering = Lowering(fusion, domain, rows.bind(width), MOST_MAPS)
-        return lowering, phases_of(fusion, lowering, rows.variables(width)[1:])
+        lowering = Lowering(fusion, domain, rows.bind(width, shifted), MOST_MAPS)
+        return lowering, phases_of(fusion, lowering, rows.variables(width, shifted)[1:])
 
-    return _RECENT.of(fusion, (id(domain), rows, width), found)
+    return _RECENT.of(fusion, (id(domain), rows, width, shifted), found)
 
 
 def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:

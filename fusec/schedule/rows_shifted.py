@@ -1,0 +1,76 @@
+"""Rows that begin anywhere: their vectors are shifted to where they are aligned.
+
+The elements of a row before its first vector and behind its last are taken one by one.
+"""
+
+from __future__ import annotations
+
+from fusec.index.access import Facts, access_class
+from fusec.index.instances import Instance, Lowering
+from fusec.ir.dim import dim, product
+from fusec.ir.expression import Index, Var, linearize
+from fusec.ir.graph import Fusion
+from fusec.ir.roles import Combine
+from fusec.schedule.rows import Phases
+
+
+def shifted_start(
+    fusion: Fusion,
+    lowering: Lowering,
+    phases: Phases,
+    loops: tuple[Var, Var, Var],
+    *,
+    stores: bool,
+) -> Index | None:
+    """Return the address at which the vectors of all large loads begin, or None.
+
+    lowering, loops: with vectors that are shifted; stores: whether those of stores must, too. None
+    too where the order in which a thread meets elements counts, or where a buffer is overwritten.
+    """
+    if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
+        return None
+    row, chunk, lane = loops
+    loads = {i for p in phases.loads for i in p if i.address is not None}
+    if not loads:
+        return None
+    sizes = {i: _size(fusion, i) for i in loads}
+    largest = max(sizes.values())
+    starts = {
+        start
+        for i, size in sizes.items()
+        if size == largest and (start := _start(i, row, chunk, lane)) is not None
+    }
+    if len(starts) != 1:
+        return None
+    (start,) = starts
+    facts, width = Facts(fusion.hints, start), lane.extent.value
+    places = [(i.address, i.conditions) for i, size in sizes.items() if 4 * size >= largest]
+    for output in fusion.outputs if stores else ():
+        coordinates, conditions = lowering.home(output.value)
+        places.append((linearize(coordinates, fusion.effects.strides(output.value)), conditions))
+    for address, conditions in places:
+        if address is None or access_class(address, conditions, lane, width, facts) == "scalar":
+            return None
+    return None if facts.assumed else start
+
+
+def _counts_order(combine: Combine | None) -> bool:
+    return combine is not None and combine.is_position
+
+
+def _start(load: Instance, row: Var, chunk: Var, lane: Var) -> Index | None:
+    """Return where a load's vectors begin, if all that follow one another in a row do so there."""
+    assert load.address is not None
+    if load.gathered or load.address.coefficient(lane) != 1:
+        return None
+    start = load.address - Index(((lane, dim(1)),), dim(0))
+    known = dict(start.terms)
+    pitch = known.pop(row, dim(0))
+    if known != {chunk: dim(1)} or not pitch.is_const or not start.constant.is_const:
+        return None
+    return start
+
+
+def _size(fusion: Fusion, load: Instance) -> int:
+    assert load.value is not None
+    return product(load.value.shape).evaluate(fusion.hints) * load.dtype.size

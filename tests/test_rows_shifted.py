@@ -1,0 +1,96 @@
+"""Row kernels whose vectors are shifted to where they are aligned: rows that begin anywhere."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cuda_on_cpu import build_all, run_plan
+from families import GPU, assert_builds, plan_of, text_of
+
+from fusec.codegen.dispatch import plan_sources
+from fusec.ir.graph import Fusion
+from fusec.parse.reader import read_text
+from fusec.reference.verdict import compare
+from fusec.run.inputs import random_inputs
+from fusec.schedule.registry import find_scheduler
+from fusec.segment.protocol import Refusal
+
+SUMS = {
+    "sum": ("s = sum(xf, dims=[-1])", "s"),
+    "affine": ("g = add(mul(xf, w), r)\n  - s = sum(g, dims=[-1])", "s"),
+    "moments": ("s, m = var_mean(xf, dims=[-1])", "s, m"),
+    "largest": ("s = max(xf, dims=[-1])", "s"),
+}
+
+
+def summed(dtype: str, rows: str, columns: int, what: str) -> Fusion:
+    """Return a reduction of rows of some length; w is by column, r by row."""
+    ops, outputs = SUMS[what]
+    return read_text(
+        f"fusion: summed\ninputs:\n  x: '{dtype}[{rows}, {columns}]'\n"
+        f"  w: '{dtype}[{columns}]'\n  r: '{dtype}[{rows}, 1]'\n"
+        f"ops:\n  - xf = cast(x, dtype=f32)\n  - {ops}\noutputs: [{outputs}]\n"
+    )
+
+
+def drawn(seed: int, fusion: Fusion, scheduler: str, storages: list[str]) -> Any:
+    """Return a plan with random parameters of those with shifted vectors that are legal."""
+    draw, family = random.Random(seed), find_scheduler(scheduler)
+    made: Any = family
+    problem = made.built(fusion)
+    assert not isinstance(problem, Refusal), problem
+    first = made.likeliest(problem, GPU)
+    for _ in range(200):
+        wanted: dict[str, Any] = {
+            "vector_width": draw.choice([2, 4, 8, 16]),
+            "threads_x": draw.choice([4, 8, 16, 32, 64, 96]),
+            "threads_y": draw.choice([1, 1, 2, 4]),
+            "shifted": True,
+        }
+        if storages:
+            wanted["storage"] = draw.choice(storages)
+            wanted["keep_values"] = draw.random() < 0.3
+        else:
+            wanted["splits"] = draw.choice([1, 1, 2, 3, 5])
+            wanted["grid_reduce"] = draw.choice(["last_block", "tree"])
+        tried = made.completed(problem, replace(first, **wanted))
+        if made.legal(problem, tried, GPU) is None:
+            return made.plan(problem, tried, GPU)
+    raise AssertionError(f"{seed}: nothing is legal")
+
+
+def check(plans: list[Any], tmp_path: Path, edit: Any = None) -> list[str]:
+    """Run the kernels of plans on the host, and return what differs from the reference."""
+    kernels = [
+        (s.kernel, edit(s.text) if edit is not None else s.text)
+        for p in plans
+        for s in plan_sources(p)
+    ]
+    wrong: list[str] = []
+    for seed, (plan, made) in enumerate(zip(plans, build_all(kernels, tmp_path), strict=True)):
+        segment = plan.problem.segment
+        inputs = random_inputs(segment, segment.hints, seed)
+        outputs = run_plan(plan, inputs, tmp_path, seed=seed, built=[made])
+        verdict = compare(segment, segment.hints, inputs, outputs)
+        if not verdict.ok:
+            wrong.append(f"{seed}: {plan.parameters}\n{verdict.text()}")
+    return wrong
+
+
+def sums(seed: int) -> Any:
+    """Return the plan of a random reduction."""
+    draw = random.Random(seed)
+    dtype = draw.choice(["f32", "bf16", "f16", "bf16", "f64"])
+    rows = draw.choice(["1", "3", "17", "2, 3", "8"])
+    columns = draw.choice([17, 33, 129, 130, 131, 547, 1021])
+    return drawn(seed, summed(dtype, rows, columns, draw.choice([*SUMS])), "reduction", [])
+
+
+@pytest.mark.parametrize("first", [0, 8, 16])
+def test_sums_of_rows_that_begin_anywhere(first: int, tmp_path: Path) -> None:
+    assert check([sums(seed) for seed in range(first, first + 8)], tmp_path) == []
