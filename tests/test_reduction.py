@@ -250,7 +250,7 @@ def test_a_vector_takes_one_division_of_a_welford_state() -> None:
     text = text_of(plan_of("reduction", reduce("var", BF16, (64, 4096), (1,))))
     (push,) = [line for line in text.splitlines() if ".push(" in line]
     assert "_values)" in push
-    one_by_one = text_of(plan_of("reduction", reduce("var", BF16, (64, 4097), (1,))))
+    one_by_one = text_of(plan_of("reduction", reduce("var", BF16, (64, 257), (1,))))
     assert "_values" not in one_by_one
 
 

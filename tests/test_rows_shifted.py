@@ -94,3 +94,38 @@ def sums(seed: int) -> Any:
 @pytest.mark.parametrize("first", [0, 8, 16])
 def test_sums_of_rows_that_begin_anywhere(first: int, tmp_path: Path) -> None:
     assert check([sums(seed) for seed in range(first, first + 8)], tmp_path) == []
+
+
+NORMS = {
+    "softmax": "y = cast(softmax(xf, dim=-1), dtype={dtype})",
+    "layer": "y = cast(add(mul(layer_norm(xf, norm_shape=[{columns}]), w), b), dtype={dtype})",
+    "rms": "q = mean(mul(xf, xf), dims=[-1], keepdim=true)\n"
+    "  - y = cast(mul(mul(xf, rsqrt(add(q, 1.0e-5))), w), dtype={dtype})",
+    "added": "h = add(xf, r)\n  - m = mean(h, dims=[-1], keepdim=true)\n"
+    "  - y = cast(sub(h, m), dtype={dtype})",
+}
+
+
+def normed(dtype: str, rows: str, columns: int, what: str) -> Fusion:
+    """Return a normalisation of rows of some length; w and b are by column, r is as x."""
+    shape = f"{dtype}[{rows}, {columns}]"
+    return read_text(
+        f"fusion: normed\ninputs:\n  x: '{shape}'\n  r: '{shape}'\n"
+        f"  w: '{dtype}[{columns}]'\n  b: 'f32[{columns}]'\n"
+        f"ops:\n  - xf = cast(x, dtype=f32)\n  - {NORMS[what].format(dtype=dtype, columns=columns)}\noutputs: [y]\n"
+    )
+
+
+def norms(seed: int) -> Any:
+    """Return the plan of a random normalisation."""
+    draw = random.Random(seed)
+    dtype, what = draw.choice(["f32", "bf16", "f16", "bf16"]), draw.choice([*NORMS])
+    rows = draw.choice(["1", "3", "17", "2, 3", "8"])
+    columns = draw.choice([17, 33, 129, 130, 131, 547, 1021])
+    storages = ["registers", "registers", "shared", "none"]
+    return drawn(seed, normed(dtype, rows, columns, what), "inner_persistent", storages)
+
+
+@pytest.mark.parametrize("first", [0, 8, 16])
+def test_norms_of_rows_that_begin_anywhere(first: int, tmp_path: Path) -> None:
+    assert check([norms(seed) for seed in range(first, first + 8)], tmp_path) == []

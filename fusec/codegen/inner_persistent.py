@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.ctext import Text, compute_type, dim_text, storage_type
 from fusec.codegen.emit import Emitter
+from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import (
     KernelView,
     RegisterArray,
     SharedArray,
+    StorePlan,
     head,
     parameter_names,
     shared_array,
@@ -32,7 +34,8 @@ class InnerPersistentView(KernelView):
     rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
     registers: whether a thread's vectors of a row are held in registers, by chunks; held: the rows
     that are; shared: those in shared memory; column: the C text of a vector's first column;
-    row_bound: whether rows may run out.
+    row_bound: whether rows may run out; shifted: where the first vector of a row begins, if they
+    are, or empty; ends: the declarations of a thread's elements beside them.
     """
 
     index_type: str
@@ -49,12 +52,14 @@ class InnerPersistentView(KernelView):
     held: tuple[RegisterArray, ...]
     shared: tuple[SharedArray, ...]
     phases: tuple[Phase, ...]
+    shifted: str
+    ends: tuple[str, ...]
 
 
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
     parameters, rows = plan.parameters, plan.problem.rows
-    held, kept, phases = _phases(plan, kernel)
+    held, kept, phases, (first, ends) = _phases(plan, kernel)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -66,13 +71,16 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
         chunks=parameters.chunks,
         rows=dim_text(rows.rows).text,
         columns=columns,
-        exact=columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
+        exact=not first
+        and columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
         row_bound=parameters.threads_y > 1,
         registers=parameters.storage == "registers",
-        column="(c * kThreadsX + threadIdx.x) * kVec",
+        column=f"{'first_column + ' if first else ''}(c * kThreadsX + threadIdx.x) * kVec",
         held=(*(s for s in held if isinstance(s, RegisterArray)), *kept),
         shared=tuple(s for s in held if isinstance(s, SharedArray)),
         phases=phases,
+        shifted=first,
+        ends=ends,
     )
 
 
@@ -84,16 +92,23 @@ def _sentence(p: InnerPersistentParameters) -> str:
     }[p.storage]
     return (
         f"Schedule: {p.threads_x} threads per row, {p.threads_y} rows per block, "
-        f"accesses of {p.vector_width} elements; the row {where}."
+        f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}; "
+        f"the row {where}."
     )
 
 
 def _phases(
     plan: InnerPersistentPlan, kernel: Kernel
-) -> tuple[tuple[RegisterArray | SharedArray, ...], tuple[RegisterArray, ...], tuple[Phase, ...]]:
+) -> tuple[
+    tuple[RegisterArray | SharedArray, ...],
+    tuple[RegisterArray, ...],
+    tuple[Phase, ...],
+    tuple[str, tuple[str, ...]],
+]:
     fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
     lowering, phases, (row, chunk, lane) = plan.lowering, plan.phases, plan.loops
+    start = plan.problem.start(width) if parameters.shifted else None
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -102,10 +117,10 @@ def _phases(
             Scope("lane", frozenset({lane})),
         ),
         parameter_names(kernel),
-        Facts(fusion.hints),
+        Facts(fusion.hints, start),
         lane=lane if width > 1 else None,
         width=width,
-        aliases={chunk: Alias("column", width)},
+        aliases={chunk: Alias("column", 1 if parameters.shifted else width)},
         written=fusion.effects.overwritten,
         wide=parameters.wide_index,
         symbols=named(kColumns=plan.problem.rows.columns),
@@ -116,24 +131,48 @@ def _phases(
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     held = _held(emitter, plan)
+    first = "" if start is None else first_column(emitter, start, chunk)
+    ends = _hold_ends(emitter, plan, plans) if first else ()
     loads: list[tuple[str, ...]] = []
     kept: list[RegisterArray] = []
     accumulators: list[tuple[Accumulator, ...]] = []
     for number in range(phases.count):
-        loads.append(_fill(emitter, phases.loads, held, number, parameters.storage))
+        loads.append(_fill(emitter, phases.loads, held, number, parameters))
         accumulators.append(
             tuple(accumulate(emitter, lowering, node, number) for node in phases.reductions[number])
         )
         kept += _keep(emitter, phases, number)
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, frozenset({chunk, lane}))
+        if first:
+            summed = zip(phases.reductions[number], accumulators[number], strict=True)
+            stored = (p for p in due if p.variables & {chunk, lane})
+            emit_ends(emitter, lowering, summed, stored, number)
     once = "threadIdx.x == 0" + (f" && {emitter.guard}" if emitter.guard else "")
     # Only now: a later phase may have asked for a row's value that an earlier one computes.
     made = tuple(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
-    return tuple(array for array, _ in held), tuple(kept), made
+    return tuple(array for array, _ in held), tuple(kept), made, (first, ends)
+
+
+def _hold_ends(
+    emitter: Emitter, plan: InnerPersistentPlan, stores: tuple[StorePlan, ...]
+) -> tuple[str, ...]:
+    """Emit what loads the elements beside the vectors, and return what holds them."""
+    phases = plan.phases
+    loads = [
+        (_first_phase(phases.loads, staged.instance), staged.instance) for staged in plan.staged
+    ]
+    nodes = tuple(n for group in phases.reductions for n in group)
+    roots = [*(p.instance for p in stores), *reduction_roots(plan.lowering, nodes)]
+    return hold_ends(emitter, loads, roots)
+
+
+def _first_phase(loads: tuple[frozenset[Instance], ...], instance: Instance) -> int:
+    """Return the first phase that reads a load."""
+    return next(n for n, phase in enumerate(loads) if instance in phase)
 
 
 Kept = tuple[RegisterArray | SharedArray, Instance]
@@ -153,9 +192,14 @@ def _held(emitter: Emitter, plan: InnerPersistentPlan) -> list[Kept]:
         )
         held.append((array, instance))
         element = "[v]" if plan.parameters.vector_width > 1 else "[0]"
-        at = "c" if in_registers else "column / kVec"
+        at = "c" if in_registers else _place(plan.parameters)
         emitter.cached[instance] = f"{name}[{at}]{element}"
     return held
+
+
+def _place(p: InnerPersistentParameters) -> str:
+    """Return the number of a vector in its row, as C text."""
+    return "(column - first_column) / kVec" if p.shifted else "column / kVec"
 
 
 def _keep(emitter: Emitter, phases: Phases, number: int) -> list[RegisterArray]:
@@ -177,14 +221,13 @@ def _fill(
     loads: tuple[frozenset[Instance], ...],
     held: list[Kept],
     number: int,
-    storage: str,
+    parameters: InnerPersistentParameters,
 ) -> tuple[str, ...]:
     """Return the lines that load what stays on chip, in the first phase that reads it."""
-    at = "c" if storage == "registers" else "column / kVec"
+    at = "c" if parameters.storage == "registers" else _place(parameters)
     sweep = FILL + number
     for array, instance in held:
-        first = next(n for n, phase in enumerate(loads) if instance in phase)
-        if first == number:
+        if _first_phase(loads, instance) == number:
             text = emitter.load_vector(instance, sweep)
             emitter.add(sweep, emitter.scopes[-2].name, f"{array.name}[{at}] = {text};")
     return emitter.take(sweep, emitter.scopes[-2].name)

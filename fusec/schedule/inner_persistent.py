@@ -8,6 +8,7 @@ from dataclasses import replace
 from fusec.index.instances import Instance
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
+from fusec.ir.expression import Index
 from fusec.ir.graph import Fusion
 from fusec.schedule import ring
 from fusec.schedule.common import (
@@ -93,20 +94,25 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> InnerPersistentParameters:
         """Return parameters with the vectors of a row that each thread has."""
         each = parameters.vector_width * parameters.threads_x * parameters.cluster
-        return replace(parameters, chunks=-(-problem.rows.columns.value // each))
+        columns = problem.rows.columns.value
+        if parameters.shifted:
+            columns -= columns % parameters.vector_width
+        return replace(parameters, chunks=-(-columns // each))
 
     def trouble(
         self, problem: RowsProblem, parameters: InnerPersistentParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
-        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y)
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
         if found is not None:
             return found
         if p.online and problem.online is None:
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
         if p.storage == "ring":
+            if p.shifted:
+                return Refusal("ring", "bulk copies bring rows at multiples of 16 bytes")
             kept = "values are kept beside rows in registers only"
             found = ring.trouble(problem, p, target)
             return found or (Refusal("keep_values", kept) if p.keep_values else None)
@@ -138,16 +144,18 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         """Return a plan of one kernel."""
         problem = _form(problem, parameters)
         fusion, rows, width = problem.fusion, problem.rows, parameters.vector_width
-        lowering, phases, loops = problem.loops(width)
+        lowering, phases, loops = problem.loops(width, parameters.shifted)
         if parameters.keep_values:
             phases = phases_of(fusion, lowering, loops[1:], keep=True)
         if parameters.storage == "ring":
             kernel, staged = _ring_kernel(problem, parameters, target)
             order = ring.order(problem, parameters)
         else:
-            staged = () if parameters.storage == "none" else _staged(problem, phases, width)
+            start = problem.start(width) if parameters.shifted else None
+            staged = () if parameters.storage == "none" else _staged(problem, phases, width, start)
             kernel = _kernel(problem, parameters, staged)
-            order = along_rows(rows.columns, width, parameters.threads_x)
+            about = rows.columns, width, parameters.threads_x
+            order = along_rows(*about, shifted=parameters.shifted)
         return PhasedPlan(
             self.name,
             fusion,
@@ -196,7 +204,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         """Return what a thread holds: of a row in registers all that is its own."""
         p = plan.parameters
         stays = p.storage == "registers"
-        return phased_pressure(plan, Loops(p.vector_width, p.chunks if stays else 1, stays))
+        loops = Loops(p.vector_width, p.chunks if stays else 1, stays, shifted=p.shifted)
+        return phased_pressure(plan, loops)
 
     def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
@@ -294,10 +303,12 @@ def _by_rows(segment: Fusion, fusion: Fusion) -> RowsProblem | Refusal:
     return as_rows(segment, two_pass(fusion), stores=True, inner=True)
 
 
-def _staged(problem: RowsProblem, phases: Phases, width: int) -> tuple[Staged, ...]:
+def _staged(
+    problem: RowsProblem, phases: Phases, width: int, start: Index | None
+) -> tuple[Staged, ...]:
     """Return the loads of one row that more than one phase reads, of which whole vectors stay."""
     columns = -(-problem.rows.columns.value // 16) * 16
-    whole = (i for i in phases.cached if problem.is_whole(i, width))
+    whole = (i for i in phases.cached if problem.is_whole(i, width, start))
     return staged_in_turn((i, columns * i.dtype.size) for i in whole)
 
 

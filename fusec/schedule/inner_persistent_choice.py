@@ -38,6 +38,7 @@ class InnerPersistentParameters(Parameters):
     phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
     a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
     that share a row; keep_columns: whether what only columns determine stays in shared memory.
+    shifted: whether vectors lie at multiples of their size, wherever rows begin.
     """
 
     storage: str
@@ -52,6 +53,7 @@ class InnerPersistentParameters(Parameters):
     groups: int = 1
     cluster: int = 1
     keep_columns: bool = False
+    shifted: bool = False
     free: ClassVar = (
         Field("storage", ("registers", "shared", "ring", "none")),
         Field("vector_width", WIDTHS),
@@ -63,6 +65,7 @@ class InnerPersistentParameters(Parameters):
         Field("groups", range(1, 16)),
         Field("cluster", (1, 2, 4, 8, 16)),
         Field("keep_columns", (False, True)),
+        Field("shifted", (False, True)),
     )
 
 
@@ -164,7 +167,8 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
     """
     fusion, rows = problem.fusion, problem.rows
     columns = rows.columns.value
-    width = widest = problem.vectors[0]
+    shifted = problem.takes_shifted()
+    width = widest = problem.shifted if shifted else problem.vectors[0]
     largest = max((v.dtype.size for v in fusion.values if v.shape), default=0)
     while True:
         held = held_with(problem, width)
@@ -183,7 +187,9 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
         roomier = min(MAX_THREADS, max(threads, least))
         keep = held.fits(roomier, columns, target.registers, values=True)
         threads = roomier if keep else threads
-    chunks = -(-columns // (width * threads))
+    shifted &= width > 1
+    threads = max(threads, 2 * width) if shifted else threads
+    chunks = -(-(columns // width if shifted else -(-columns // width)) // threads)
     rows_at_once = max(1, min(128 // threads, rows.rows.evaluate(fusion.hints) or 1))
     rows_at_once = max(power_below(rows_at_once), 32 // threads)  # whole warps
     return InnerPersistentParameters(
@@ -196,6 +202,7 @@ def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters
         keep,
         # Where a row stays on chip the other form computes each exponential once.
         online=storage == "none" and problem.online is not None,
+        shifted=shifted,
     )
 
 

@@ -24,8 +24,8 @@ def shifted_start(
 ) -> Index | None:
     """Return the address at which the vectors of all large loads begin, or None.
 
-    lowering, loops: with vectors that are shifted; stores: whether those of stores must, too. None
-    too where the order in which a thread meets elements counts, or where a buffer is overwritten.
+    lowering, loops: with vectors that are shifted; stores: whether those of stores must, too. What
+    all rows share may lie otherwise: it is taken element by element. None too where the order in which a thread meets elements counts, or where a buffer is overwritten.
     """
     if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
         return None
@@ -44,7 +44,8 @@ def shifted_start(
         return None
     (start,) = starts
     facts, width = Facts(fusion.hints, start), lane.extent.value
-    places = [(i.address, i.conditions) for i, size in sizes.items() if 4 * size >= largest]
+    by_row = {i for i in loads if row in i.variables} if row in start.variables else loads
+    places = [(i.address, i.conditions) for i in by_row if 4 * sizes[i] >= largest]
     for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)
         places.append((linearize(coordinates, fusion.effects.strides(output.value)), conditions))
