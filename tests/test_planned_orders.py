@@ -98,7 +98,7 @@ def check_sums(
         ((3, 64), (1,)),  # a part of a warp
         ((3, 1000), (1,)),  # warps; some threads have a vector less
         ((2, 1001), (1,)),  # no vectors
-        ((1, 20001), (1,)),  # many blocks, whose parts do not fill the last block's warps
+        ((1, 80004), (1,)),  # many blocks, whose parts do not fill the last block's warps
         ((5, 300, 11), (0, 2)),
         ((100, 7), (0,)),
         ((1000, 64), (0,)),  # blocks share columns
@@ -116,7 +116,11 @@ def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("shape", "axes", "settings"),
     [
-        ((1, 20001), (1,), {"splits": 7}),  # groups of four blocks, and three
+        (
+            (1, 20001),
+            (1,),
+            {"splits": 7, "vector_width": 1, "shifted": False},
+        ),  # groups of four blocks, and three
         ((3, 2000), (1,), {"splits": 17, "threads_x": 4}),
         ((1000, 64), (0,), {"splits": 23, "threads_y": 2}),
         ((3001, 5), (0,), {"splits": 90}),  # as many groups as a block has rows of threads, or more

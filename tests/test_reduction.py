@@ -255,7 +255,16 @@ def test_a_vector_takes_one_division_of_a_welford_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("length", "dtype", "width"), [(4096, F32, 4), (4096, BF16, 8), (4098, F32, 2), (4097, F32, 1)]
+    ("length", "dtype", "width"),
+    [
+        (4096, F32, 4),
+        (4096, BF16, 8),
+        (4098, F32, 2),
+        (4097, F32, 4),  # vectors are shifted
+        (2047, F32, 1),
+        (513, BF16, 8),  # vectors are shifted
+        (511, BF16, 1),
+    ],
 )
 def test_vectors_along_rows(length: int, dtype: DType, width: int) -> None:
     assert (

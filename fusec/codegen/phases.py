@@ -42,6 +42,11 @@ class Phase:
         return any(_COLUMN.search(line) for line in self.statements)
 
     @property
+    def ends_use_column(self) -> bool:
+        """Return whether what is done with a thread's element needs the number of its column."""
+        return any(_COLUMN.search(line) for line in self.ends)
+
+    @property
     def starts(self) -> tuple[str, ...]:
         """Return the declarations of what the sweep accumulates."""
         return tuple(each.start for each in self.accumulators)

@@ -13,7 +13,7 @@ from itertools import pairwise
 from fusec.diagnostics import Unsupported
 from fusec.index.domain import Domain, find_domain
 from fusec.index.instances import Lowering, instances_under
-from fusec.ir.dim import Dim, ceildiv, dim, product
+from fusec.ir.dim import Dim, product
 from fusec.ir.expression import Index, Var, contiguous_strides, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Input, Node, Type, Value
 from fusec.ops import TABLE
@@ -54,22 +54,16 @@ class Bands(Rows):
         """Return the loop variable of the groups."""
         return Var("group", self.groups)
 
-    def variables(self, width: int) -> tuple[Var, Var, Var]:
+    def variables(self, width: int, shifted: bool = False) -> tuple[Var, Var, Var]:
         """Return the loop variables row (of a group), chunk and lane for a vector width."""
-        return (
-            Var("row", self.height),
-            Var("chunk", ceildiv(self.columns, width)),
-            Var("v", dim(width)),
-        )
+        return Var("row", self.height), *self._vectors(width, shifted)
 
-    def bind(self, width: int) -> Mapping[Var, Index]:
+    def bind(self, width: int, shifted: bool = False) -> Mapping[Var, Index]:
         """Return the axes in loop variables."""
-        row, chunk, lane = self.variables(width)
-        column = of_var(chunk) * width + of_var(lane)
         return {
             **_places(self.outer, of_var(self.group)),
-            **_places(self.inner, of_var(row)),
-            **_places(self.reduced, column),
+            **_places(self.inner, of_var(Var("row", self.height))),
+            **_places(self.reduced, self._column(width, shifted)),
         }
 
 

@@ -21,7 +21,7 @@ class Loops:
 
     width: elements of a vector; unrolled: vectors that a thread takes at a time; stays: whether
     these are all of a thread's, and stay in registers; outer: whether vectors run across what is
-    reduced, so that each of their elements has sums of its own; shifted: whether they are shifted
+    reduced, so that each of their elements has sums of its own; shifted: whether these are shifted
     to where they are aligned.
     """
 

@@ -41,22 +41,24 @@ class Rows:
 
         shifted: the chunk is the first column of a vector, wherever that lies.
         """
-        return (
-            Var("row", self.rows),
-            Var("chunk", self.columns if shifted else ceildiv(self.columns, width)),
-            Var("v", dim(width)),
-        )
+        return Var("row", self.rows), *self._vectors(width, shifted)
 
     def bind(self, width: int, shifted: bool = False) -> Mapping[Var, Index]:
         """Return the axes in loop variables."""
-        row, chunk, lane = self.variables(width, shifted)
-        column = of_var(chunk) * (1 if shifted else width) + of_var(lane)
-        at_row = delinearize(of_var(row), (a.extent for a in self.kept))
-        at_column = delinearize(column, (a.extent for a in self.reduced))
+        at_row = delinearize(of_var(Var("row", self.rows)), (a.extent for a in self.kept))
+        at_column = delinearize(self._column(width, shifted), (a.extent for a in self.reduced))
         return {
             **dict(zip(self.kept, at_row, strict=True)),
             **dict(zip(self.reduced, at_column, strict=True)),
         }
+
+    def _vectors(self, width: int, shifted: bool) -> tuple[Var, Var]:
+        chunks = self.columns if shifted else ceildiv(self.columns, width)
+        return Var("chunk", chunks), Var("v", dim(width))
+
+    def _column(self, width: int, shifted: bool) -> Index:
+        chunk, lane = self._vectors(width, shifted)
+        return of_var(chunk) * (1 if shifted else width) + of_var(lane)
 
 
 def rows_of(domain: Domain) -> Rows | Refusal:

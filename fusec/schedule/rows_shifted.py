@@ -24,8 +24,9 @@ def shifted_start(
 ) -> Index | None:
     """Return the address at which the vectors of all large loads begin, or None.
 
-    lowering, loops: with vectors that are shifted; stores: whether those of stores must, too. What
-    all rows share may lie otherwise: it is taken element by element. None too where the order in which a thread meets elements counts, or where a buffer is overwritten.
+    lowering, loops: with vectors that are shifted; stores: whether those of stores must begin
+    there, too. What all rows share may lie otherwise: it is taken element by element. None too where the
+    order counts in which a thread meets elements, or where a buffer is overwritten.
     """
     if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
         return None
