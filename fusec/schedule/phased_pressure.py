@@ -11,7 +11,7 @@ from fusec.schedule.pressure import Pressure, divisions, in_flight, most_of, swe
 from fusec.schedule.registers import sum_words, words
 from fusec.schedule.rows import PhasedPlan
 
-SHIFTED_REGISTERS = 4
+SHIFTED_REGISTERS = 10
 """Registers of where a row's vectors begin and end, and of a thread's element beside them."""
 
 

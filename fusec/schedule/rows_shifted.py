@@ -25,8 +25,8 @@ def shifted_start(
     """Return the address at which the vectors of all large loads begin, or None.
 
     lowering, loops: with vectors that are shifted; stores: whether those of stores must begin
-    there, too. What all rows share may lie otherwise: it is taken element by element. None too where the
-    order counts in which a thread meets elements, or where a buffer is overwritten.
+    there, too. What all rows share may lie otherwise: it is taken element by element. None where
+    the order counts in which a thread meets elements, or where a buffer is overwritten.
     """
     if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
         return None
