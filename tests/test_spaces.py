@@ -17,8 +17,8 @@ SIZES = {
     "pointwise": (136, 119),
     "transpose": (384, 135),
     "reduction_inner": (120, 109),
-    "reduction_outer": (240, 125),
-    "inner_persistent": (162, 197),
+    "reduction_outer": (120, 109),
+    "inner_persistent": (162, 219),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
     "column_accumulators": (1080, 225),
@@ -30,7 +30,7 @@ SIZES = {
     "scatter": (2, 2),
     "scatter_in_place": (2, 2),
     "matmul": (171, 201),
-    "ring": (192, 171),
+    "ring": (192, 191),
     "reduction_in_bulk": (112, 95),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
