@@ -15,7 +15,8 @@ from test_races import wrong
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
-from fusec.ir.dtype import BF16, F16, F32, F64
+from fusec.codegen.inner_persistent_ring import view as plan_view
+from fusec.ir.dtype import BF16, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
 from fusec.reference.verdict import compare
@@ -69,6 +70,58 @@ def heads() -> Fusion:
     return builder.finish()
 
 
+def batch_norm(dtype: DType, images: int, channels: int, pixels: int, **names: str) -> Fusion:
+    """Rows that are channels, made of a piece for each image; written in place."""
+    builder = GraphBuilder("batch_norm")
+    sizes = zip("NCS", (images, channels, pixels), strict=True)
+    shape = [builder.declare_dim(n, e) for n, e in sizes]
+    x = builder.input(names.get("x", "x"), dtype, shape)
+    weight = builder.input(names.get("w", "w"), dtype, shape[1:2])
+    xf = builder.apply("cast", x, dtype=F32)
+    var, mean = builder.call("var_mean", [xf], {"dims": [0, 2], "correction": 0, "keepdim": True})
+    rstd = builder.apply("rsqrt", builder.apply("add", var, 1e-5))
+    y = builder.apply("mul", builder.apply("sub", xf, mean), rstd)
+    wide = builder.apply("broadcast", weight, is_broadcast_dim=[True, False, True])
+    builder.output(builder.apply("cast", builder.apply("mul", y, wide), dtype=dtype), alias=x)
+    return builder.finish()
+
+
+def batch_norm_backward() -> Fusion:
+    """Two rows made of pieces, of two lengths: a slice of one lies in more pieces."""
+    builder = GraphBuilder("batch_norm_backward")
+    shape = [6, 5, 4, 64]
+    more, dy = builder.input("more", F16, [6, 5, 8, 64]), builder.input("dy", BF16, shape)
+    part = builder.apply("slice", more, start_indices=[0, 0, 2, 0], end_indices=[6, 5, 6, 64])
+    x, g = (builder.apply("cast", value, dtype=F32) for value in (part, dy))
+    along = builder.apply("mean", builder.apply("mul", x, g), dims=[0, 2, 3], keepdim=True)
+    builder.output(builder.apply("sub", g, builder.apply("mul", x, along)))
+    return builder.finish()
+
+
+def halves() -> Fusion:
+    """Pieces of two outer axes that do not follow one another, in which images are halved."""
+    builder = GraphBuilder("halves")
+    x = builder.input("x", BF16, [3, 5, 4, 3, 32])
+    part = builder.apply("slice", x, start_indices=[0, 1, 0, 0, 0], end_indices=[3, 3, 4, 3, 32])
+    total = builder.apply(
+        "sum", builder.apply("cast", part, dtype=F32), dims=[0, 1, 3, 4], keepdim=True
+    )
+    builder.output(builder.apply("sub", part, total))
+    return builder.finish()
+
+
+def group_norm_backward() -> Fusion:
+    """Weights that both phases load from memory, each for a part of a row."""
+    builder = GraphBuilder("group_norm_backward")
+    dy = builder.input("dy", BF16, [6, 2, 4, 128])
+    weight = builder.input("w", F32, [2, 4])
+    wide = builder.apply("broadcast", weight, is_broadcast_dim=[True, False, False, True])
+    scaled = builder.apply("mul", builder.apply("cast", dy, dtype=F32), wide)
+    mean = builder.apply("mean", scaled, dims=[2, 3], keepdim=True)
+    builder.output(builder.apply("cast", builder.apply("sub", scaled, mean), dtype=BF16))
+    return builder.finish()
+
+
 CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
     "softmax": (lambda: softmax(BF16, 17, 512), {"groups": 2, "slots": 2, "threads_x": 32}),
     "one group": (lambda: softmax(F32, 13, 256), {"groups": 1, "slots": 3, "threads_x": 64}),
@@ -93,6 +146,16 @@ CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
     "kept columns, cluster": (lambda: layer_norm(F16, 5, 512), {
         "groups": 1, "slots": 2, "threads_x": 32, "cluster": 2, "keep_columns": True}),
     "in place": (in_place, {"groups": 2, "slots": 2, "threads_x": 32}),
+    "pieces": (lambda: batch_norm(BF16, 6, 7, 40), {"groups": 2, "slots": 4, "threads_x": 32}),
+    "pieces, cluster": (lambda: batch_norm(F16, 8, 5, 64, x="piece", w="at"), {
+        "groups": 2, "slots": 2, "threads_x": 32, "cluster": 4}),
+    "halves of pieces": (lambda: batch_norm(BF16, 3, 5, 64), {
+        "groups": 1, "slots": 2, "threads_x": 32, "cluster": 2}),
+    "two rows of pieces": (batch_norm_backward, {"groups": 2, "slots": 2, "threads_x": 32,
+                                                 "cluster": 2}),
+    "pieces along two axes": (halves, {"groups": 1, "slots": 2, "threads_x": 32, "cluster": 4}),
+    "weights of parts": (group_norm_backward, {"groups": 2, "slots": 2, "threads_x": 32,
+                                               "cluster": 2}),
 }  # fmt: skip
 
 
@@ -134,6 +197,9 @@ MUTANTS = {
     "the wait for parts": ("cluster", "arrived[place].wait_cluster(parity);", ""),
     "one barrier for both turns": ("cluster", "arrived[place]", "arrived[place / 2 * 2]"),
     "the turn's parity": ("cluster", "turn_parity ^= turn == 0;", ""),
+    "pieces in one place": ("pieces", "(slot * kOwn + piece * kPiece)", "(slot * kOwn)"),
+    "fewer pieces": ("pieces, cluster", "piece < kOwn / kPiece", "piece < kOwn / kPiece - 1"),
+    "fewer bytes of pieces": ("two rows of pieces", "kPiece * 2, &full", "kPiece, &full"),
     "columns are not waited for": ("kept columns", "columns[0].wait(0);", ""),
 }  # fmt: skip
 
@@ -176,6 +242,30 @@ def test_columns_stay_where_blocks_hold_them_beside_the_rows() -> None:
 def test_a_few_long_rows_are_shared_by_more_blocks() -> None:
     p: Any = plan_of("inner_persistent", softmax(BF16, 8, 65_536)).parameters
     assert (p.cluster, p.groups, p.slots) == (8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("images", "channels", "pixels", "cluster", "copies"),
+    [(64, 256, 3136, 8, 8), (64, 256, 784, 2, 32), (30, 256, 3136, 4, 15), (15, 256, 3136, 2, 15)],
+)
+def test_rows_made_of_pieces_are_shared_like_others(
+    images: int, channels: int, pixels: int, cluster: int, copies: int
+) -> None:
+    plan = plan_of("inner_persistent", batch_norm(BF16, images, channels, pixels))
+    p: Any = plan.parameters
+    assert (p.storage, p.cluster) == ("ring", cluster)
+    view: Any = plan_view(plan, plan.kernels[0])
+    assert view.pieces == copies
+    assert_builds(plan)
+
+
+def test_rows_of_short_pieces_go_elsewhere() -> None:
+    for pixels in (196, 256, 3132):
+        p: Any = plan_of("inner_persistent", batch_norm(BF16, 256, 64, pixels)).parameters
+        assert p.storage != "ring"
+    family: Any = find_scheduler("inner_persistent")
+    forced = family.build(batch_norm(BF16, 256, 64, 256), GPU, {"storage": "ring"})
+    assert forced.parameters.storage == "ring"
 
 
 def test_other_rows_go_elsewhere() -> None:

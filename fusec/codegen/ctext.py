@@ -187,24 +187,24 @@ def _atom_text(atom: Symbol | Call) -> Text:
 
 
 TEMPLATE_NAMES = frozenset([
-    "after", "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk", "chunks",
-    "column", "column_of_thread", "column_tiles", "columns", "combine", "count", "counter",
-    "counts", "d", "digit", "e", "element", "empty", "end", "entry", "fetch", "first",
+    "after", "at", "base", "batch", "before", "before_shared", "block", "c", "carry", "chunk",
+    "chunks", "column", "column_of_thread", "column_tiles", "columns", "combine", "count",
+    "counter", "counts", "d", "digit", "e", "element", "empty", "end", "entry", "fetch", "first",
     "first_column", "first_line", "first_row", "found", "from", "full", "group", "i", "identity",
     "in_tile", "inclusive", "index", "index_errors", "is_column", "is_row", "kBarriers", "kBlocks",
     "kChunks", "kCluster", "kColumns", "kColumnVecs", "kernel", "kExtent", "Key", "key", "kFan",
     "kGroupRows", "kGroups", "kItems", "kKeep", "kLanes", "kLength", "kLines", "kLineVecs", "kOwn",
-    "kPack", "kPart", "kPitch", "kRangeRows", "kRanges", "kReads", "kReadStep", "kReadVec",
-    "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep", "kThreads",
-    "kThreadsX", "kThreadsY", "kTile", "kTileColumns", "kTileLines", "kTiles", "kTotals",
-    "kUnroll", "kVec", "kWarps", "kWorkers", "kWrites", "kWriteStep", "kWriteVec", "lane", "last",
-    "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own", "parity", "part", "place",
-    "position", "r", "range", "rank", "row", "row_ahead", "row_entries", "row_of_thread",
-    "row_start", "rows", "run", "s", "Selection", "selection", "shared_memory", "size", "slot",
-    "smallest", "sorted", "source", "source_of", "split", "start", "step", "Sum", "sum", "target",
-    "target_of", "targets", "thread", "ticket", "Tile", "tile", "tile_column", "tile_columns",
-    "tile_line", "tile_lines", "tile_of_row", "tile_start", "tile_total", "Total", "total", "turn",
-    "turn_parity", "u", "v", "warp", "width",
+    "kPack", "kPart", "kPiece", "kPitch", "kRangeRows", "kRanges", "kReads", "kReadStep",
+    "kReadVec", "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep",
+    "kThreads", "kThreadsX", "kThreadsY", "kTile", "kTileColumns", "kTileLines", "kTiles",
+    "kTotals", "kUnroll", "kVec", "kWarps", "kWorkers", "kWrites", "kWriteStep", "kWriteVec",
+    "lane", "last", "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own", "parity",
+    "part", "piece", "place", "position", "r", "range", "rank", "row", "row_ahead", "row_entries",
+    "row_of_thread", "row_start", "rows", "run", "s", "Selection", "selection", "shared_memory",
+    "size", "slot", "smallest", "sorted", "source", "source_of", "split", "start", "step", "Sum",
+    "sum", "target", "target_of", "targets", "thread", "ticket", "Tile", "tile", "tile_column",
+    "tile_columns", "tile_line", "tile_lines", "tile_of_row", "tile_start", "tile_total", "Total",
+    "total", "turn", "turn_parity", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 

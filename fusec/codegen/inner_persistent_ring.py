@@ -23,7 +23,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Var, index, of_var
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.ring import parts_of
+from fusec.schedule.ring import columns_at_once, parts_of
 
 RANK = Var("rank", dim(16))
 """Which part of its rows a block has."""
@@ -33,13 +33,14 @@ RANK = Var("rank", dim(16))
 class RingCopy:
     """What bulk copies bring: the ring or the columns that stay, where from, bytes of one part.
 
-    row: the part of a row that a group has, or the columns that stay.
+    row: the part of a row that a group has, or the columns that stay; piece: bytes of each copy.
     """
 
     ring: str
     row: str
     source: str
     bytes: str
+    piece: str
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,9 @@ class InnerPersistentRingView(KernelView):
 
     warps: of a group; rows: extent as C text; shared: the rings, and columns that stay; copies:
     what is brought into rings; row_bytes: of all that is brought for a row; kept, kept_bytes: the
-    same of columns that stay; producer: statements before a row is brought; parts: where warps
+    same of columns that stay; producer: statements before a row is brought; piece, pieces: columns
+    of each copy, and copies of a block's part of a row; places: statements before a piece is
+    brought; parts: where warps
     leave their parts of each reduction; arrivals: the barriers of these, in a cluster; barriers:
     first byte of all barriers; unroll: vectors that a thread takes at a time; column: the C text of
     a vector's first column.
@@ -94,6 +97,9 @@ class InnerPersistentRingView(KernelView):
     kept: tuple[RingCopy, ...]
     kept_bytes: str
     producer: tuple[str, ...]
+    piece: int
+    pieces: int
+    places: tuple[str, ...]
     parts: tuple[Place, ...]
     arrivals: tuple[Place, ...]
     barriers: int
@@ -107,7 +113,9 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
     p, rows = plan.parameters, plan.problem.rows
     names = parameter_names(kernel)
     emitter = _workers(plan, names)
-    brought, producer, arrays = _copies(plan, names)
+    piece = columns_at_once(plan.problem, p)
+    pieces = rows.columns.value // p.cluster // piece
+    brought, producer, places, arrays = _copies(plan, names, piece, pieces)
     row = plan.loops[0]
     number = sum(row in s.instance.variables for s in plan.staged)
     copies, kept = brought[:number], brought[number:]
@@ -129,6 +137,9 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentRingView:
         kept=kept,
         kept_bytes=" + ".join(c.bytes for c in kept),
         producer=producer,
+        piece=piece,
+        pieces=pieces,
+        places=places,
         parts=parts,
         arrivals=arrivals,
         barriers=barriers,
@@ -175,25 +186,30 @@ def _workers(plan: InnerPersistentPlan, names: Names) -> Emitter:
 
 
 def _copies(
-    plan: InnerPersistentPlan, names: Names
-) -> tuple[tuple[RingCopy, ...], tuple[str, ...], tuple[SharedArray, ...]]:
-    """Return what the producer brings, the statements before a row, and where it brings it to."""
+    plan: InnerPersistentPlan, names: Names, piece: int, pieces: int
+) -> tuple[tuple[RingCopy, ...], tuple[str, ...], tuple[str, ...], tuple[SharedArray, ...]]:
+    """Return what the producer brings, the statements before a row and before each of its pieces,
+    and where it brings it to.
+
+    piece: columns of a copy of a row; pieces: copies of a block's part of it.
+    """
     p, (row, chunk, lane) = plan.parameters, plan.loops
-    columns = plan.problem.rows.columns
+    own = plan.problem.rows.columns.value // p.cluster
+    number = Var("piece", dim(pieces))
     emitter = Emitter(
         (
             Scope("kernel", frozenset({RANK}), per_phase=False),
             Scope("row", frozenset({row}), per_phase=False),
-            Scope("vector", frozenset({chunk})),
+            Scope("piece", frozenset({number})),
             Scope("lane", frozenset({lane})),
         ),
         names,
         Facts(plan.fusion.hints),
         wide=p.wide_index,
-        symbols=named(kColumns=columns, kOwn=dim(columns.value // p.cluster)),
+        symbols=named(kColumns=plan.problem.rows.columns, kOwn=dim(own), kPiece=dim(piece)),
     )
-    part = of_var(RANK) * (columns.value // p.cluster // p.vector_width)
-    start = {chunk: part if p.cluster > 1 else index(0), lane: index(0)}
+    part = of_var(RANK) * (own // p.vector_width) if p.cluster > 1 else index(0)
+    place = of_var(number) * (piece // p.vector_width)
     copies, arrays = list[RingCopy](), list[SharedArray]()
     for staged in plan.staged:
         instance = staged.instance
@@ -201,12 +217,14 @@ def _copies(
         moves = row in instance.variables
         word = "ring" if moves else "columns"
         array = shared_array(names, names.fresh(f"{instance.name}_{word}", word), staged)
-        source = emitter.pointer(instance.name, instance.address.substitute(start), 0)
+        start = part + place if moves else part
+        address = instance.address.substitute({chunk: start, lane: index(0)})
+        source = emitter.pointer(instance.name, address, 0)
         at = names.fresh(f"{instance.name}_row", "row") if moves else array.name
-        size = f"kOwn * {instance.dtype.size}" if instance.dtype.size > 1 else "kOwn"
-        copies.append(RingCopy(array.name, at, source, size))
+        times = f" * {instance.dtype.size}" if instance.dtype.size > 1 else ""
+        copies.append(RingCopy(array.name, at, source, f"kOwn{times}", f"kPiece{times}"))
         arrays.append(array)
-    return tuple(copies), emitter.before(0), tuple(arrays)
+    return tuple(copies), emitter.before(0), emitter.take(0, "piece"), tuple(arrays)
 
 
 def _sweeps(

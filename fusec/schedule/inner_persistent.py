@@ -256,7 +256,7 @@ def _likeliest_by(
 ) -> InnerPersistentParameters | None:
     """Return the likeliest parameters with a ring, or without."""
     if storage == "ring":
-        return ring.likeliest(problem, target, least=0)
+        return ring.likeliest(problem, target, least=0, piece=0)
     return replace(likeliest(problem, target), storage=str(storage))
 
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import product
+from math import gcd, inf
 
-from fusec.index.access import Facts
 from fusec.index.instances import Instance, reading_order
 from fusec.ir.dim import ceildiv
-from fusec.ir.expression import Var, index, variables_of
+from fusec.ir.dim import product as product_of
 from fusec.ir.graph import Node
 from fusec.schedule.inner_persistent_choice import InnerPersistentParameters
 from fusec.schedule.orders import PlannedOrder, PlannedStage
+from fusec.schedule.pieces import ALIGNED, piece_of
 from fusec.schedule.plan import Staged, staged_in_turn
 from fusec.schedule.registers import sum_words
 from fusec.schedule.rows_problem import RowsProblem
@@ -25,8 +26,6 @@ from fusec.target import Target
 
 BULK_COPIES = 90
 """The compute capability from which on there are bulk copies, and clusters."""
-ALIGNED = 16
-"""Bytes of which the addresses and sizes of bulk copies are multiples."""
 LARGE_ROW = 32 << 10
 """Bytes of a row above which a block that keeps it in registers stands alone on its SM."""
 MOST_CLUSTER = 16
@@ -41,6 +40,13 @@ Fewer leave fewer parts of reductions, where shared memory is nearly full.
 LEAST_SLOTS = 3
 MOST_SLOTS = 4
 """Slots of a group: more rows on their way gain nothing."""
+LEAST_PIECE = 1 << 10
+"""Bytes of a bulk copy below which the thread that brings rows made of pieces may be slow.
+
+An SM of an H200 has its part of the bandwidth with 1 KB in 50 cycles.
+"""
+NEAR = 64
+"""Elements of rows to one of a load from which on phases find it in a cache each time."""
 LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
 SMALL = 2 << 10
@@ -83,42 +89,45 @@ class Layout:
 
 def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Refusal:
     """Return the loads that bulk copies bring, or why a load that phases share cannot come so."""
-    _, phases, (row, chunk, lane) = problem.loops(width)
+    _, phases, (row, _, _) = problem.loops(width)
     found = {i for loads in phases.loads for i in loads if row in i.variables}
-    brought = {i for i in found if _is_run(problem, i, width, chunk, lane)}
+    brought = {i for i in found if piece_of(problem, i, width)}
     for load in phases.cached:
-        if row in load.variables and load not in brought:
+        if row in load.variables and load not in brought and not _stays_near(problem, load):
             return Refusal(
-                "ring", f"the rows of `{load.name}` are no runs at multiples of 16 bytes"
+                "ring", f"the rows of `{load.name}` are no pieces at multiples of 16 bytes"
             )
     if not brought:
         return Refusal("ring", "no row comes from memory")
     return tuple(sorted(brought, key=reading_order))
 
 
+def _stays_near(problem: RowsProblem, load: Instance) -> bool:
+    """Return whether phases may each load a few elements from memory again, as weights of parts."""
+    fusion, rows = problem.fusion, problem.rows
+    if load.value is None or load.conditions or load.gathered:
+        return False
+    if load.name in fusion.effects.overwritten:
+        return False
+    elements = (rows.rows * rows.columns).evaluate(fusion.hints)
+    return NEAR * product_of(load.value.shape).evaluate(fusion.hints) <= elements
+
+
+def columns_at_once(problem: RowsProblem, p: InnerPersistentParameters) -> int:
+    """Return the columns that each bulk copy brings: they lie side by side, and in one block."""
+    loads = rows_in_ring(problem, p.vector_width)
+    assert not isinstance(loads, Refusal), loads
+    pieces = (piece_of(problem, i, p.vector_width) for i in loads)
+    return gcd(problem.rows.columns.value // p.cluster, *pieces)
+
+
 def columns_of(problem: RowsProblem, width: int) -> tuple[Instance, ...]:
     """Return the loads that are the same for all rows, and that bulk copies can bring once."""
-    _, phases, (row, chunk, lane) = problem.loops(width)
+    _, phases, (row, _, _) = problem.loops(width)
     found = {i for loads in phases.loads for i in loads if row not in i.variables}
-    brought = (i for i in found if _is_run(problem, i, width, chunk, lane))
+    whole = problem.rows.columns.value
+    brought = (i for i in found if piece_of(problem, i, width) == whole)
     return tuple(sorted(brought, key=reading_order))
-
-
-def _is_run(problem: RowsProblem, load: Instance, width: int, chunk: Var, lane: Var) -> bool:
-    """Return whether the elements of a row lie side by side, from a multiple of 16 bytes on."""
-    address, size = load.address, load.dtype.size
-    if address is None or load.conditions or load.gathered or width * size % ALIGNED:
-        return False
-    along = {chunk, lane}
-    for atom, coefficient in address.terms:
-        if not variables_of(atom) & along:
-            continue
-        if not isinstance(atom, Var) or coefficient != (width if atom == chunk else 1):
-            return False
-    if not along <= address.variables:
-        return False
-    start = address.substitute({chunk: index(0), lane: index(0)})
-    return Facts(problem.hints).index_multiple(start, ALIGNED // size)
 
 
 def layout(problem: RowsProblem, p: InnerPersistentParameters) -> Layout | Refusal:
@@ -175,11 +184,12 @@ def trouble(problem: RowsProblem, p: InnerPersistentParameters, target: Target) 
 
 
 def likeliest(
-    problem: RowsProblem, target: Target, least: int = LARGE_ROW
+    problem: RowsProblem, target: Target, least: int = LARGE_ROW, piece: int = LEAST_PIECE
 ) -> InnerPersistentParameters | None:
     """Return parameters for rows of more than `least` bytes, None where there can be no ring.
 
-    The least cluster whose blocks have LEAST_SLOTS slots; more blocks where there are few rows.
+    piece: the least bytes of copies of rows that do not lie side by side as a whole. The least
+    cluster whose blocks have LEAST_SLOTS slots; more blocks where there are few rows.
     """
     width = problem.vectors[0]
     loads = rows_in_ring(problem, width) if target.capability >= BULK_COPIES else ()
@@ -194,9 +204,21 @@ def likeliest(
         for cluster, most in product(_clusters(row, stays, rows, target), GROUP_THREADS):
             found = _with_cluster(problem, row // cluster, stays // cluster, cluster, most, target)
             alone = rows <= target.resident_clusters(cluster)
-            if (found.slots > 1 or alone) and trouble(problem, found, target) is None:
+            if not (found.slots > 1 or alone) or trouble(problem, found, target) is not None:
+                continue
+            if _brings(problem, found) >= piece:
                 return found
     return None
+
+
+def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
+    """Return the bytes of the smallest copy, where a block's part of a row is more than one."""
+    columns = columns_at_once(problem, p)
+    if columns == problem.rows.columns.value // p.cluster:
+        return inf
+    loads = rows_in_ring(problem, p.vector_width)
+    assert not isinstance(loads, Refusal), loads
+    return columns * min(i.dtype.size for i in loads)
 
 
 def _clusters(row: int, kept: int, rows: int, target: Target) -> Iterable[int]:
