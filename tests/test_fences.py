@@ -37,6 +37,12 @@ FAMILIES = {
     "scan_columns": ("x: f32[C, R]", "values = cumsum(x, dim=0)", "values", 4096),
     "ring": ("x: f32[2000, C]", "values = softmax(x, dim=-1)", "values", 16384),
     "ring_cluster": ("x: f32[R, C]", "values = softmax(x, dim=-1)", "values", 65536),
+    "ring_pieces": (
+        "x: f32[64, R, C]",
+        "values = sub(x, mean(x, dims=[0, 2], keepdim=true))",
+        "values",
+        2048,
+    ),
     "matmul_simt": ("x: f32[R, C]", "values = matmul(x, x_t)", "values", 256),
 }
 
@@ -211,6 +217,8 @@ EDITS = [
     ("ring", "if (threadIdx.x % 32 == 0) empty[slot].arrive();", "", 0, "waits for ever"),
     ("ring", "threadIdx.x == kWorkers", "threadIdx.x >= kWorkers", 0, "one issuer"),
     ("ring", "expect_tx(kOwn * 4)", "expect_tx(kOwn * 2)", 0, "bytes"),
+    ("ring_pieces", "kPiece * 4, &full", "kPiece * 2, &full", 0, "waits for ever"),
+    ("ring_pieces", "piece < kOwn / kPiece", "piece < kOwn / kPiece - 1", 0, "waits for ever"),
 ]  # fmt: skip
 HOPPER = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread

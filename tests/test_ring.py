@@ -110,11 +110,13 @@ def halves() -> Fusion:
     return builder.finish()
 
 
-def group_norm_backward() -> Fusion:
+def group_norm_backward(
+    images: int = 6, groups: int = 2, parts: int = 4, pixels: int = 256
+) -> Fusion:
     """Weights that both phases load from memory, each for a part of a row."""
     builder = GraphBuilder("group_norm_backward")
-    dy = builder.input("dy", BF16, [6, 2, 4, 128])
-    weight = builder.input("w", F32, [2, 4])
+    dy = builder.input("dy", BF16, [images, groups, parts, pixels])
+    weight = builder.input("w", F32, [groups, parts])
     wide = builder.apply("broadcast", weight, is_broadcast_dim=[True, False, False, True])
     scaled = builder.apply("mul", builder.apply("cast", dy, dtype=F32), wide)
     mean = builder.apply("mean", scaled, dims=[2, 3], keepdim=True)
@@ -149,8 +151,6 @@ CASES: dict[str, tuple[Callable[[], Fusion], dict[str, Any]]] = {
     "pieces": (lambda: batch_norm(BF16, 6, 7, 40), {"groups": 2, "slots": 4, "threads_x": 32}),
     "pieces, cluster": (lambda: batch_norm(F16, 8, 5, 64, x="piece", w="at"), {
         "groups": 2, "slots": 2, "threads_x": 32, "cluster": 4}),
-    "halves of pieces": (lambda: batch_norm(BF16, 3, 5, 64), {
-        "groups": 1, "slots": 2, "threads_x": 32, "cluster": 2}),
     "two rows of pieces": (batch_norm_backward, {"groups": 2, "slots": 2, "threads_x": 32,
                                                  "cluster": 2}),
     "pieces along two axes": (halves, {"groups": 1, "slots": 2, "threads_x": 32, "cluster": 4}),
@@ -199,7 +199,6 @@ MUTANTS = {
     "the turn's parity": ("cluster", "turn_parity ^= turn == 0;", ""),
     "pieces in one place": ("pieces", "(slot * kOwn + piece * kPiece)", "(slot * kOwn)"),
     "fewer pieces": ("pieces, cluster", "piece < kOwn / kPiece", "piece < kOwn / kPiece - 1"),
-    "fewer bytes of pieces": ("two rows of pieces", "kPiece * 2, &full", "kPiece, &full"),
     "columns are not waited for": ("kept columns", "columns[0].wait(0);", ""),
 }  # fmt: skip
 
@@ -251,21 +250,28 @@ def test_a_few_long_rows_are_shared_by_more_blocks() -> None:
 def test_rows_made_of_pieces_are_shared_like_others(
     images: int, channels: int, pixels: int, cluster: int, copies: int
 ) -> None:
-    plan = plan_of("inner_persistent", batch_norm(BF16, images, channels, pixels))
-    p: Any = plan.parameters
+    plan: Any = plan_of("inner_persistent", batch_norm(BF16, images, channels, pixels))
+    p = plan.parameters
     assert (p.storage, p.cluster) == ("ring", cluster)
-    view: Any = plan_view(plan, plan.kernels[0])
-    assert view.pieces == copies
+    assert plan_view(plan, plan.kernels[0]).pieces == copies
     assert_builds(plan)
 
 
 def test_rows_of_short_pieces_go_elsewhere() -> None:
+    p: Any
     for pixels in (196, 256, 3132):
-        p: Any = plan_of("inner_persistent", batch_norm(BF16, 256, 64, pixels)).parameters
+        p = plan_of("inner_persistent", batch_norm(BF16, 256, 64, pixels)).parameters
         assert p.storage != "ring"
-    family: Any = find_scheduler("inner_persistent")
-    forced = family.build(batch_norm(BF16, 256, 64, 256), GPU, {"storage": "ring"})
-    assert forced.parameters.storage == "ring"
+    forced = plan_of("inner_persistent", batch_norm(BF16, 256, 64, 256), storage="ring")
+    p = forced.parameters
+    assert p.storage == "ring"
+
+
+def test_only_few_weights_of_a_row_are_loaded_by_each_phase() -> None:
+    for parts, storage in ((16, "ring"), (512, "ring"), (1024, "shared")):
+        fusion = group_norm_backward(64, 2, parts, 32_768 // parts)
+        p: Any = plan_of("inner_persistent", fusion).parameters
+        assert p.storage == storage, parts
 
 
 def test_other_rows_go_elsewhere() -> None:

@@ -12,7 +12,7 @@ from math import gcd, inf
 
 from fusec.index.instances import Instance, reading_order
 from fusec.ir.dim import ceildiv
-from fusec.ir.dim import product as product_of
+from fusec.ir.expression import Var, index
 from fusec.ir.graph import Node
 from fusec.schedule.inner_persistent_choice import InnerPersistentParameters
 from fusec.schedule.orders import PlannedOrder, PlannedStage
@@ -46,7 +46,7 @@ LEAST_PIECE = 1 << 10
 An SM of an H200 has its part of the bandwidth with 1 KB in 50 cycles.
 """
 NEAR = 64
-"""Elements of rows to one of a load from which on phases find it in a cache each time."""
+"""Columns to one element of a load from which on each phase finds it in the L1 cache."""
 LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
 SMALL = 2 << 10
@@ -93,7 +93,7 @@ def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Ref
     found = {i for loads in phases.loads for i in loads if row in i.variables}
     brought = {i for i in found if piece_of(problem, i, width)}
     for load in phases.cached:
-        if row in load.variables and load not in brought and not _stays_near(problem, load):
+        if row in load.variables and load not in brought and not _stays_near(problem, load, row):
             return Refusal(
                 "ring", f"the rows of `{load.name}` are no pieces at multiples of 16 bytes"
             )
@@ -102,15 +102,16 @@ def rows_in_ring(problem: RowsProblem, width: int) -> tuple[Instance, ...] | Ref
     return tuple(sorted(brought, key=reading_order))
 
 
-def _stays_near(problem: RowsProblem, load: Instance) -> bool:
-    """Return whether phases may each load a few elements from memory again, as weights of parts."""
-    fusion, rows = problem.fusion, problem.rows
-    if load.value is None or load.conditions or load.gathered:
+def _stays_near(problem: RowsProblem, load: Instance, row: Var) -> bool:
+    """Return whether a row has so few elements of a load that each phase may load them anew."""
+    if load.address is None or load.conditions or load.gathered:
         return False
-    if load.name in fusion.effects.overwritten:
+    if load.name in problem.fusion.effects.overwritten:
         return False
-    elements = (rows.rows * rows.columns).evaluate(fusion.hints)
-    return NEAR * product_of(load.value.shape).evaluate(fusion.hints) <= elements
+    _, last = load.address.substitute({row: index(0)}).bounds
+    return last is not None and NEAR * (last.evaluate(problem.hints) + 1) <= (
+        problem.rows.columns.value
+    )
 
 
 def columns_at_once(problem: RowsProblem, p: InnerPersistentParameters) -> int:
