@@ -47,6 +47,8 @@ An SM of an H200 has its part of the bandwidth with 1 KB in 50 cycles.
 """
 NEAR = 64
 """Columns to one element of a load from which on each phase finds it in the L1 cache."""
+IDLE = 1.1
+"""Times what blocks take with one size of clusters that another may take that is likelier else."""
 LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
 SMALL = 2 << 10
@@ -202,14 +204,23 @@ def likeliest(
     if row <= least:
         return None
     for stays in (kept, 0) if kept else (0,):
+        found = dict[int, InnerPersistentParameters]()
         for cluster, most in product(_clusters(row, stays, rows, target), GROUP_THREADS):
-            found = _with_cluster(problem, row // cluster, stays // cluster, cluster, most, target)
+            p = _with_cluster(problem, row // cluster, stays // cluster, cluster, most, target)
             alone = rows <= target.resident_clusters(cluster)
-            if not (found.slots > 1 or alone) or trouble(problem, found, target) is not None:
+            if cluster in found or not (p.slots > 1 or alone):
                 continue
-            if _brings(problem, found) >= piece:
-                return found
+            if trouble(problem, p, target) is None and _brings(problem, p) >= piece:
+                found[cluster] = p
+        if found:
+            return found[_least_waiting(tuple(found), rows, target)]
     return None
+
+
+def _least_waiting(clusters: tuple[int, ...], rows: int, target: Target) -> int:
+    """Return the first size of clusters of which few have no row in the last turn."""
+    busy = [-(-rows // target.resident_clusters(each)) / each for each in clusters]
+    return next(c for c, each in zip(clusters, busy, strict=True) if each <= IDLE * min(busy))
 
 
 def _brings(problem: RowsProblem, p: InnerPersistentParameters) -> float:
