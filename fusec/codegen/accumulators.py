@@ -91,7 +91,7 @@ def accumulate(
     lane = "[v]" if array and emitter.lane is not None else "[0]" if array else ""
     if _is_position(node.op):
         at = emitter.index(_position(lowering, node), phase)
-        kind = combiner(node.op, dtype)
+        kind = combiner(node.op, dtype, wide=emitter.wide)
         line = f"{kind}::take({part}{lane}, {value}, {at});"
         if not _in_order(lowering, node):
             line = f"{part}{lane} = {kind}::combine({part}{lane}, {{{value}, {at}}});"
@@ -113,8 +113,8 @@ def accumulate(
             emitter.reduced[(node, number)] = Text(text)
     elif not _is_position(node.op):
         emitter.reduced[(node, 0)] = Text(name + lane)
-    kind = combiner(node.op, dtype)
-    state = _state(node.op, compute_type(dtype))
+    kind = combiner(node.op, dtype, wide=emitter.wide)
+    state = _state(node.op, compute_type(dtype), wide=emitter.wide)
     return Accumulator(name, part, state, kind, f"{kind}::identity()", _finish(node), array)
 
 
@@ -159,13 +159,18 @@ def _is_state(op: OpDef) -> bool:
     return op.combine is not None and op.combine.is_state
 
 
-def _state(op: OpDef, kind: str) -> str:
+def _state(op: OpDef, kind: str, *, wide: bool) -> str:
     """Return the C type of one part."""
     if op.combine is Combine.EXPONENTIALS:
         return f"fusec::ExpSum<{kind}>"
     if op.combine is Combine.MOMENTS:
         return f"fusec::Welford<{kind}>"
-    return f"fusec::Indexed<{kind}>" if _is_position(op) else kind
+    return f"fusec::Indexed<{_indexed(kind, wide=wide)}>" if _is_position(op) else kind
+
+
+def _indexed(kind: str, *, wide: bool) -> str:
+    """Return the C types of a value and of its index."""
+    return kind if wide else f"{kind}, int"
 
 
 def accumulator_type(node: Node) -> DType:
@@ -177,9 +182,14 @@ def accumulator_type(node: Node) -> DType:
     return node.output.dtype.compute
 
 
-def combiner(op: OpDef, dtype: DType) -> str:
-    """Return the C type that combines two parts of a reduction."""
-    return f"fusec::{op.cuda['default']}<{compute_type(dtype)}>"
+def combiner(op: OpDef, dtype: DType, *, wide: bool = True) -> str:
+    """Return the C type that combines two parts of a reduction.
+
+    `wide`: whether indices are 64 bits wide, as those of elements are.
+    """
+    kind = compute_type(dtype)
+    types = _indexed(kind, wide=wide) if _is_position(op) else kind
+    return f"fusec::{op.cuda['default']}<{types}>"
 
 
 def _finish(node: Node) -> str:

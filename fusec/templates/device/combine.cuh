@@ -83,54 +83,68 @@ struct All {
   __device__ __forceinline__ static T combine(T a, T b) { return a & b; }
 };
 
-// A value and where it was found; ties go to the lower index, NaN beats every number.
-template <class T>
+// A value and where it was found; ties go to the lower index, NaN beats every number. I is the type
+// of indices.
+template <class T, class I = i64>
 struct Indexed {
   T value;
-  i64 index;
+  I index;
   // The index; 0 where nothing beat the identity, as then all values are the same (or there are
   // none).
   __device__ __forceinline__ i64 position() const {
-    return index == Limits<i64>::highest() ? 0 : index;
+    return index == Limits<I>::highest() ? 0 : index;
   }
 };
 
-template <class T>
+// Of two that are level, or both NaN, the second where its index is lower.
+template <class T, class I>
+__device__ __forceinline__ bool ties_lower(const Indexed<T, I>& a, const Indexed<T, I>& b) {
+  const bool level = (a.value == b.value) | ((a.value != a.value) & (b.value != b.value));
+  return level & (b.index < a.index);
+}
+
+template <class T, class I = i64>
 struct ArgMax {
-  using type = Indexed<T>;
+  using type = Indexed<T, I>;
   __device__ __forceinline__ static type identity() {
-    return {Limits<T>::lowest(), Limits<i64>::highest()};
+    return {Limits<T>::lowest(), Limits<I>::highest()};
+  }
+  __device__ __forceinline__ static bool beats(T value, T other) {
+    return !(value <= other) & (other == other);
   }
   // Takes the next value of a thread, whose indices grow: only what beats the part so far.
-  __device__ __forceinline__ static void take(type& part, T value, i64 index) {
-    if (!(value <= part.value) && part.value == part.value) part = {value, index};
+  __device__ __forceinline__ static void take(type& part, T value, I index) {
+    if (beats(value, part.value)) part = {value, index};
   }
+  // The same in any order.
   __device__ __forceinline__ static type combine(type a, type b) {
-    const bool a_nan = a.value != a.value;
-    const bool b_nan = b.value != b.value;
-    if (a_nan != b_nan) return a_nan ? a : b;
-    if (!a_nan && a.value != b.value) return a.value > b.value ? a : b;
-    return a.index < b.index ? a : b;
+    return beats(b.value, a.value) | ties_lower(a, b) ? b : a;
   }
 };
 
-template <class T>
+template <class T, class I = i64>
 struct ArgMin {
-  using type = Indexed<T>;
+  using type = Indexed<T, I>;
   __device__ __forceinline__ static type identity() {
-    return {Limits<T>::highest(), Limits<i64>::highest()};
+    return {Limits<T>::highest(), Limits<I>::highest()};
+  }
+  __device__ __forceinline__ static bool beats(T value, T other) {
+    return !(value >= other) & (other == other);
   }
   // Takes the next value of a thread, whose indices grow: only what beats the part so far.
-  __device__ __forceinline__ static void take(type& part, T value, i64 index) {
-    if (!(value >= part.value) && part.value == part.value) part = {value, index};
+  __device__ __forceinline__ static void take(type& part, T value, I index) {
+    if (beats(value, part.value)) part = {value, index};
   }
+  // The same in any order.
   __device__ __forceinline__ static type combine(type a, type b) {
-    const bool a_nan = a.value != a.value;
-    const bool b_nan = b.value != b.value;
-    if (a_nan != b_nan) return a_nan ? a : b;
-    if (!a_nan && a.value != b.value) return a.value < b.value ? a : b;
-    return a.index < b.index ? a : b;
+    return beats(b.value, a.value) | ties_lower(a, b) ? b : a;
   }
 };
+
+// Whether the parts of a reduction are dear to combine, and the same in any order.
+template <class T>
+inline constexpr bool kIsIndexed = false;
+template <class T, class I>
+inline constexpr bool kIsIndexed<Indexed<T, I>> = true;
 
 }  // namespace fusec

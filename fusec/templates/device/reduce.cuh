@@ -57,9 +57,15 @@ __device__ __forceinline__ T block_reduce_rows(T value) {
     value = warp_reduce<Op>(value);
     if (threadIdx.x % 32 == 0) partials[row][threadIdx.x / 32] = value;
     __syncthreads();
-    value = partials[row][0];
+    if constexpr (kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0) {
+      value = warp_reduce<Op, kWarps>(partials[row][threadIdx.x % kWarps]);
+    } else {
+      value = partials[row][0];
 #pragma unroll
-    for (int warp = 1; warp < kWarps; ++warp) value = combine_each<Op>(value, partials[row][warp]);
+      for (int warp = 1; warp < kWarps; ++warp) {
+        value = combine_each<Op>(value, partials[row][warp]);
+      }
+    }
     __syncthreads();
     return value;
   }
