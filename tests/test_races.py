@@ -85,7 +85,7 @@ FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
 SYNC = "__syncthreads();"
 MUTANTS = {
     "the last barrier of block_reduce_rows": (
-        "rows", f"partials[row][warp]);\n    {SYNC}", "partials[row][warp]);"
+        "rows", f"partials[row]);\n    {SYNC}", "partials[row]);"
     ),
     "the first barrier of block_reduce_rows": ("rows", f"{SYNC}\n    value =", "value ="),
     "the last barrier of last_block, rows": ("split rows", f"count - 1;\n  {SYNC}", "count - 1;"),

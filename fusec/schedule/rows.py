@@ -15,7 +15,7 @@ from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import P, Plan, R, Staged
-from fusec.schedule.registers import most_elements
+from fusec.schedule.registers import most_elements, words
 from fusec.segment.protocol import Refusal
 
 
@@ -175,17 +175,49 @@ def lowered(
 
 
 def _dear_values(roots: list[list[Instance]], columns: frozenset[Var]) -> dict[Instance, int]:
+    """Return the values to keep for later phases, and the first phase of each.
+
+    These are special-function values that several phases read or, where they take no more words,
+    what is made of these in the first phase and read by the others.
+    """
+    elements = [_elements(each, columns, set()) for each in roots]
+    again = _read_again(elements)
+    kept: dict[Instance, int] = {}
+    for phase in sorted(set(again.values())):
+        dear = {i for i, first in again.items() if first == phase}
+        made = _made_of(dear, phase, roots, elements)
+        fewer = _words(made) <= _words(dear)
+        kept.update(dict.fromkeys(made if fewer else dear, phase))
+    return dict(sorted(kept.items(), key=lambda item: (item[1], item[0].name)))
+
+
+def _made_of(
+    dear: set[Instance], phase: int, roots: list[list[Instance]], elements: list[set[Instance]]
+) -> set[Instance]:
+    """Return what a phase makes of dear values for what only later phases compute."""
+    shared: set[Instance] = elements[phase]
+    later = set[Instance]().union(*elements[phase + 1 :])
+    read = {i for each in roots[phase + 1 :] for i in each}
+    read.update(o for i in later - shared for o in i.operands)
+    return {i for i in read & shared if dear & set(instances_under([i]))}
+
+
+def _words(values: Iterable[Instance]) -> int:
+    return sum(words(i.dtype.compute) for i in values)
+
+
+def _read_again(elements: list[set[Instance]]) -> dict[Instance, int]:
     """Return the special-function values that several phases read, and the first phase of each."""
     first: dict[Instance, int] = {}
     again: dict[Instance, int] = {}
-    for phase, each in enumerate(roots):
-        for instance in _elements(each, columns, set()):
+    for phase, each in enumerate(elements):
+        for instance in each:
             if instance.kind != "op" or not _is_dear(instance):
                 continue
             if instance in first:
                 again[instance] = first[instance]
             first.setdefault(instance, phase)
-    return dict(sorted(again.items(), key=lambda item: (item[1], item[0].name)))
+    return again
 
 
 def _elements(

@@ -42,6 +42,20 @@ __device__ __forceinline__ Vec<T, N> combine_each(Vec<T, N> a, const Vec<T, N>& 
   return a;
 }
 
+// What the warps of a row left, in their order; what is dear to combine and the same in any order,
+// by the lanes of each warp together.
+template <class Op, class T, int kWarps>
+__device__ __forceinline__ T combine_warps(const T (&partials)[kWarps]) {
+  if constexpr (kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0) {
+    return warp_reduce<Op, kWarps>(partials[threadIdx.x % kWarps]);
+  } else {
+    T value = partials[0];
+#pragma unroll
+    for (int warp = 1; warp < kWarps; ++warp) value = combine_each<Op>(value, partials[warp]);
+    return value;
+  }
+}
+
 // Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of
 // two up to 32, or a multiple of 32 up to 1024; the block holds whole warps.
 template <class Op, int kThreadsX, int kThreadsY, class T>
@@ -57,15 +71,7 @@ __device__ __forceinline__ T block_reduce_rows(T value) {
     value = warp_reduce<Op>(value);
     if (threadIdx.x % 32 == 0) partials[row][threadIdx.x / 32] = value;
     __syncthreads();
-    if constexpr (kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0) {
-      value = warp_reduce<Op, kWarps>(partials[row][threadIdx.x % kWarps]);
-    } else {
-      value = partials[row][0];
-#pragma unroll
-      for (int warp = 1; warp < kWarps; ++warp) {
-        value = combine_each<Op>(value, partials[row][warp]);
-      }
-    }
+    value = combine_warps<Op>(partials[row]);
     __syncthreads();
     return value;
   }
