@@ -15,23 +15,40 @@ struct PhiloxWords {
   u32 word[4];
 };
 
-// The four words of a block.
-__device__ __forceinline__ PhiloxWords philox(u64 seed, u64 offset, u64 block) {
-  u32 a = static_cast<u32>(block), b = static_cast<u32>(block >> 32);
-  u32 c = static_cast<u32>(offset), d = static_cast<u32>(offset >> 32);
+// The four words of each of kBlocks neighbouring blocks, round by round: they share its key.
+template <int kBlocks>
+struct PhiloxBlocks {
+  PhiloxWords block[kBlocks];
+};
+
+template <int kBlocks>
+__device__ __forceinline__ PhiloxBlocks<kBlocks> philox_blocks(u64 seed, u64 offset, u64 first) {
+  PhiloxBlocks<kBlocks> drawn;
+#pragma unroll
+  for (int i = 0; i < kBlocks; ++i) {
+    drawn.block[i] = {static_cast<u32>(first + i), static_cast<u32>((first + i) >> 32),
+                      static_cast<u32>(offset), static_cast<u32>(offset >> 32)};
+  }
   u32 low = static_cast<u32>(seed), high = static_cast<u32>(seed >> 32);
 #pragma unroll
   for (int round = 0; round < 10; ++round) {
-    const u64 first = static_cast<u64>(0xD2511F53u) * a;
-    const u64 second = static_cast<u64>(0xCD9E8D57u) * c;
-    a = static_cast<u32>(second >> 32) ^ b ^ low;
-    b = static_cast<u32>(second);
-    c = static_cast<u32>(first >> 32) ^ d ^ high;
-    d = static_cast<u32>(first);
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      const auto [a, b, c, d] = drawn.block[i].word;
+      const u64 left = static_cast<u64>(0xD2511F53u) * a;
+      const u64 right = static_cast<u64>(0xCD9E8D57u) * c;
+      drawn.block[i] = {static_cast<u32>(right >> 32) ^ b ^ low, static_cast<u32>(right),
+                        static_cast<u32>(left >> 32) ^ d ^ high, static_cast<u32>(left)};
+    }
     low += 0x9E3779B9u;
     high += 0xBB67AE85u;
   }
-  return {a, b, c, d};
+  return drawn;
+}
+
+// The four words of a block.
+__device__ __forceinline__ PhiloxWords philox(u64 seed, u64 offset, u64 block) {
+  return philox_blocks<1>(seed, offset, block).block[0];
 }
 
 // The upper 24 bits of a word, or 53 of two, plus `step` steps, as a part of 1.
@@ -75,12 +92,9 @@ template <int kCount>
 __device__ __forceinline__ DrawnWords<kCount> drawn_words(u64 seed, u64 offset, u64 first) {
   DrawnWords<kCount> drawn;
   if constexpr (kCount >= 4) {
+    const auto drawn_blocks = philox_blocks<kCount / 4>(seed, offset, first / 4);
 #pragma unroll
-    for (int block = 0; block < kCount / 4; ++block) {
-      const PhiloxWords words = philox(seed, offset, first / 4 + block);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) drawn.word[4 * block + i] = words.word[i];
-    }
+    for (int i = 0; i < kCount; ++i) drawn.word[i] = drawn_blocks.block[i / 4].word[i % 4];
   } else {
     const PhiloxWords words = philox(seed, offset, first / 4);
 #pragma unroll
