@@ -13,6 +13,8 @@ from families import assert_builds, estimate, plan_of, refused_rule, run_on_host
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, DType
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
+from fusec.schedule.rows import PhasedPlan
 
 
 def softmax(dtype: DType, rows: int, columns: int, op: str = "softmax") -> Fusion:
@@ -113,6 +115,42 @@ SMALL: dict[str, Callable[[], Fusion]] = {
 @pytest.mark.parametrize("name", SMALL)
 def test_kernels_compute_the_fusion(name: str, tmp_path: Path) -> None:
     run_on_host("inner_persistent", SMALL[name](), tmp_path)
+
+
+GATED = """\
+fusion: gated
+inputs: {x: "bf16[3, 1032]", y: "bf16[3, 1032]"}
+ops:
+  - wide = cast(x, f32)
+  - h = add(mul(sigmoid(wide), cast(y, f32)), cast(y, f32))
+  - scale = rsqrt(sum(mul(h, h), dims=[1], keepdim=true))
+  - z = mul(h, scale)
+outputs: [z]
+"""
+PARTS = """\
+fusion: parts
+inputs: {x: "bf16[3, 1032]"}
+ops:
+  - power = exp(cast(x, f32))
+  - left = mul(power, 0.5)
+  - right = add(power, 1.0)
+  - scale = rsqrt(sum(mul(left, right), dims=[1], keepdim=true))
+  - y = mul(left, scale)
+  - z = mul(right, scale)
+outputs: [y, z]
+"""
+
+
+@pytest.mark.parametrize(("text", "kept"), [(GATED, "h"), (PARTS, "power")])
+def test_what_is_made_of_dear_values_stays_where_it_is_less(
+    text: str, kept: str, tmp_path: Path
+) -> None:
+    fusion = read_text(text)
+    plan = plan_of("inner_persistent", fusion)
+    assert isinstance(plan, PhasedPlan)
+    assert [i.name for i, _ in plan.phases.kept] == [kept]
+    assert not plan.phases.cached
+    run_on_host("inner_persistent", fusion, tmp_path)
 
 
 @pytest.mark.parametrize(
