@@ -104,7 +104,7 @@ _NORMAL = _CALL.format("{mean}", "{std}")
         "f32": "fusec::uniform_f32" + _UNIFORM, "f64": "fusec::uniform_f64" + _UNIFORM,
         "f32 words": "fusec::uniform_f32" + _VECTOR.format("{minval}", "{maxval}"),
     },
-    cost=Cost(22), accuracy=2.0, extents="shape",
+    cost=Cost(17), accuracy=2.0, extents="shape",
     text=texts.drawn("rng_uniform_range"),
 )  # fmt: skip
 def uniform(

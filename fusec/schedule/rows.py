@@ -348,4 +348,4 @@ def _is_dear(instance: Instance) -> bool:
     """Return whether computing a value again costs more than keeping it in a register."""
     assert instance.node is not None
     cost = instance.node.op.cost
-    return cost.sfu > 0 or cost.flops >= 20
+    return cost.sfu > 0 or cost.flops >= 16
