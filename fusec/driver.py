@@ -322,7 +322,11 @@ def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
     return (
         Model()
         if host is None
-        else Model(host.orders_at(sizes), approximated=frozenset(host.approximated))
+        else Model(
+            host.orders_at(sizes),
+            approximated=frozenset(host.approximated),
+            inside=frozenset(host.inside),
+        )
     )
 
 

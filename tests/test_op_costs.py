@@ -19,8 +19,8 @@ OPCODE = re.compile(r"^\s+/\*[0-9a-f]{4,5}\*/\s+(?:@!?U?P\w+ )?([A-Z][A-Z0-9_]*)
 HELD = (
     "add", "sub", "mul", "div", "minimum", "maximum", "eq", "lt", "exp", "exp_approx", "exp2",
     "exp2_approx", "expm1", "log", "log1p", "log2", "sqrt", "rsqrt", "sigmoid", "sigmoid_approx",
-    "silu", "silu_approx", "erf", "erfc", "gelu_approx", "tanh", "abs", "neg", "relu", "reciprocal",
-    "floor", "round",
+    "silu", "silu_approx", "erf", "erfc", "gelu_approx", "tanh", "tanh_approx", "abs", "neg",
+    "relu", "reciprocal", "floor", "round",
 )  # fmt: skip
 """What fusions mostly consist of. Where a function branches for rare operands (sin, pow, fmod), the
 code says little of what is run."""

@@ -85,6 +85,7 @@ def lower(
         state.buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
         state.first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
     buffers, instructions = tuple(state.buffers), (*state.first, *state.body, *state.last)
+    own, inside = approximated(original or fusion, fusion)
     program = HostProgram(
         name=fusion.name,
         buffers=buffers if sources is None else aligned(buffers, instructions, plans, sources),
@@ -100,7 +101,8 @@ def lower(
         ),
         checks=checks,
         orders=orders_of(original or fusion, fusion, plans),
-        approximated=approximated(original or fusion, fusion),
+        approximated=own,
+        inside=inside,
     )
     check_program(program)
     return program

@@ -251,6 +251,8 @@ class HostProgram:
     """In which the kernels add: of the sums of the fusion that was given, by their first result."""
     approximated: tuple[str, ...] = field(default=(), metadata=OMITTED)
     """The values of the fusion that was given which cheaper forms of operations compute."""
+    inside: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    """Those that forms of products around them compute."""
 
     @cached_property
     def buffer(self) -> Mapping[str, Buffer]:
@@ -309,7 +311,7 @@ class HostProgram:
         lines += [f"  guard {g}" for g in self.guards]
         lines += [f"  check {c}" for c in self.checks]
         lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
-        lines += [f"  approximated {name}" for name in self.approximated]
+        lines += [f"  approximated {name}" for name in (*self.approximated, *self.inside)]
         lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"

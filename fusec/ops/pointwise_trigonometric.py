@@ -5,7 +5,7 @@ from __future__ import annotations
 from fusec.ir.op import Cost
 from fusec.ir.roles import ComplexError
 from fusec.ops import between, complex_formulas, texts
-from fusec.ops.declare import Array, pointwise
+from fusec.ops.declare import Approximation, Array, pointwise
 from fusec.ops.dtypes import FLOAT
 from fusec.ops.lazy import np
 from fusec.ops.pointwise_exponential import builtin
@@ -166,12 +166,21 @@ def _share_terms(x: Array, result: Array) -> Array:
     return (1 + result) * (1 + np.abs(np.clip(x, -64, 64)) / 3)
 
 
+def _tanh_approx_terms(x: Array, result: Array) -> Array:
+    """Return what tanh_approx is relative to: 1, and near 0 the cube that x leaves out."""
+    cube = np.abs(np.clip(x, -1, 1)) ** 3
+    return np.where(np.abs(x) < 0.0099, cube * (2.0**23 / 12) + np.abs(result) / 64, 1.0)
+
+
 @pointwise(
     cuda=builtin("tanh"),
     dtype=FLOAT,
     cost=Cost(13, 2),
     accuracy=2,
     condition=1,
+    approx=Approximation(
+        "fusec::tanh_approx({x})", Cost(5, 2), accuracy=4, largest=405, terms=_tanh_approx_terms
+    ),
     inside=(4, _share_terms),
     text=texts.function("tanh"),
     complex_error=ComplexError(17),

@@ -35,13 +35,14 @@ class Model:
     orders: of sums by the name of their (first) result; what has none is taken in an unknown order.
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
-    values that are computed by cheaper forms of their operations.
+    values that are computed by cheaper forms of their operations; inside: of products around them.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
     errors: bool = True
     eager: bool = False
     approximated: frozenset[str] = frozenset()
+    inside: frozenset[str] = frozenset()
 
 
 PLAIN = Model(errors=False)
@@ -92,8 +93,10 @@ class Nodes:
         """Return how an elementwise node is computed."""
         if not self.model.errors:
             return Arithmetic.EXACT
-        chosen = node.output.name in self.model.approximated
-        return Arithmetic.APPROXIMATED if chosen else Arithmetic.DECLARED
+        name = node.output.name
+        if name in self.model.approximated:
+            return Arithmetic.APPROXIMATED
+        return Arithmetic.INSIDE if name in self.model.inside else Arithmetic.DECLARED
 
     def taken(self, node: Node, operands: list[Estimate]) -> list[Estimate]:
         """Return operands in the types that the operation computes in."""

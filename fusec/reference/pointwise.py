@@ -41,11 +41,12 @@ Attributes = Mapping[str, Any]
 
 
 class Arithmetic(Enum):
-    """How an operation is computed: without errors, as it is declared, or by a cheaper form."""
+    """How an operation is computed: without errors, as declared, by a cheaper form, inside one."""
 
     EXACT = "exact"
     DECLARED = "declared"
     APPROXIMATED = "approximated"
+    INSIDE = "inside"
 
 
 RESOLUTION = 2.0**-52
@@ -83,7 +84,9 @@ def pointwise(
         passed = _passed(node, operands, raw, inexact, attributes)
     passed = _with_certain_nans(node, operands, raw, passed)
     own = _with_own(node, operands, raw, passed)
-    return _approximated(node, operands, own) if arithmetic is Arithmetic.APPROXIMATED else own
+    if arithmetic is Arithmetic.DECLARED:
+        return own
+    return _approximated(node, operands, own, inside=arithmetic is Arithmetic.INSIDE)
 
 
 def _leaves_floats(operands: Sequence[Estimate], inexact: Sequence[int], raw: Array) -> bool:
@@ -308,14 +311,17 @@ def _with_own(node: Node, operands: Sequence[Estimate], raw: Array, passed: Esti
     )
 
 
-def _approximated(node: Node, operands: Sequence[Estimate], exact: Estimate) -> Estimate:
+def _approximated(
+    node: Node, operands: Sequence[Estimate], exact: Estimate, *, inside: bool
+) -> Estimate:
     """Return a result with the error of the form that stands for the operation or around it."""
     form, values = node.op.approx, [o.value for o in operands]
-    if form is not None:
-        ulps, terms = form.accuracy, form.terms
-    else:
+    if inside:
         assert node.op.inside is not None
         ulps, terms = node.op.inside
+    else:
+        assert form is not None
+        ulps, terms = form.accuracy, form.terms
     with np.errstate(all="ignore"):
         relative = exact.value if terms is None else terms(*values, exact.value)
     independent, common = rounding(relative, node.output.dtype, ulps, exact=False)

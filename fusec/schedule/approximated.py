@@ -11,36 +11,42 @@ MOST_STEPS = 6
 """Operations between a product that a form stands for and the operation inside it."""
 
 
-def approximated(original: Fusion, fusion: Fusion) -> tuple[str, ...]:
+def approximated(original: Fusion, fusion: Fusion) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the names in `original` of what is off by more than its operation is declared.
+
+    The first are computed by forms of their own operations, the others inside forms of products.
 
     fusion: what `original` has become. A form keeps the name of the operation that it stands for,
     or that of the product around it, if not as its own then as its user's.
     """
     forms = [n for n in fusion.nodes if n.op.is_form]
     if not forms:
-        return ()
+        return (), ()
     makers = {name: n for n in original.nodes for name in names_of(original, n)}
     found = {v for form in forms for v in _behind(form, fusion, original, makers)}
     numbers = expressions(original)
-    alike = {numbers[v] for v in found}
-    values = (n.output for n in original.nodes if n.op.approx or n.op.inside)
-    return tuple(v.name for v in values if numbers[v] in alike)
+    own = {numbers[v] for v, is_own in found if is_own}
+    inside = {numbers[v] for v, is_own in found if not is_own} - own
+    values = [n.output for n in original.nodes if n.op.approx or n.op.inside]
+    return (
+        tuple(v.name for v in values if numbers[v] in own),
+        tuple(v.name for v in values if numbers[v] in inside),
+    )
 
 
 def _behind(
     form: Node, fusion: Fusion, original: Fusion, makers: dict[str, Node]
-) -> Iterator[Value]:
-    """Yield what a form stands for: an operation, or those inside the product around it."""
+) -> Iterator[tuple[Value, bool]]:
+    """Yield what a form stands for: an operation, or (false) those inside the product around it."""
     own = makers.get(form.output.name)
     if own is not None and own.op.approx is form.op:
-        yield own.output
+        yield own.output, True
         return
     users = [form, *fusion.users.get(form.output, ())]
     known = next((makers[u.output.name] for u in users if u.output.name in makers), None)
     level = [] if known is None else [known]
     for _ in range(MOST_STEPS):
-        yield from (n.output for n in level if n.op.inside is not None)
+        yield from ((n.output, False) for n in level if n.op.inside is not None)
         level = [
             original.producer[v]
             for n in level
