@@ -197,6 +197,20 @@ def test_a_verdict_without_the_forms_is_too_narrow(tmp_path: Path) -> None:
         assert compare(fusion, {}, {"x": x}, found, model=model).ok == right
 
 
+def test_a_form_of_tanh_is_off_near_zero(tmp_path: Path) -> None:
+    """By more than tanh declares: the program has to say that it is one."""
+    fusion = read_text("fusion: g\ninputs: {x: 'f32[8192]'}\nops: [y = tanh(x)]\noutputs: [y]\n")
+    form = read_text(
+        "fusion: g\ninputs: {x: 'f32[8192]'}\nops: [y = tanh_approx(x)]\noutputs: [y]\n"
+    )
+    x = np.linspace(0.005, 0.1, 8192, dtype=np.float32)
+    found = run_plan(plan_of("pointwise", form), {"x": dense(x)}, tmp_path)
+    host = Compilation(fusion, OPTIONS).host
+    for chosen, right in (((), False), (("y",), True)):
+        model = model_of(replace(host, approximated=chosen), {})
+        assert compare(fusion, {}, {"x": x}, found, model=model).ok == right
+
+
 def test_divisors_that_are_inputs_stay() -> None:
     scaled = fusion_of(
         "div(z, broadcast_in_dim(slice(cast(r, f32), [0, 0], [B, 1]), [B, H], [0, 1]))"
