@@ -118,7 +118,9 @@ def test_short_sums_build_without_spills() -> None:
 def sums_are_right(
     cases: list[tuple[str, int, int, int]], guard: str, tmp_path: Path
 ) -> list[bool]:
-    plans = [plan_of("reduction", summed(37, c, dtype, pitch)) for dtype, c, pitch, _ in cases]
+    plans: list[Any] = [
+        plan_of("reduction", summed(37, c, dtype, pitch)) for dtype, c, pitch, _ in cases
+    ]
     texts = [(s.kernel, s.text.replace(GUARD, guard)) for p in plans for s in plan_sources(p)]
     found: list[bool] = []
     for plan, function in zip(plans, build_all(texts, tmp_path), strict=True):

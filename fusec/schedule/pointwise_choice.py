@@ -177,8 +177,6 @@ def trouble(problem: FlatProblem, p: PointwiseParameters) -> Refusal | None:
     if p.shifted:
         if p.vector_width == 1 or p.threads_y > 1:
             return Refusal("access", "rows whose vectors are shifted are side by side by blocks")
-        if p.threads_x < WARP:
-            return Refusal("block", "rows whose vectors are shifted have blocks of whole warps")
         if start_of(problem.fusion, problem.domain, p.break_point, p.vector_width) is None:
             return Refusal("access", "no vectors of loads and stores begin at the same places")
     elif p.vector_width > 1 and not Facts(problem.hints).multiple(columns, p.vector_width):
