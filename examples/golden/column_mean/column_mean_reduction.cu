@@ -2,7 +2,7 @@
 // Source: examples/column_mean.yaml
 //   8: average = mean(x, dims=[0])
 //   9: largest = max(abs(x), dims=[0])
-// Schedule: 32 vectors of 4 columns by 8 rows at a time; 33 blocks share a result, the last one
+// Schedule: 32 vectors of 4 columns by 16 rows at a time; 17 blocks share a result, the last one
 //   combines.
 #include "combine.cuh"
 #include "grid.cuh"
@@ -13,9 +13,9 @@
 
 constexpr int kVec = 4;        // columns per access
 constexpr int kThreadsX = 32;  // vectors of columns side by side
-constexpr int kThreadsY = 8;   // rows at a time
+constexpr int kThreadsY = 16;  // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
-constexpr int kSplits = 33;  // blocks that share a column
+constexpr int kSplits = 17;  // blocks that share a column
 
 extern "C" __global__ void __launch_bounds__(kThreads)
     column_mean_reduction(const float* __restrict__ x,
