@@ -245,7 +245,14 @@ def test_a_few_long_rows_are_shared_by_more_blocks() -> None:
 
 @pytest.mark.parametrize(
     ("images", "channels", "pixels", "cluster", "copies"),
-    [(64, 256, 3136, 8, 8), (64, 256, 784, 2, 32), (30, 256, 3136, 4, 15), (15, 256, 3136, 2, 15)],
+    [
+        (64, 256, 3136, 8, 8),
+        (64, 256, 784, 2, 32),
+        (30, 256, 3136, 4, 15),
+        (15, 256, 3136, 2, 15),
+        # 64 channels: 5 turns of 15 clusters rather than 3 of 30, whose last has few.
+        (32, 64, 3136, 8, 4),
+    ],
 )
 def test_rows_made_of_pieces_are_shared_like_others(
     images: int, channels: int, pixels: int, cluster: int, copies: int

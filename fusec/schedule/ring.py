@@ -49,6 +49,8 @@ NEAR = 64
 """Columns to one element of a load from which on each phase finds it in the L1 cache."""
 IDLE = 1.1
 """Times what blocks take with one size of clusters that another may take that is likelier else."""
+LEAST_SHARE = 16 << 10
+"""Bytes of a block's part of a row below which exchanges may cost more than idle blocks."""
 LEAST_PART = 8 << 10
 """Bytes of a block's part of a row below which no further block shares it."""
 SMALL = 2 << 10
@@ -213,7 +215,9 @@ def likeliest(
             if trouble(problem, p, target) is None and _brings(problem, p) >= piece:
                 found[cluster] = p
         if found:
-            return found[_least_waiting(tuple(found), rows, target)]
+            first, *more = found
+            large = (each for each in more if row // each >= LEAST_SHARE)
+            return found[_least_waiting((first, *large), rows, target)]
     return None
 
 
