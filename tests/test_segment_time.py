@@ -90,9 +90,9 @@ def blocks(found: SegmentedFusion) -> list[int]:
     [
         (NORM_BACKWARD, ["reduction", "pointwise"], 165e-6),
         (TWO_MEANS, ["reduction", "reduction", "pointwise"], 165e-6),
-        (SOFTMAX.format(shape="4, 16777216", axis=1), ["reduction"] * 2 + ["pointwise"], 165e-6),
-        (SOFTMAX.format(shape="64, 1048576", axis=1), ["reduction"] * 2 + ["pointwise"], 165e-6),
-        (SOFTMAX.format(shape="8388608, 8", axis=0), ["reduction"] * 2 + ["pointwise"], 165e-6),
+        (SOFTMAX.format(shape="4, 16777216", axis=1), ["reduction", "pointwise"], 165e-6),
+        (SOFTMAX.format(shape="64, 1048576", axis=1), ["reduction", "pointwise"], 165e-6),
+        (SOFTMAX.format(shape="8388608, 8", axis=0), ["reduction", "pointwise"], 165e-6),
         (SOFTMAX.format(shape="16384, 8192", axis=1), ["inner_persistent"], 165e-6),
     ],
     ids=["norm backward", "two means", "4 rows", "64 rows", "8 columns", "many rows"],

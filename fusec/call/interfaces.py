@@ -107,7 +107,7 @@ class Exchange:
         if isinstance(array, DeviceArray):
             return View(array.address, array.shape, array.strides, array.dtype, array.device)
         interface = getattr(array, "__cuda_array_interface__", None)
-        if interface is not None:
+        if interface is not None and (_names_streams(interface) or not _has_dlpack(array)):
             return _by_interface(interface)
         seen = self._read(array, LEGACY_STREAM if _on_gpu(array) else None)
         shape = tuple(seen.shape)
@@ -147,12 +147,23 @@ def _by_interface(interface: dict[str, Any]) -> View:
         ordinal = device.driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
         index = int(device.call("cuPointerGetAttribute", ordinal, address))
     stream = interface.get("stream")
-    if stream is not None and stream > LEGACY_STREAM:
-        with open_device(index).current():
+    with open_device(index).current():
+        if stream is not None and stream > LEGACY_STREAM:
             device.call("cuStreamSynchronize", stream)
+        elif not _names_streams(interface):
+            device.call("cuCtxSynchronize")
     given = interface.get("strides")
     strides = dense_strides(shape) if given is None else [s // kind.itemsize for s in given]
     return View(address, shape, tuple(strides), dtypes.of_numpy(kind), index)
+
+
+def _names_streams(interface: dict[str, Any]) -> bool:
+    """Return whether an interface says what to wait for: version 3 and later do."""
+    return int(interface.get("version", 0)) >= 3
+
+
+def _has_dlpack(array: Any) -> bool:
+    return hasattr(array, "__dlpack__")
 
 
 def _on_gpu(array: Any) -> bool:

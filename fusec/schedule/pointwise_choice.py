@@ -143,7 +143,7 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     _, break_point, width = best
     if width * smallest < NARROW and widths[0] > 1:
         for outer in reversed(range(1, len(domain.axes))):
-            if _short(fusion, domain, outer, widths[0]):
+            if not _fits(fusion, domain, outer, widths[0]):
                 continue
             if start_of(fusion, domain, outer, widths[0]) is not None:
                 return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
@@ -200,10 +200,10 @@ def vector_facts(
     )
 
 
-def _short(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
-    """Return whether rows have too few vectors for blocks of a row each."""
-    columns = product(a.extent for a in domain.axes[break_point:])
-    return columns.evaluate(fusion.hints) < WARP * width
+def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+    """Return whether rows have enough vectors for blocks of a row each, and not too many."""
+    columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
+    return WARP * width <= columns <= MAX_GRID_Y * THREADS * width
 
 
 def _operations(fusion: Fusion) -> float:

@@ -48,9 +48,15 @@ def partial_words(node: Node) -> int:
     return 3 if node.op.combine is Combine.MOMENTS else 1
 
 
-def sum_words(node: Node) -> int:
-    """Return the registers of one partial result of a reduction."""
-    wider = max(node.inputs[0].dtype.compute, node.output.dtype.compute, key=lambda d: d.size)
+def sum_words(node: Node, *, wide: bool = True) -> int:
+    """Return the registers of one partial result of a reduction.
+
+    wide: whether positions have 64 bits; a position is as wide as its value at least.
+    """
+    combine, value = node.op.combine, node.inputs[0].dtype.compute
+    if combine is not None and combine.is_position and not wide:
+        return 2 * words(value)
+    wider = max(value, node.output.dtype.compute, key=lambda d: d.size)
     return partial_words(node) * words(wider)
 
 

@@ -157,7 +157,7 @@ def parts_of(
     """Return where the parts of reductions lie, from byte `first` on, and the byte behind them."""
     found, at = list[Parts](), first
     for node in sums:
-        words = sum_words(node)
+        words = sum_words(node, wide=p.wide_index)
         found.append(Parts(at, words))
         size = 2 * p.groups * p.cluster * (p.threads_x // 32) * words * 4
         at += -(-size // ALIGNED) * ALIGNED
