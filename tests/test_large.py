@@ -226,7 +226,7 @@ def test_numbers_of_the_last_blocks(name: str, tmp_path: Path) -> None:
         memory.holes("y", length * output.dtype.size)
         grid = [g.evaluate({}) for g in kernel.grid]
         blocks = {(0, 0, 0), tuple(g - 1 for g in grid), (grid[0] // 2 + 1, 0, 0)}
-        # The last rows are those of one of the last blocks, by the width of vectors that are shifted.
+        # The last row is that of one of the last blocks, where vectors are shifted.
         last_ones = range(min(17, grid[0]))
         blocks |= {(grid[0] - 1 - k, grid[1] - 1, grid[2] - 1) for k in last_ones}
         run_blocks(plan, memory, tmp_path, {0: sorted(blocks)})

@@ -54,7 +54,7 @@ def up_to(limit: int) -> list[Any]:
     """Return schedulers that take a few nodes at a time, so that every rule of order is met."""
 
     def because(segment: Fusion) -> str | None:
-        own = [n for n in segment.nodes if n.op.name not in COPIED]
+        own = [n for n in segment.nodes if n.op.name not in COPIED and not n.output.is_scalar]
         return None if len(segment.nodes) <= limit or len(own) <= 1 else "too many nodes"
 
     return [NoOp(), FakeScheduler("small", because)]

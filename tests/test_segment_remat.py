@@ -66,7 +66,8 @@ def test_the_seed_computes_its_three_crossing_values_again() -> None:
     # Those are T12, T14 and T15 of the dump that was discussed.
     assert again(segmented) == {"T18": (1,), "T23": (1,), "T24": (1,)}
     assert not segmented.edges
-    assert segmented.bytes <= 0.60e9
+    parts = sum(s.estimate.workspace_bytes for s in segmented.segments if s.estimate)
+    assert segmented.bytes - parts <= 0.59e9  # but for what blocks leave each other
 
 
 def test_the_seed_without_pins_is_one_segment_at_the_floor() -> None:

@@ -47,7 +47,7 @@ def test_a_template_puts_no_code_together(name: str) -> None:
 
 def test_the_nests_of_rows_are_told_once() -> None:
     files = [f"{name}.cu.j2" for name in MEMORY_BOUND] + ["_nest.j2", "_scan.j2"]
-    assert sum(len((FOLDER / name).read_text().splitlines()) for name in files) <= 730
+    assert sum(len((FOLDER / name).read_text().splitlines()) for name in files) <= 770
 
 
 def test_every_template_has_a_view_and_the_other_way_round() -> None:

@@ -19,9 +19,10 @@ from fusec.codegen.ctext import (
     storage_type,
     template_of,
 )
+from fusec.codegen.draws import drawn
 from fusec.codegen.nest import Nest
 from fusec.index.instances import Instance
-from fusec.ir.dtype import F32, F64, I32, I64, U64, DType
+from fusec.ir.dtype import F64, I32, I64, DType
 from fusec.ir.expression import Loaded, index
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
@@ -53,7 +54,7 @@ class Emitter(Nest):
     _texts: dict[tuple[int, Instance], Text] = field(
         default_factory=dict[tuple[int, Instance], Text]
     )
-    _vectors: dict[tuple[int, Instance], str] = field(
+    vectors: dict[tuple[int, Instance], str] = field(
         default_factory=dict[tuple[int, Instance], str]
     )
     _pairs: dict[object, str] = field(default_factory=dict[object, str])
@@ -154,7 +155,7 @@ class Emitter(Nest):
             )
         }
         if node.op.family == "random":
-            text = self._drawn(instance, arguments, phase)
+            text = drawn(self, instance, arguments, phase)
             return self._rounded(text, instance.dtype) if rounded else text
         if node.op is CHECK_INDEX:
             return self._checked(instance, arguments["index"], phase)
@@ -167,29 +168,6 @@ class Emitter(Nest):
             # C computes narrow integers as int: what is not stored at once must wrap, too.
             return Text(f"static_cast<{compute_type(instance.dtype)}>({text})")
         return self._rounded(text, instance.dtype) if rounded else text
-
-    def _drawn(self, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
-        """Return a random number: of the words that the vector's elements share, or its own."""
-        assert instance.node is not None
-        cuda, position = instance.node.op.cuda, instance.operands[-1]
-        double = any(d.compute == F64 for d in instance.node.compute_dtypes)
-        base = None
-        if position.address is not None and not position.gathered and not double:
-            base = self.vector_base(position.address, ())
-        if base is None or self.lane is None:
-            arguments["index"] = self.convert(position, U64, phase)
-            return apply(template_of(cuda, F64 if double else F32), arguments)
-        key = (phase, position)
-        if key not in self._vectors:
-            number = len(self.scopes) - 2
-            name = self.fresh(f"{instance.name}_words", "words", phase, number)
-            first = f"fusec::convert<{compute_type(U64)}>({self.index(base, phase)})"
-            given = f"{arguments['rng_seed']}, {arguments['rng_offset']}, {first}"
-            text = f"fusec::drawn_words<{self.width_name}>({given})"
-            self.add(phase, self.scopes[number].name, f"const auto {name} = {text};")
-            self._vectors[key] = name
-        arguments |= {"words": Text(self._vectors[key]), "lane": Text(self.lane.name)}
-        return apply(cuda["f32 words"], arguments)
 
     def _sequence(self, instance: Instance, phase: int) -> Text:
         """Return an element of an iota, computed in 64 bits and rounded once."""
@@ -333,12 +311,12 @@ class Emitter(Nest):
         if self.scopes[number].hoists and self.lane is not None:
             number = min(number, self.scope_of(instance.variables - {self.lane}))
         home = self._phase_of(phase, number, instance.depth)
-        if (home, instance) not in self._vectors:
+        if (home, instance) not in self.vectors:
             name = self.fresh(f"{instance.name}_vec", "vec", home, number)
             text = self.load_vector(instance, phase)
             self.add(home, self.scopes[number].name, f"const auto {name} = {text};")
-            self._vectors[(home, instance)] = name
-        return self._vectors[(home, instance)]
+            self.vectors[(home, instance)] = name
+        return self.vectors[(home, instance)]
 
     def element(self, instance: Instance, phase: int) -> Text:
         """Return the expression that loads an element by itself, zero where not needed."""

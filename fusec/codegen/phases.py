@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator
@@ -16,6 +17,11 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 
 _COLUMN = re.compile(r"\bcolumn\b")
+
+
+def uses_column(lines: Iterable[str]) -> bool:
+    """Return whether statements need the number of their column."""
+    return any(_COLUMN.search(line) for line in lines)
 
 
 @dataclass(frozen=True)
@@ -39,12 +45,12 @@ class Phase:
     @property
     def uses_column(self) -> bool:
         """Return whether the sweep needs the number of its column."""
-        return any(_COLUMN.search(line) for line in self.statements)
+        return uses_column(self.statements)
 
     @property
     def ends_use_column(self) -> bool:
         """Return whether what is done with a thread's element needs the number of its column."""
-        return any(_COLUMN.search(line) for line in self.ends)
+        return uses_column(self.ends)
 
     @property
     def starts(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
+from fusec.codegen.phases import uses_column
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.ir.dim import product
@@ -62,6 +63,16 @@ class ShiftedView(KernelView):
     type: str
     target: str
     value: str
+
+    @property
+    def run_uses_column(self) -> bool:
+        """Return whether the start of a run depends on the number of its column."""
+        return uses_column((*self.line, self.target))
+
+    @property
+    def write_uses_column(self) -> bool:
+        """Return whether what is written depends on the number of its column."""
+        return uses_column(self.write)
 
 
 def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:

@@ -1,0 +1,36 @@
+"""Random numbers: what the neighbouring elements of a vector draw together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusec.codegen.ctext import Text, apply, compute_type, template_of
+from fusec.index.instances import Instance
+from fusec.ir.dtype import F32, F64, U64
+
+if TYPE_CHECKING:
+    from fusec.codegen.emit import Emitter
+
+
+def drawn(emitter: Emitter, instance: Instance, arguments: dict[str, Text], phase: int) -> Text:
+    """Return a random number: of the words that the vector's elements share, or its own."""
+    assert instance.node is not None
+    cuda, position = instance.node.op.cuda, instance.operands[-1]
+    double = any(d.compute == F64 for d in instance.node.compute_dtypes)
+    base = None
+    if position.address is not None and not position.gathered and not double:
+        base = emitter.vector_base(position.address, ())
+    if base is None or emitter.lane is None:
+        arguments["index"] = emitter.convert(position, U64, phase)
+        return apply(template_of(cuda, F64 if double else F32), arguments)
+    key = (phase, position)
+    if key not in emitter.vectors:
+        number = len(emitter.scopes) - 2
+        name = emitter.fresh(f"{instance.name}_words", "words", phase, number)
+        first = f"fusec::convert<{compute_type(U64)}>({emitter.index(base, phase)})"
+        given = f"{arguments['rng_seed']}, {arguments['rng_offset']}, {first}"
+        text = f"fusec::drawn_words<{emitter.width_name}>({given})"
+        emitter.add(phase, emitter.scopes[number].name, f"const auto {name} = {text};")
+        emitter.vectors[key] = name
+    arguments |= {"words": Text(emitter.vectors[key]), "lane": Text(emitter.lane.name)}
+    return apply(cuda["f32 words"], arguments)
