@@ -314,8 +314,8 @@ RAW = {
 }  # fmt: skip
 FENCE = "fusec::fence_proxy_async_shared_cta();"
 MUTANTS = [
-    ("reduced", "partials[row][warp]);\n    __syncthreads();", "partials[row][warp]);"),
-    ("reduced", "__syncthreads();\n    value = partials", "value = partials"),
+    ("reduced", "(partials[row]);\n    __syncthreads();", "(partials[row]);"),
+    ("reduced", "__syncthreads();\n    value = combine", "value = combine"),
     ("last", "shared_last;\n  __syncthreads();\n  if", "shared_last;\n  if"),
     ("last", "count - 1;\n  __syncthreads();", "count - 1;"),
     ("copied", "fusec::copy_wait<1>();", ""),

@@ -100,7 +100,7 @@ def test_a_shifted_boundary_on_a_gpu() -> None:
 
 BATCH_NORM = """
 fusion: norm
-dims: {N: 64, C: 256, P: 3136}
+dims: {N: 64, C: 256, P: 3137}
 inputs: {x: 'bf16[N, C, P]'}
 ops:
   - f = cast(x, f32)
@@ -118,7 +118,7 @@ def test_a_whole_that_reads_again_is_weighed_against_segments() -> None:
     assert "us, apart " in because
     boundary = next(d.because for d in found.decisions if d.action == "boundary")
     assert boundary.startswith("one kernel takes ")
-    small = read_text(BATCH_NORM.replace("P: 3136", "P: 8"))
+    small = read_text(BATCH_NORM.replace("P: 3137", "P: 8"))
     assert len(segmented(small).segments) == 1
 
 

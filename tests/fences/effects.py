@@ -105,6 +105,7 @@ EFFECTS: dict[str, Effect] = {
     # vector.cuh: kN elements.
     "load": Effect("read", shared=0),
     "load_readonly": Effect("read_constant", shared=0),
+    "combine_warps": Effect("read", shared=0),  # the same in all threads of a row
     "load_streaming": Effect("read", shared=0),
     "store": Effect("write", shared=0),
     "put_turned": Effect("write", shared=0),

@@ -44,16 +44,17 @@ __device__ __forceinline__ Vec<T, N> combine_each(Vec<T, N> a, const Vec<T, N>& 
 
 // What the warps of a row left, in their order; what is dear to combine and the same in any order,
 // by the lanes of each warp together.
-template <class Op, class T, int kWarps>
-__device__ __forceinline__ T combine_warps(const T (&partials)[kWarps]) {
-  if constexpr (kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0) {
-    return warp_reduce<Op, kWarps>(partials[threadIdx.x % kWarps]);
+template <class Op, int kWarps, class T>
+__device__ __forceinline__ T combine_warps(const T* partials) {
+  constexpr bool kTogether = kIsIndexed<T> && (kWarps & (kWarps - 1)) == 0;
+  T value = partials[0];
+  if constexpr (kTogether) {
+    value = warp_reduce<Op, kWarps>(partials[threadIdx.x % kWarps]);
   } else {
-    T value = partials[0];
 #pragma unroll
     for (int warp = 1; warp < kWarps; ++warp) value = combine_each<Op>(value, partials[warp]);
-    return value;
   }
+  return value;
 }
 
 // Over threadIdx.x for each threadIdx.y of a kThreadsX x kThreadsY block. kThreadsX is a power of
@@ -71,7 +72,7 @@ __device__ __forceinline__ T block_reduce_rows(T value) {
     value = warp_reduce<Op>(value);
     if (threadIdx.x % 32 == 0) partials[row][threadIdx.x / 32] = value;
     __syncthreads();
-    value = combine_warps<Op>(partials[row]);
+    value = combine_warps<Op, kWarps>(partials[row]);
     __syncthreads();
     return value;
   }
