@@ -26,13 +26,14 @@ def shifted_start(
 
     lowering, loops: with vectors that are shifted; stores: whether those of stores must begin
     there, too. What all rows share may lie otherwise: it is taken element by element. None where
-    the order counts in which a thread meets elements, or where a buffer is overwritten.
+    the order counts in which a thread meets elements, where a buffer is overwritten, or where data
+    say what is loaded.
     """
     if fusion.effects.overwritten or any(_counts_order(n.op.combine) for n in fusion.nodes):
         return None
     row, chunk, lane = loops
     loads = {i for p in phases.loads for i in p if i.address is not None}
-    if not loads:
+    if not loads or any(i.gathered for i in loads):
         return None
     sizes = {i: _size(fusion, i) for i in loads}
     largest = max(sizes.values())
@@ -47,9 +48,13 @@ def shifted_start(
     facts, width = Facts(fusion.hints, start), lane.extent.value
     by_row = {i for i in loads if row in i.variables} if row in start.variables else loads
     places = [(i.address, i.conditions) for i in by_row if 4 * sizes[i] >= largest]
-    for output in fusion.outputs if stores else ():
+    for output in fusion.outputs:
         coordinates, conditions = lowering.home(output.value)
-        places.append((linearize(coordinates, fusion.effects.strides(output.value)), conditions))
+        at = linearize(coordinates, fusion.effects.strides(output.value))
+        if stores:
+            places.append((at, conditions))
+        elif {chunk, lane} & at.variables:
+            return None  # elements beside the vectors would not be stored
     for address, conditions in places:
         if address is None or access_class(address, conditions, lane, width, facts) == "scalar":
             return None
