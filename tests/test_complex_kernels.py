@@ -267,3 +267,9 @@ def test_parts_that_are_stored_apart() -> None:
         "x: f32[N, N]", "r = exp(x); y = complex(r, permute(r, dims=[1, 0]))", "y", "{N: 20}"
     )
     check_on_cpu(fusion)
+
+
+@pytest.mark.parametrize("dtype", ["c64", "c128"])
+def test_scattered_numbers_claim_places_within_their_workspace(dtype: str) -> None:
+    inputs = f"base: {dtype}[A, 48]; index: i32[A, A]; values: {dtype}[A, A]"
+    check_on_cpu(fusion_of(inputs, "y = scatter(base, index, values, dim=1)", "y", "{A: 17}"))

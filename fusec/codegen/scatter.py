@@ -160,7 +160,7 @@ class _Making:
         name = identifier(scatter.fusion.effects.buffer(output.value))
         place = f"{name}[{address}]"
         if self.step in ("clear", "claim", "win"):
-            winners, at = self._workspace(), self._claim(address)
+            winners, at = self._workspace(), self._claim()
             if self.step == "clear":
                 line = f"{winners}[{at}] = 0u;"
             elif self.step == "claim":
@@ -177,12 +177,13 @@ class _Making:
             line = f"{place} = fusec::convert<{kind}>({now} + {value});"
         emitter.add(WRITE + 1, "element", line)
 
-    def _claim(self, address: Text) -> Text:
-        """Return where the claims on a place are noted: by lines, or once for all of them."""
+    def _claim(self) -> Text:
+        """Return where the claims on a place are noted: by lines, or once for all of them.
+
+        The claims lie densely whatever the strides of the output, as those of complex parts.
+        """
         scatter = self.scatter
-        if not scatter.in_place:
-            return address
-        if scatter.of_slices:
+        if scatter.in_place and scatter.of_slices:
             return self.emitter.index(of_var(self.place), WRITE + 1)
         coordinates = list(scatter.at(of_var(self.element)))
         coordinates[scatter.axis] = of_var(self.place)
