@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.diagnostics import FusecError, InternalError, Span, Unsupported
 from fusec.ir.annotations import Override, Setting
 from fusec.ir.graph import whole_name
 from fusec.options import SCHEDULERS
@@ -90,17 +90,27 @@ def _overridden(segment: Segment, overrides: tuple[Override, ...], target: Targe
     if not overrides:
         return segment
     scheduler = find_scheduler(segment.scheduler)
-    settings: dict[str, Setting] = {}
     for override in overrides:
         _check(override, segment, scheduler, target)
-        settings[override.name] = override.value
-        refusal = scheduler.refusal(segment.fusion, target, settings)
-        if refusal is not None:
-            raise _refused(override, refusal, segment, settings, target)
+    settings = {o.name: o.value for o in overrides}
+    if scheduler.refusal(segment.fusion, target, settings) is not None:
+        raise _first_refused(segment, overrides, target)
     proposal = scheduler.propose(segment.fusion, target, settings)
     if isinstance(proposal, Refusal):
         raise _refused(overrides[-1], proposal, segment, settings, target)
     return replace(segment, overrides=overrides, estimate=as_stored(segment, proposal))
+
+
+def _first_refused(segment: Segment, overrides: tuple[Override, ...], target: Target) -> FusecError:
+    """Return the error of the first override that nothing goes with beside those before it."""
+    scheduler = find_scheduler(segment.scheduler)
+    settings: dict[str, Setting] = {}
+    for override in overrides:
+        settings[override.name] = override.value
+        refusal = scheduler.refusal(segment.fusion, target, settings)
+        if refusal is not None:
+            return _refused(override, refusal, segment, settings, target)
+    raise InternalError("overrides that are refused together are refused one after another")
 
 
 def as_stored(segment: Segment, price: Estimate) -> Estimate:
