@@ -223,7 +223,7 @@ class Bound:
     def _give_memory(self, name: str) -> None:
         size, role = self.bytes_of(name), self.program.buffer[name].role
         fitting = [block for block in self._spare if block[1] >= size]
-        if self._beside is not None and role != "temporary" and name in self._beside._own:
+        if self._beside is not None and role == "output" and name in self._beside._own:
             self._own[name] = self._beside._own[name]
             self.address[name] = self._own[name][0]
             return
