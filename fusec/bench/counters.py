@@ -16,9 +16,9 @@ from fusec.diagnostics import Unsupported
 READ, WRITTEN, STORED = (
     "dram__bytes_read.sum",
     "dram__bytes_write.sum",
-    "lts__t_sectors_op_write.sum",
+    "lts__t_sectors_srcunit_tex_op_write.sum",
 )
-"""Bytes read from memory and written to it while a kernel runs; sectors that it writes into L2,
+"""Bytes read from memory and written to it while a kernel runs; sectors that SMs write into L2,
 which reach memory now or later."""
 SECTOR = 32
 FINDING = 0.05
