@@ -134,7 +134,7 @@ def test_kernels_compute_the_fusion(make: Callable[[], Fusion], tmp_path: Path) 
 @pytest.mark.parametrize(
     ("fusion", "width", "break_point"),
     [
-        (bias(512, 1024), 8, 1),
+        (bias(512, 1024), 8, 0),
         (bias(512, 1020), 4, 1),
         (bias(512, 1001), 8, 1),  # vectors are shifted
         (flat(4096, F32), 4, 0),

@@ -83,7 +83,8 @@ def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
     family = Pointwise()
     told = [
         family.pressure(
-            replace(plan, parameters=replace(plan.parameters, unroll=n)), plan.kernels[0]
+            replace(plan, parameters=replace(plan.parameters, break_point=1, unroll=n)),
+            plan.kernels[0],
         )
         for n in (1, 2, 4, 8)
     ]
