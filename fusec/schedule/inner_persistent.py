@@ -32,6 +32,7 @@ from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
+from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.strides import WARP, reach_by_lines, side_by_side
@@ -110,6 +111,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if p.online and problem.online is None:
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
+        if p.tile_rows:
+            return _tile_trouble(problem, p, target)
         if p.storage == "ring":
             if p.shifted:
                 return Refusal("ring", "bulk copies bring rows at multiples of 16 bytes")
@@ -210,6 +213,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
+        if plan.parameters.tile_rows:
+            return TILE_REACH * target.reach(self.name, "vector")
         if _strided(problem):
             return self._across(plan, target)
         efficiency = target.reach(self.name, access(width))
@@ -251,6 +256,17 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         return not isinstance(chosen, Refusal) and chosen.online
 
 
+def _tile_trouble(
+    problem: RowsProblem, p: InnerPersistentParameters, target: Target
+) -> Refusal | None:
+    """Return why no block has such tiles of rows, or None."""
+    if p.storage != "registers" or p.shifted or p.keep_values:
+        because = "rows of tiles are taken into registers, as they are, without values of them"
+        return Refusal("tile_rows", because)
+    about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
+    return tile_trouble(problem, *about, target.shared)
+
+
 def _likeliest_by(
     storage: Setting, problem: RowsProblem, target: Target
 ) -> InnerPersistentParameters | None:
@@ -264,13 +280,20 @@ def _kernel(
     problem: RowsProblem, parameters: InnerPersistentParameters, staged: tuple[Staged, ...]
 ) -> Kernel:
     """Return a kernel of a block for each row, or for several."""
+    shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
+    if parameters.tile_rows:
+        shared = tile_bytes(problem, parameters.vector_width, parameters.tile_rows)
     return Kernel(
         name=f"{problem.fusion.name}_inner_persistent",
         template="inner_persistent",
-        grid=(ceildiv(problem.rows.rows, parameters.threads_y), dim(1), dim(1)),
+        grid=(
+            ceildiv(problem.rows.rows, parameters.tile_rows or parameters.threads_y),
+            dim(1),
+            dim(1),
+        ),
         block=(parameters.threads_x, parameters.threads_y, 1),
         arguments=tensor_arguments(problem.fusion),
-        shared_bytes=sum(s.bytes for s in staged) if parameters.storage == "shared" else 0,
+        shared_bytes=shared,
     )
 
 

@@ -8,9 +8,11 @@ from typing import ClassVar
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
+from fusec.schedule.row_tiles import TILE_ROWS, is_for_tiles, tile_shape, tiled
 from fusec.schedule.rows import Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
+from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -38,7 +40,9 @@ class InnerPersistentParameters(Parameters):
     phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
     a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
     that share a row; keep_columns: whether what only columns determine stays in shared memory.
-    shifted: whether vectors lie at multiples of their size, wherever rows begin.
+    shifted: whether vectors lie at multiples of their size, wherever rows begin. tile_rows: rows of
+    a block that pass through shared memory together, of which threads_y are taken at a time; 0:
+    none do.
     """
 
     storage: str
@@ -54,6 +58,7 @@ class InnerPersistentParameters(Parameters):
     cluster: int = 1
     keep_columns: bool = False
     shifted: bool = False
+    tile_rows: int = 0
     free: ClassVar = (
         Field("storage", ("registers", "shared", "ring", "none")),
         Field("vector_width", WIDTHS),
@@ -66,6 +71,7 @@ class InnerPersistentParameters(Parameters):
         Field("cluster", (1, 2, 4, 8, 16)),
         Field("keep_columns", (False, True)),
         Field("shifted", (False, True)),
+        Field("tile_rows", TILE_ROWS),
     )
 
 
@@ -159,7 +165,38 @@ def _most_kept(phases: Phases, width: int) -> int:
 
 
 def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-    """Return the parameters for a row length and a target.
+    """Return the parameters for a row length and a target: by tiles of rows if these are short."""
+    whole = _by_rows(problem, target)
+    return _by_tiles(problem, whole, target) or whole
+
+
+def _by_tiles(
+    problem: RowsProblem, whole: InnerPersistentParameters, target: Target
+) -> InnerPersistentParameters | None:
+    """Return the parameters of tiles, None where rows are not for them."""
+    width = problem.vectors[0]
+    found = tiled(problem, width)
+    if isinstance(found, Refusal) or whole.storage != "registers":
+        return None
+    if not is_for_tiles(problem, found, width, shifted=whole.shifted):
+        return None
+    shape = tile_shape(problem, found, width, target.sms)
+    if shape is None:
+        return None
+    chunks = -(-problem.rows.columns.value // (width * shape.threads_x))
+    return InnerPersistentParameters(
+        "registers",
+        width,
+        shape.threads_x,
+        shape.threads_y,
+        chunks,
+        problem.wide,
+        tile_rows=shape.rows,
+    )
+
+
+def _by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+    """Return the parameters for a row length and a target, each row by itself.
 
     Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
     it. Where a thread has too few registers for that it gets narrower vectors, or the row goes

@@ -40,6 +40,7 @@ from fusec.schedule.reduction_choice import (
 )
 from fusec.schedule.reduction_rows import UNROLLED
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
+from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.segment.price import traffic, work
@@ -110,7 +111,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             found = _bulk_trouble(problem, p, target)
             if found is not None:
                 return found
-        return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        if found is not None or not p.tile_rows:
+            return found
+        if p.splits > 1 or p.shifted:
+            return Refusal("tile_rows", "rows of tiles are not split, and taken as they are")
+        about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
+        return tile_trouble(problem, *about, target.shared)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -124,6 +131,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             grid=(blocks_of(problem, parameters), dim(parameters.splits), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
+            shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
             least_blocks=blocks_beside_doubles(
                 fusion,
                 problem.domain,
@@ -173,12 +181,15 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         by_vectors = parameters.inner and parameters.vector_width > 1
         pushing = VECTOR_DIVISION if by_vectors else DIVISION
         flops += pushing * sum(_variance_elements(fusion))
+        efficiency = target.reach(self.name, access(parameters.vector_width))
+        if parameters.tile_rows:
+            efficiency = TILE_REACH * target.reach(self.name, "vector")
         return Estimate(
             bytes=traffic(problem.segment),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, access(parameters.vector_width)),
+            efficiency=efficiency,
             ctas=max(1, blocks),
             waits=seconds(
                 parameters.grid_reduce,

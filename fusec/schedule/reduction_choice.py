@@ -20,6 +20,7 @@ from fusec.schedule.grid_reduce import (
 )
 from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
 from fusec.schedule.registers import partial_words
+from fusec.schedule.row_tiles import TILE_ROWS, is_for_tiles, tile_shape, tiled
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import (
     COUNTS,
@@ -31,6 +32,7 @@ from fusec.schedule.space import (
     power_below,
 )
 from fusec.segment.price import traffic
+from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
@@ -61,7 +63,8 @@ class ReductionParameters(Parameters):
     per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
     unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
     share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
-    lie at multiples of their size, wherever rows begin.
+    lie at multiples of their size, wherever rows begin. tile_rows: rows of a block that pass
+    through shared memory together, of which threads_y are taken at a time; 0: none do.
     """
 
     inner: bool
@@ -73,6 +76,7 @@ class ReductionParameters(Parameters):
     wide_index: bool
     unrolled: int = UNROLLED
     shifted: bool = False
+    tile_rows: int = 0
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
@@ -81,6 +85,7 @@ class ReductionParameters(Parameters):
         Field("splits", COUNTS),
         Field("grid_reduce", METHODS),
         Field("shifted", (False, True)),
+        Field("tile_rows", TILE_ROWS),
     )
 
     @property
@@ -111,6 +116,9 @@ def likeliest(
 
     resident: how many blocks of a kernel an SM holds.
     """
+    tiles = _of_tiles(problem, target) if problem.inner else None
+    if tiles is not None:
+        return tiles
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
     blocks = blocks_of(problem, whole).evaluate(problem.hints)
     if _most(problem, whole) <= 1 or blocks >= _busy(problem, whole) * target.sms:
@@ -137,6 +145,29 @@ def _of_rows(problem: RowsProblem) -> ReductionParameters:
     at_once = max(1, 32 // threads, min(BLOCK // threads, power_below(results)))
     return ReductionParameters(
         True, width, threads, at_once, 1, "last_block", problem.wide, shifted=shifted
+    )
+
+
+def _of_tiles(problem: RowsProblem, target: Target) -> ReductionParameters | None:
+    """Return tiles of rows that are read by narrow accesses otherwise; None of other rows."""
+    width = problem.vectors[0]
+    found = tiled(problem, width)
+    if isinstance(found, Refusal):
+        return None
+    if not is_for_tiles(problem, found, width, shifted=problem.takes_shifted()):
+        return None
+    shape = tile_shape(problem, found, width, target.sms)
+    if shape is None:
+        return None
+    return ReductionParameters(
+        True,
+        width,
+        shape.threads_x,
+        shape.threads_y,
+        1,
+        "last_block",
+        problem.wide,
+        tile_rows=shape.rows,
     )
 
 
@@ -243,5 +274,5 @@ def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
     """Return the blocks that have results of their own."""
     rows = problem.rows
     if parameters.inner:
-        return ceildiv(rows.rows, parameters.threads_y)
+        return ceildiv(rows.rows, parameters.tile_rows or parameters.threads_y)
     return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)

@@ -1,0 +1,80 @@
+// Consecutive rows that a block brings into shared memory together, and takes from there: by whole
+// vectors, wherever in them a row begins. All threads of the block call each function together.
+// Tiles and runs in memory begin at multiples of 16 bytes.
+#pragma once
+
+#include "async_copy.cuh"
+#include "vector.cuh"
+
+namespace fusec {
+
+__device__ __forceinline__ int thread_of_block() {
+  return threadIdx.y * blockDim.x + threadIdx.x;
+}
+
+// Begins to copy `count` elements that lie side by side, at most kElements, a multiple of 16 bytes.
+template <int kThreads, int kElements, class T>
+__device__ __forceinline__ void bring_rows(T* tile, const T* run, int count) {
+  constexpr int kWide = 16 / sizeof(T);
+  static_assert(kElements % kWide == 0);
+  const int thread = thread_of_block();
+#pragma unroll 8
+  for (int i = thread * kWide; i < kElements; i += kThreads * kWide) {
+    if (i + kWide <= count) copy_async_16(tile + i, run + i);
+  }
+  const int rest = count / kWide * kWide + thread;
+  if (rest < count) tile[rest] = run[rest];
+}
+
+// Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
+// count: of rows, at most kRows; kPitch: elements between rows of the tile.
+template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
+__device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
+  constexpr int kAcross = kRows / kWide;
+  constexpr int kAccesses = kAcross * kColumns;
+  // A thread's loads are on their way in turns of up to 16.
+  constexpr int kTurns = (kAccesses + kThreads * 16 - 1) / (kThreads * 16);
+  constexpr int kFlight = (kAccesses + kThreads * kTurns - 1) / (kThreads * kTurns);
+#pragma unroll 1
+  for (int first = thread_of_block(); first < kAccesses; first += kThreads * kFlight) {
+    Vec<T, kWide> loaded[kFlight];
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      const int i = first + k * kThreads;
+      const T* source = run + i / kAcross * pitch + i % kAcross * kWide;
+      if (i < kAccesses && i % kAcross * kWide < count) loaded[k] = load<kWide>(source);
+    }
+#pragma unroll
+    for (int k = 0; k < kFlight; ++k) {
+      const int i = first + k * kThreads;
+#pragma unroll
+      for (int v = 0; v < kWide; ++v) {
+        const int row = i % kAcross * kWide + v;
+        if (i < kAccesses && row < count) tile[row * kPitch + i / kAcross] = loaded[k][v];
+      }
+    }
+  }
+}
+
+// Waits until what the block brings is there.
+__device__ __forceinline__ void rows_arrived() {
+  copy_commit();
+  copy_wait<0>();
+  __syncthreads();
+}
+
+// Stores `count` elements side by side, at most kElements, once all threads have left theirs.
+template <int kThreads, int kElements, class T>
+__device__ __forceinline__ void leave_rows(T* run, const T* tile, int count) {
+  constexpr int kWide = 16 / sizeof(T);
+  static_assert(kElements % kWide == 0);
+  const int thread = thread_of_block();
+#pragma unroll 8
+  for (int i = thread * kWide; i < kElements; i += kThreads * kWide) {
+    if (i + kWide <= count) store(run + i, load<kWide>(tile + i));
+  }
+  const int rest = count / kWide * kWide + thread;
+  if (rest < count) run[rest] = tile[rest];
+}
+
+}  // namespace fusec
