@@ -200,11 +200,11 @@ TEMPLATE_NAMES = frozenset([
     "kTiles", "kTotals", "kUnroll", "kVec", "kWarps", "kWorkers", "kWrites", "kWriteStep",
     "kWriteVec", "lane", "last", "line", "line_tiles", "lines", "lower", "next_slot", "Op", "own",
     "parity", "part", "piece", "place", "position", "r", "range", "rank", "row", "row_ahead",
-    "row_entries", "row_of_thread", "row_start", "rows", "run", "s", "Selection", "selection", "shared_memory",
-    "size", "slot", "smallest", "sorted", "source", "source_of", "split", "start", "step", "Sum",
-    "sum", "target", "target_of", "targets", "thread", "ticket", "Tile", "tile", "tile_column",
-    "tile_columns", "tile_line", "tile_lines", "tile_of_row", "tile_rows", "tile_start",
-    "tile_total", "Total", "total", "turn", "turn_parity", "u", "v", "warp", "width",
+    "row_entries", "row_of_thread", "row_start", "rows", "run", "s", "Selection", "selection",
+    "shared_memory", "size", "slot", "smallest", "sorted", "source", "source_of", "split", "start",
+    "step", "Sum", "sum", "target", "target_of", "targets", "thread", "ticket", "Tile", "tile",
+    "tile_column", "tile_columns", "tile_line", "tile_lines", "tile_of_row", "tile_rows",
+    "tile_start", "tile_total", "Total", "total", "turn", "turn_parity", "u", "v", "warp", "width",
 ])  # fmt: skip
 """Names that templates of memory-bound kernels give to their own variables."""
 
