@@ -8,11 +8,10 @@ from typing import ClassVar
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.row_tiles import TILE_ROWS, is_for_tiles, tile_shape, tiled
+from fusec.schedule.row_tiles import TILE_ROWS, shape_of
 from fusec.schedule.rows import Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
-from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 REGISTER_BYTES = 128
@@ -166,21 +165,20 @@ def _most_kept(phases: Phases, width: int) -> int:
 
 def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target: by tiles of rows if these are short."""
-    whole = _by_rows(problem, target)
-    return _by_tiles(problem, whole, target) or whole
+    whole = by_rows(problem, target)
+    shifted, registers = whole.shifted, whole.storage == "registers"
+    return (by_tiles(problem, target, shifted=shifted) if registers else None) or whole
 
 
-def _by_tiles(
-    problem: RowsProblem, whole: InnerPersistentParameters, target: Target
+def by_tiles(
+    problem: RowsProblem, target: Target, *, shifted: bool | None = None
 ) -> InnerPersistentParameters | None:
-    """Return the parameters of tiles, None where rows are not for them."""
+    """Return the parameters of tiles, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
     width = problem.vectors[0]
-    found = tiled(problem, width)
-    if isinstance(found, Refusal) or whole.storage != "registers":
-        return None
-    if not is_for_tiles(problem, found, width, shifted=whole.shifted):
-        return None
-    shape = tile_shape(problem, found, width, target.sms)
+    shape = shape_of(problem, width, target.sms, shifted=shifted)
     if shape is None:
         return None
     chunks = -(-problem.rows.columns.value // (width * shape.threads_x))
@@ -195,7 +193,7 @@ def _by_tiles(
     )
 
 
-def _by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     """Return the parameters for a row length and a target, each row by itself.
 
     Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fusec.index.instances import Lowering
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
 from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var
@@ -35,7 +36,9 @@ from fusec.schedule.reduction_choice import (
     FEW_ROWS,
     ReductionParameters,
     blocks_of,
+    by_rows,
     likeliest,
+    of_tiles,
     step_of,
 )
 from fusec.schedule.reduction_rows import UNROLLED
@@ -87,11 +90,34 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits that fill the SMs."""
+        return likeliest(problem, target, self._resident_with(problem, target))
+
+    def _resident_with(
+        self, problem: RowsProblem, target: Target
+    ) -> Callable[[ReductionParameters], int]:
+        """Return a function that tells how many blocks an SM holds of the kernel of parameters."""
 
         def resident(parameters: ReductionParameters) -> int:
             return self._resident(self.plan(problem, parameters, target), target)
 
-        return likeliest(problem, target, resident)
+        return resident
+
+    def candidates(
+        self,
+        problem: RowsProblem,
+        likeliest: ReductionParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[ReductionParameters]:
+        """Yield parameters that may be legal: of tiles where they are set, else beside them."""
+        if settings.get("tile_rows", 0):
+            tiles = likeliest if likeliest.tile_rows else of_tiles(problem, target)
+            likeliest = tiles or likeliest
+        elif likeliest.tile_rows:
+            tried = replace(likeliest, **settings)
+            if "tile_rows" in settings or self.legal(problem, tried, target) is not None:
+                likeliest = by_rows(problem, target, self._resident_with(problem, target))
+        yield from super().candidates(problem, likeliest, target, settings)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
         """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""

@@ -20,7 +20,7 @@ from fusec.schedule.grid_reduce import (
 )
 from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
 from fusec.schedule.registers import partial_words
-from fusec.schedule.row_tiles import TILE_ROWS, is_for_tiles, tile_shape, tiled
+from fusec.schedule.row_tiles import TILE_ROWS, shape_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import (
     COUNTS,
@@ -32,7 +32,6 @@ from fusec.schedule.space import (
     power_below,
 )
 from fusec.segment.price import traffic
-from fusec.segment.protocol import Refusal
 from fusec.target import Target
 
 MIN_VECTORS_PER_SPLIT = 512
@@ -116,9 +115,14 @@ def likeliest(
 
     resident: how many blocks of a kernel an SM holds.
     """
-    tiles = _of_tiles(problem, target) if problem.inner else None
-    if tiles is not None:
-        return tiles
+    tiles = of_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
+    return tiles or by_rows(problem, target, resident)
+
+
+def by_rows(
+    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
+) -> ReductionParameters:
+    """Return the parameters of a kernel that takes rows, or columns, by themselves."""
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
     blocks = blocks_of(problem, whole).evaluate(problem.hints)
     if _most(problem, whole) <= 1 or blocks >= _busy(problem, whole) * target.sms:
@@ -148,15 +152,15 @@ def _of_rows(problem: RowsProblem) -> ReductionParameters:
     )
 
 
-def _of_tiles(problem: RowsProblem, target: Target) -> ReductionParameters | None:
-    """Return tiles of rows that are read by narrow accesses otherwise; None of other rows."""
+def of_tiles(
+    problem: RowsProblem, target: Target, *, shifted: bool | None = None
+) -> ReductionParameters | None:
+    """Return tiles of rows, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
     width = problem.vectors[0]
-    found = tiled(problem, width)
-    if isinstance(found, Refusal):
-        return None
-    if not is_for_tiles(problem, found, width, shifted=problem.takes_shifted()):
-        return None
-    shape = tile_shape(problem, found, width, target.sms)
+    shape = shape_of(problem, width, target.sms, shifted=shifted) if problem.inner else None
     if shape is None:
         return None
     return ReductionParameters(

@@ -127,7 +127,7 @@ def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
         if not {chunk, lane} & address.variables:
             continue
         pitch = _pitch(address, (row, chunk, lane))
-        if conditions or pitch != columns.value or address.constant != 0:
+        if conditions or pitch is None or pitch != columns.value or address.constant != 0:
             return Refusal(rule, f"rows of `{output.value.name}` do not lie side by side")
         stores.append(TiledStore(output.value, pitch))
     if not loads:
@@ -193,6 +193,9 @@ def tile_trouble(
         return Refusal(rule, f"a thread takes at most {THREAD_ELEMENTS} elements of a row")
     if threads_x > WARP or rows % threads_y:
         return Refusal(rule, f"{rows} rows are no whole turns of a block, {threads_x} threads each")
+    threads = threads_x * threads_y
+    if found.turned and threads != power_below(threads):
+        return Refusal(rule, f"{threads} threads do not take columns of {rows} rows side by side")
     sizes = [i.instance.dtype.size for i in found.loads] + [
         s.value.dtype.size for s in found.stores
     ]
@@ -221,7 +224,22 @@ class TileShape:
     rows: int
 
 
-def is_for_tiles(problem: RowsProblem, found: Tiled, width: int, *, shifted: bool) -> bool:
+def shape_of(
+    problem: RowsProblem, width: int, sms: int, *, shifted: bool | None = None
+) -> TileShape | None:
+    """Return the shape of tiles of a problem, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
+    found = tiled(problem, width)
+    if isinstance(found, Refusal):
+        return None
+    if shifted is not None and not _gains(problem, found, width, shifted=shifted):
+        return None
+    return _shape(problem, found, width, sms)
+
+
+def _gains(problem: RowsProblem, found: Tiled, width: int, *, shifted: bool) -> bool:
     """Return whether rows are so short, or accesses to them so narrow, that they come together.
 
     width: of vectors of a row in memory; shifted: whether these are shifted to be wide.
@@ -234,7 +252,7 @@ def is_for_tiles(problem: RowsProblem, found: Tiled, width: int, *, shifted: boo
     return found.turned or width * size < COPY or few
 
 
-def tile_shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShape | None:
+def _shape(problem: RowsProblem, found: Tiled, width: int, sms: int) -> TileShape | None:
     """Return the shape with which a row takes the fewest steps, None where no threads hold it.
 
     sms: of the target; each has some tiles where there are rows enough.

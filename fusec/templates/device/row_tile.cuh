@@ -18,8 +18,9 @@ __device__ __forceinline__ void bring_rows(T* tile, const T* run, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int thread = thread_of_block();
-#pragma unroll 8
-  for (int i = thread * kWide; i < kElements; i += kThreads * kWide) {
+#pragma unroll
+  for (int first = 0; first < kElements; first += kThreads * kWide) {
+    const int i = first + thread * kWide;
     if (i + kWide <= count) copy_async_16(tile + i, run + i);
   }
   const int rest = count / kWide * kWide + thread;
@@ -27,30 +28,41 @@ __device__ __forceinline__ void bring_rows(T* tile, const T* run, int count) {
 }
 
 // Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
-// count: of rows, at most kRows; kPitch: elements between rows of the tile.
+// count: of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of the tile.
+// Each thread has rows of its own, so that it steps from column to column.
 template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
 __device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
-  constexpr int kAcross = kRows / kWide;
-  constexpr int kAccesses = kAcross * kColumns;
+  constexpr int kAcross = kRows / kWide < kThreads ? kRows / kWide : kThreads;
+  constexpr int kLines = kThreads / kAcross;
+  static_assert(kRows % (kAcross * kWide) == 0 && kThreads % kAcross == 0);
   // A thread's loads are on their way in turns of up to 16.
-  constexpr int kTurns = (kAccesses + kThreads * 16 - 1) / (kThreads * 16);
-  constexpr int kFlight = (kAccesses + kThreads * kTurns - 1) / (kThreads * kTurns);
+  constexpr int kSteps = (kColumns + kLines - 1) / kLines;
+  constexpr int kTurns = (kSteps + 15) / 16;
+  constexpr int kFlight = (kSteps + kTurns - 1) / kTurns;
+  const int thread = thread_of_block();
+  const int line = thread / kAcross;
 #pragma unroll 1
-  for (int first = thread_of_block(); first < kAccesses; first += kThreads * kFlight) {
-    Vec<T, kWide> loaded[kFlight];
+  for (int row = thread % kAcross * kWide; row < count; row += kAcross * kWide) {
+    const T* source = run + row + line * pitch;
+    T* target = tile + row * kPitch + line;
 #pragma unroll
-    for (int k = 0; k < kFlight; ++k) {
-      const int i = first + k * kThreads;
-      const T* source = run + i / kAcross * pitch + i % kAcross * kWide;
-      if (i < kAccesses && i % kAcross * kWide < count) loaded[k] = load<kWide>(source);
-    }
+    for (int first = 0; first < kSteps; first += kFlight) {
+      Vec<T, kWide> loaded[kFlight];
 #pragma unroll
-    for (int k = 0; k < kFlight; ++k) {
-      const int i = first + k * kThreads;
+      for (int k = 0; k < kFlight; ++k) {
+        const int column = (first + k) * kLines;
+        const bool inside = column + kLines <= kColumns || column + line < kColumns;
+        if (inside) loaded[k] = load<kWide>(source);
+        source += kLines * pitch;
+      }
 #pragma unroll
-      for (int v = 0; v < kWide; ++v) {
-        const int row = i % kAcross * kWide + v;
-        if (i < kAccesses && row < count) tile[row * kPitch + i / kAcross] = loaded[k][v];
+      for (int k = 0; k < kFlight; ++k) {
+        const int column = (first + k) * kLines;
+        const bool inside = column + kLines <= kColumns || column + line < kColumns;
+#pragma unroll
+        for (int v = 0; v < kWide; ++v) {
+          if (inside) target[v * kPitch + column] = loaded[k][v];
+        }
       }
     }
   }
@@ -69,8 +81,9 @@ __device__ __forceinline__ void leave_rows(T* run, const T* tile, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
   const int thread = thread_of_block();
-#pragma unroll 8
-  for (int i = thread * kWide; i < kElements; i += kThreads * kWide) {
+#pragma unroll
+  for (int first = 0; first < kElements; first += kThreads * kWide) {
+    const int i = first + thread * kWide;
     if (i + kWide <= count) store(run + i, load<kWide>(tile + i));
   }
   const int rest = count / kWide * kWide + thread;
