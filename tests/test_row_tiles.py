@@ -65,7 +65,7 @@ def drawn(seed: int) -> Any:
             "threads_x": draw.choice([1, 2, 4, 8, 32]),
             "threads_y": draw.choice([8, 16, 32, 64]),
             "tile_rows": draw.choice([8, 16, 32, 64, 128]),
-            "keep_values": False,
+            "keep_values": draw.random() < 0.3,
             "shifted": False,
             "splits": 1,
         }

@@ -129,8 +129,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if p.online and problem.online is None:
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
-        if p.tile_rows:
-            return _tile_trouble(problem, p, target)
+        if p.tile_rows and p.storage != "registers":
+            return Refusal("tile_rows", "rows of tiles are taken into registers")
         if p.storage == "ring":
             if p.shifted:
                 return Refusal("ring", "bulk copies bring rows at multiples of 16 bytes")
@@ -147,7 +147,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             if needed > MOST_THREAD_REGISTERS:
                 because = f"{needed} words of a row do not fit into a thread's registers"
                 return Refusal("registers", because)
-            return None
+            return _tile_trouble(problem, p, target) if p.tile_rows else None
         if p.keep_values:
             return Refusal("keep_values", "values are kept beside rows in registers only")
         if p.storage == "none":
@@ -278,9 +278,8 @@ def _tile_trouble(
     problem: RowsProblem, p: InnerPersistentParameters, target: Target
 ) -> Refusal | None:
     """Return why no block has such tiles of rows, or None."""
-    if p.storage != "registers" or p.shifted or p.keep_values:
-        because = "rows of tiles are taken into registers, as they are, without values of them"
-        return Refusal("tile_rows", because)
+    if p.shifted:
+        return Refusal("tile_rows", "rows of tiles are taken as they are, not by shifted vectors")
     about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
     return tile_trouble(problem, *about, target.shared)
 

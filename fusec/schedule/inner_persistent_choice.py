@@ -189,6 +189,7 @@ def by_tiles(
         shape.threads_y,
         chunks,
         problem.wide,
+        keep_values=held_with(problem, width).again > 0,
         tile_rows=shape.rows,
     )
 
