@@ -19,9 +19,8 @@ from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
-from fusec.schedule.reduction import ReductionPlan
+from fusec.schedule.reduction import ReductionPlan, at_once
 from fusec.schedule.reduction_choice import ReductionParameters
-from fusec.schedule.reduction_rows import is_at_once
 from fusec.schedule.row_tiles import tiled
 from fusec.segment.protocol import Refusal
 
@@ -87,8 +86,6 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     parameters = plan.parameters
     sweep, results, accumulators, names, ends, turns = _parts(plan, kernel)
     extents = _extents(plan)
-    step = parameters.vector_width * parameters.threads_x
-    alone = parameters.inner and parameters.splits == 1 and not parameters.shifted
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -101,7 +98,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
-        at_once=alone and (parameters.tile_rows > 0 or is_at_once(plan.problem.rows, step)),
+        at_once=at_once(plan) > 0,
         unrolled=parameters.unrolled,
         splits=parameters.splits,
         fan=parameters.fan,

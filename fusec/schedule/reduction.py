@@ -41,7 +41,7 @@ from fusec.schedule.reduction_choice import (
     of_tiles,
     step_of,
 )
-from fusec.schedule.reduction_rows import UNROLLED
+from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
@@ -234,7 +234,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        loops = Loops(p.vector_width, p.unrolled, outer=not p.inner, shifted=p.shifted)
+        together = max(p.unrolled, at_once(plan))
+        loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
         return phased_pressure(plan, loops)
 
     def redefinitions(
@@ -242,6 +243,18 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     ) -> tuple[Redefinition, ...]:
         """Return sums of exponentials in one reading with their maximum."""
         return exponentials_online(segment)
+
+
+def at_once(plan: ReductionPlan) -> int:
+    """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
+    p, rows = plan.parameters, plan.problem.rows
+    if p.splits > 1 or p.shifted:
+        return 0
+    if not p.inner:
+        size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])
+        return rows_at_once(rows, p.threads_y, size)
+    step = p.vector_width * p.threads_x
+    return -(-rows.columns.value // step) if p.tile_rows or is_at_once(rows, step) else 0
 
 
 def _trouble(problem: RowsProblem) -> Refusal | None:

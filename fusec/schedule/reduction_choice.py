@@ -18,7 +18,7 @@ from fusec.schedule.grid_reduce import (
     fan_of,
     quickest,
 )
-from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
+from fusec.schedule.reduction_rows import UNROLLED, rows_at_once, threads_of_row
 from fusec.schedule.registers import partial_words
 from fusec.schedule.row_tiles import TILE_ROWS, shape_of
 from fusec.schedule.rows_problem import RowsProblem
@@ -43,6 +43,8 @@ THREADS_PER_SM = 1024
 """Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
 THREADS_OF_MOMENTS = 2048
 """The same of rows whose Welford states divide for each vector, as one thread waits for that."""
+RUN = 128
+"""Bytes of columns of a row that a block reads at least: two blocks read a sector at each end."""
 BLOCK = 256
 """Threads of a block that reduces columns where they are many."""
 LARGER_BLOCKS = (512, 1024)
@@ -184,6 +186,11 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     results, length = _extents(problem)
     vectors = -(-results // width)
     threads = min(32, power_above(vectors))
+    each = width * _row(problem)
+    wide = min(BLOCK, RUN // each)
+    busy = wide * THREADS_PER_SM // BLOCK * target.sms
+    if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
+        threads = wide
     unrolled = _unrolled(problem, width)
     whole = ReductionParameters(
         False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
