@@ -324,7 +324,9 @@ class Emitter(Nest):
 
     def element(self, instance: Instance, phase: int) -> Text:
         """Return the expression that loads an element by itself, zero where not needed."""
-        name, at = self.tiles.get(instance, (instance.name, instance.address))
+        assert instance.address is not None
+        name, at = instance.name, instance.address
+        name, at = self.tiles.get(instance, (name, at))
         text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
         if instance.conditions:
             test = self.condition(instance.conditions, phase)

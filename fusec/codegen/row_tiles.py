@@ -12,7 +12,7 @@ from fusec.codegen.phases import Phase
 from fusec.codegen.views import SharedArray, StorePlan
 from fusec.ir.dim import dim
 from fusec.ir.expression import Var, of_var
-from fusec.schedule.row_tiles import Tiled, TiledLoad, TiledStore
+from fusec.schedule.row_tiles import COPY, Tiled, TiledLoad, TiledStore
 
 _ROW = re.compile(r"\brow\b")
 PAST_THE_END = (
@@ -94,7 +94,9 @@ def turns_of_tile(
             brought.append(_bring(each, name, rows))
             emitter.tiles[each.instance] = (name, at + each.skip)
         else:
-            left.append(_leave(each, name, found))
+            lies, leave = _leave(each, name, found, rows)
+            brought.append(lies)
+            left.append(leave)
             found = tuple(
                 replace(p, address=at, buffer=name) if p.output.value is each.value else p
                 for p in found
@@ -129,12 +131,18 @@ def _bring(load: TiledLoad, name: str, rows: int) -> str:
     spare = load.pitch - load.columns - load.skip
     beside = f" - {spare}" if spare > 0 else f" + {-spare}" if spare else ""
     count = f"tile_rows * {load.pitch}{beside}"
-    return f"fusec::bring_rows<kThreads, {load.elements(rows)}>({name}, {run}, {count});"
+    brought = f"fusec::bring_rows<kThreads, {load.elements(rows)}>({name}, {run}, {count})"
+    return f"{name} = {brought};"
 
 
-def _leave(store: TiledStore, name: str, plans: tuple[StorePlan, ...]) -> str:
-    """Return the line that stores a tile."""
+def _leave(
+    store: TiledStore, name: str, plans: tuple[StorePlan, ...], rows: int
+) -> tuple[str, str]:
+    """Return the line that lays out a tile as its place in memory, and that which stores it."""
     (plan,) = (p for p in plans if p.output.value is store.value)
-    about = f"kThreads, {store.elements(1)} * kTileRows"
     run = f"{identifier(plan.buffer)} + first_row * {store.pitch}"
-    return f"fusec::leave_rows<{about}>({run}, {name}, tile_rows * {store.pitch});"
+    about = f"kThreads, {store.elements(rows)}"
+    return (
+        f"{name} += fusec::shift_of<{COPY // store.value.dtype.size}>({run});",
+        f"fusec::leave_rows<{about}>({run}, {name}, tile_rows * {store.pitch});",
+    )

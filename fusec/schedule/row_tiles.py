@@ -63,8 +63,7 @@ class TiledLoad:
 
     def elements(self, rows: int) -> int:
         """Return the elements of a tile, in whole copies."""
-        whole = COPY // self.instance.dtype.size
-        return -(-(rows * self.pitch + self.skip) // whole) * whole
+        return _whole(rows * self.pitch + self.skip, self.instance.dtype.size, not self.apart)
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,16 @@ class TiledStore:
     pitch: int
 
     def elements(self, rows: int) -> int:
-        """Return the elements of a tile."""
-        return rows * self.pitch
+        """Return the elements of a tile, in whole copies."""
+        return _whole(rows * self.pitch, self.value.dtype.size)
+
+
+def _whole(elements: int, size: int, before: bool = True) -> int:
+    """Return elements in whole copies; before: with what these have beside a run that begins
+    anywhere.
+    """
+    whole = COPY // size
+    return -(-(elements + (whole - 1 if before else 0)) // whole) * whole
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 // Consecutive rows that a block brings into shared memory together, and takes from there: by whole
 // vectors, wherever in them a row begins. All threads of the block call each function together.
-// Tiles and runs in memory begin at multiples of 16 bytes.
+// Tiles begin at multiples of 16 bytes; runs in memory where they like.
 #pragma once
 
 #include "async_copy.cuh"
-#include "vector.cuh"
+#include "shifted.cuh"
 
 namespace fusec {
 
@@ -12,19 +12,28 @@ __device__ __forceinline__ int thread_of_block() {
   return threadIdx.y * blockDim.x + threadIdx.x;
 }
 
-// Begins to copy `count` elements that lie side by side, at most kElements, a multiple of 16 bytes.
+// Begins to copy `count` elements that lie side by side, and returns where the first of them lies
+// then: as far behind a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
+// of 16 bytes before them, in whole multiples.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ void bring_rows(T* tile, const T* run, int count) {
+__device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
+  const int before = shift_of<kWide>(run);
+  const int end = before + count;
   const int thread = thread_of_block();
 #pragma unroll
   for (int first = 0; first < kElements; first += kThreads * kWide) {
     const int i = first + thread * kWide;
-    if (i + kWide <= count) copy_async_16(tile + i, run + i);
+    if (i >= before && i + kWide <= end) copy_async_16(tile + i, run + (i - before));
   }
-  const int rest = count / kWide * kWide + thread;
-  if (rest < count) tile[rest] = run[rest];
+  // What is left at both ends is taken one by one.
+  const int rest = end / kWide * kWide + thread;
+  if (rest >= before && rest < end) tile[rest] = run[rest - before];
+  if (before > 0 && thread >= before && thread < min(kWide, end / kWide * kWide)) {
+    tile[thread] = run[thread - before];
+  }
+  return tile + before;
 }
 
 // Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
@@ -75,19 +84,25 @@ __device__ __forceinline__ void rows_arrived() {
   __syncthreads();
 }
 
-// Stores `count` elements side by side, at most kElements, once all threads have left theirs.
+// Stores `count` elements side by side, once all threads have left theirs: from where they lie as
+// far behind a multiple of 16 bytes as in memory.
 template <int kThreads, int kElements, class T>
-__device__ __forceinline__ void leave_rows(T* run, const T* tile, int count) {
+__device__ __forceinline__ void leave_rows(T* run, const T* rows, int count) {
   constexpr int kWide = 16 / sizeof(T);
   static_assert(kElements % kWide == 0);
+  const int before = shift_of<kWide>(run);
+  const int end = before + count;
   const int thread = thread_of_block();
 #pragma unroll
   for (int first = 0; first < kElements; first += kThreads * kWide) {
-    const int i = first + thread * kWide;
-    if (i + kWide <= count) store(run + i, load<kWide>(tile + i));
+    const int i = first + thread * kWide - before;
+    if (i >= 0 && i + kWide <= count) store(run + i, load<kWide>(rows + i));
   }
-  const int rest = count / kWide * kWide + thread;
-  if (rest < count) run[rest] = tile[rest];
+  const int rest = end / kWide * kWide + thread;
+  if (rest >= before && rest < end) run[rest - before] = rows[rest - before];
+  if (before > 0 && thread >= before && thread < min(kWide, end / kWide * kWide)) {
+    run[thread - before] = rows[thread - before];
+  }
 }
 
 }  // namespace fusec
