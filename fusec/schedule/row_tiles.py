@@ -24,8 +24,9 @@ from fusec.segment.protocol import Refusal
 COPY = 16
 """Bytes of a copy into shared memory."""
 TILE_THREADS = 256
-TILE_BYTES = 28 << 10
-"""Bytes of a block's tiles with which an SM holds as many blocks as it has threads for."""
+TILE_BYTES = 43 << 10
+"""Bytes of a block's tiles at most: an SM holds five such. Of f16[3505668, 35] tiles of 9, 18 and
+36 KB reach 0.71, 0.94 and 0.97 of a copy on an H200, as long as a thread has several rows."""
 TILE_ROWS = (0, *(1 << k for k in range(3, 13)))
 ROW_BYTES = 1024
 """Bytes of a row up to which neighbours come together: longer ones are lines of their own."""

@@ -38,30 +38,35 @@ __device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
 
 // Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
 // count: of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of the tile.
-// Each thread has rows of its own, so that it steps from column to column.
+// Each thread has rows of its own, so that it steps from column to column, and leaves two columns
+// of halves at a time where these are a word.
 template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
 __device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
+  constexpr int kPair = sizeof(T) == 2 && kPitch % 2 == 0 && kColumns % 2 == 0 ? 2 : 1;
   constexpr int kAcross = kRows / kWide < kThreads ? kRows / kWide : kThreads;
-  constexpr int kLines = kThreads / kAcross;
+  constexpr int kLines = kThreads / kAcross * kPair;
   static_assert(kRows % (kAcross * kWide) == 0 && kThreads % kAcross == 0);
   // A thread's loads are on their way in turns of up to 16.
   constexpr int kSteps = (kColumns + kLines - 1) / kLines;
-  constexpr int kTurns = (kSteps + 15) / 16;
+  constexpr int kTurns = (kSteps * kPair + 15) / 16;
   constexpr int kFlight = (kSteps + kTurns - 1) / kTurns;
   const int thread = thread_of_block();
-  const int line = thread / kAcross;
+  const int line = thread / kAcross * kPair;
 #pragma unroll 1
   for (int row = thread % kAcross * kWide; row < count; row += kAcross * kWide) {
     const T* source = run + row + line * pitch;
     T* target = tile + row * kPitch + line;
 #pragma unroll
     for (int first = 0; first < kSteps; first += kFlight) {
-      Vec<T, kWide> loaded[kFlight];
+      Vec<T, kWide> loaded[kFlight][kPair];
 #pragma unroll
       for (int k = 0; k < kFlight; ++k) {
         const int column = (first + k) * kLines;
         const bool inside = column + kLines <= kColumns || column + line < kColumns;
-        if (inside) loaded[k] = load<kWide>(source);
+#pragma unroll
+        for (int p = 0; p < kPair; ++p) {
+          if (inside) loaded[k][p] = load<kWide>(source + p * pitch);
+        }
         source += kLines * pitch;
       }
 #pragma unroll
@@ -70,7 +75,10 @@ __device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, i
         const bool inside = column + kLines <= kColumns || column + line < kColumns;
 #pragma unroll
         for (int v = 0; v < kWide; ++v) {
-          if (inside) target[v * kPitch + column] = loaded[k][v];
+          Vec<T, kPair> pair;
+#pragma unroll
+          for (int p = 0; p < kPair; ++p) pair[p] = loaded[k][p][v];
+          if (inside) store(target + v * kPitch + column, pair);
         }
       }
     }
