@@ -65,28 +65,29 @@ CASES = {
     "transpose": _case("transpose", "x: f16[2, 56, 40]", "y = neg(permute(x, dims=[0, 2, 1]))"),
     "reduction_inner": _case(
         "reduction", "x: f32[5, 96]", "y, m = var_mean(x, dims=[1])", outputs="y, m",
-        threads_x=X, threads_y=Y, splits=(1, 2, 5),
+        threads_x=X, threads_y=Y, splits=(1, 2, 5), tile_rows=(0, 8, 64),
     ),
     "reduction_outer": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", "z = max(x, dims=[0])",
         outputs="y, z", unrolled=(4, 16), threads_x=X, threads_y=Y, splits=(1, 2, 5),
+        tile_rows=(0,),
     ),
     "reduction_in_bulk": _case(
         "reduction", "x: f32[40, 24]", "y = sum(x, dims=[0])", threads_x=X, threads_y=Y,
-        unrolled=(4,), splits=(2, 5), grid_reduce=("serial_tma", "parallel"),
+        unrolled=(4,), splits=(2, 5), grid_reduce=("serial_tma", "parallel"), tile_rows=(0,),
     ),
     "inner_persistent": _case(
         "inner_persistent", "x: f32[5, 96]", "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
         "y = div(e, sum(e, dims=[1], keepdim=true))", threads_x=X, threads_y=Y,
         storage=("registers", "shared", "none"), slots=(0,), groups=(1,), cluster=(1,),
-        keep_columns=(False,),
+        keep_columns=(False,), tile_rows=(0, 8, 64),
     ),
     "ring": _case(
         "inner_persistent", "x: f32[9, 256]\n  w: f32[256]",
         "e = exp(sub(x, max(x, dims=[1], keepdim=true)))",
         "y = mul(div(e, sum(e, dims=[1], keepdim=true)), w)", vector_width=(4, 8),
         storage=("ring",), threads_x=(32, 96), threads_y=(1,), slots=(1, 2, 3, 6),
-        groups=(1, 2, 3), cluster=(1, 2, 4), keep_values=(False,),
+        groups=(1, 2, 3), cluster=(1, 2, 4), keep_values=(False,), tile_rows=(0,),
     ),
     "outer_persistent": _case(
         "outer_persistent", "x: f32[40, 24]", "y = sub(x, mean(x, dims=[0], keepdim=true))",

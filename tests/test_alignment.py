@@ -31,6 +31,8 @@ FUSIONS = {
     "ops:\n- n = softmax(x, dim=1)\n- q = add(p, n)\noutputs: [q: {alias: p}]\n": {
         "x": 16, "p": 16, "q": 4,
     },
+    "dims: {B: 40, H: 11}\ninputs: {x: 'bf16[B, H]'}\nops:\n- y = softmax(cast(x, f32), 1)\n"
+    "- s = cast(y, bf16)\noutputs: [s]\n": {"x": 2, "s": 2},
     "dims: {B: 5, H: 7}\ninputs: {z: 'c64[B, H]'}\nops:\n- y = mul(z, z)\noutputs: [y]\n": {
         "z": 8, "y": 8,
     },

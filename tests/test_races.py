@@ -20,6 +20,7 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dtype import F16, F32
 from fusec.ir.graph import Fusion
 from fusec.ops.build import GraphBuilder
+from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.plan import KernelPlan
@@ -56,6 +57,14 @@ def top() -> Fusion:
     return builder.finish()
 
 
+def turned() -> Fusion:
+    """Return a norm of short rows that are stored by columns."""
+    return read_text(
+        "fusion: turned\ninputs:\n  x: {type: 'f16[300, 11]', strides: [1, 300]}\nops:\n"
+        "  - y = sub(x, mean(x, dims=[1], keepdim=true))\noutputs: [y]\n"
+    )
+
+
 def wrong(plan: KernelPlan, fusion: Fusion, folder: Path, edit: Callable[[str], str]) -> str:
     """Return what is wrong with a plan's kernels in some order; nothing where all is right."""
     inputs = random_inputs(fusion, fusion.hints, 0)
@@ -81,6 +90,8 @@ FUSIONS: dict[str, tuple[str, Callable[[], Fusion], Mapping[str, Setting]]] = {
     "sums in turns": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "serial_tma"}),
     "sums in bulk": ("reduction", lambda: sums(600, 8, 0), {**TREE, "grid_reduce": "parallel"}),
     "split top": ("sort", top, {}),
+    "tile of rows": ("inner_persistent", lambda: layer_norm(F32, 300, 11), {}),
+    "tile of columns": ("inner_persistent", turned, {}),
 }
 SYNC = "__syncthreads();"
 MUTANTS = {
@@ -109,6 +120,14 @@ MUTANTS = {
     "the turn of a block": ("sums in turns", "fusec::wait_turn(turn, split);", ""),
     "the sums that the next launch finds": (
         "sums in bulk", "*sum_1_value_parts = ", "sum_1_part = "
+    ),
+    "the barrier behind a tile": ("tile of rows", f"copy_wait<0>();\n  {SYNC}", "copy_wait<0>();"),
+    "the wait for a tile": ("tile of rows", f"copy_wait<0>();\n  {SYNC}", SYNC),
+    "the barrier behind a tile, columns": (
+        "tile of columns", f"copy_wait<0>();\n  {SYNC}", "copy_wait<0>();"
+    ),
+    "the barrier before a tile is stored": (
+        "tile of rows", f"{SYNC}\n  fusec::leave_rows", "fusec::leave_rows"
     ),
     "what is left for the next launch": ("split rows", '"r"(count - 1)', '"r"(count)'),
 }  # fmt: skip

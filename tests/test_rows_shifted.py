@@ -51,6 +51,7 @@ def drawn(seed: int, fusion: Fusion, scheduler: str, storages: list[str]) -> Any
             "threads_x": draw.choice([4, 8, 16, 32, 64, 96]),
             "threads_y": draw.choice([1, 1, 2, 4]),
             "shifted": True,
+            "tile_rows": 0,
         }
         if storages:
             wanted["storage"] = draw.choice(storages)

@@ -16,9 +16,9 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (384, 135),
-    "reduction_inner": (120, 126),
-    "reduction_outer": (240, 143),
-    "inner_persistent": (162, 219),
+    "reduction_inner": (150, 169),
+    "reduction_outer": (240, 162),
+    "inner_persistent": (252, 279),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
     "column_accumulators": (1080, 225),
@@ -30,8 +30,8 @@ SIZES = {
     "scatter": (2, 2),
     "scatter_in_place": (2, 2),
     "matmul": (171, 201),
-    "ring": (192, 191),
-    "reduction_in_bulk": (112, 111),
+    "ring": (192, 212),
+    "reduction_in_bulk": (112, 128),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 

@@ -105,7 +105,7 @@ SUMS = [
 def test_no_thread_of_a_short_row_has_nothing(
     dtype: str, columns: int, pitch: int, threads: int
 ) -> None:
-    plan: Any = plan_of("reduction", summed(1_000_003, columns, dtype, pitch))
+    plan: Any = plan_of("reduction", summed(1_000_003, columns, dtype, pitch), tile_rows=0)
     assert plan.parameters.inner
     assert plan.parameters.threads_x == threads
     assert GUARD in text_of(plan)
@@ -119,7 +119,8 @@ def sums_are_right(
     cases: list[tuple[str, int, int, int]], guard: str, tmp_path: Path
 ) -> list[bool]:
     plans: list[Any] = [
-        plan_of("reduction", summed(37, c, dtype, pitch)) for dtype, c, pitch, _ in cases
+        plan_of("reduction", summed(37, c, dtype, pitch), tile_rows=0)
+        for dtype, c, pitch, _ in cases
     ]
     texts = [(s.kernel, s.text.replace(GUARD, guard)) for p in plans for s in plan_sources(p)]
     found: list[bool] = []

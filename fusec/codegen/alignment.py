@@ -38,7 +38,7 @@ def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[
     """Yield what each place asks where a pointer to elements of `size` bytes is read."""
     load = r"fusec::(?:load|load_readonly|load_streaming)<(\w+)>\($"
     for place in re.finditer(rf"(?<![\w.]){name}\b(?!\[)", body):
-        before = body[max(0, place.start() - 60) : place.start()]
+        before = body[max(0, place.start() - 80) : place.start()]
         loaded = re.search(load, before)
         if loaded is not None:
             width = loaded[1]
@@ -49,6 +49,11 @@ def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[
             yield max(access_bytes(width * size) for width in (2, *widths.values()))
         elif re.search(r"\brun = $", before):
             yield size  # it is looked at where the run begins
+        elif re.search(r"fusec::(?:bring_rows|leave_rows|shift_of)<[^>]*>\((?:\w+, )?$", before):
+            # The same; what is taken out of the tile then are vectors.
+            yield access_bytes(widths.get("kVec", 1) * size)
+        elif turned := re.search(r"fusec::bring_turned<[^>]*, (\d+)>\(\w+, $", before):
+            yield access_bytes(int(turned[1]) * size)
         else:
             yield WIDEST
 

@@ -23,7 +23,7 @@ from fusec.codegen.draws import drawn
 from fusec.codegen.nest import Nest
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F64, I32, I64, DType
-from fusec.ir.expression import Loaded, index
+from fusec.ir.expression import Index, Loaded, index
 from fusec.ops.checks import CHECK_INDEX, INDEX_ERRORS
 
 _INLINE_WIDTH = 56
@@ -36,13 +36,17 @@ class Emitter(Nest):
     written: names of buffers that the kernel writes, never read through the non-coherent path.
     given: texts of instances that the family has computed already, in their compute types;
     given_after: the same, from the phase after the given one on. cached: where a load's copy on
-    chip is. reduced: the results of reductions, by (node, result). parts: by the name of a buffer
-    that is a part of a complex tensor, the name of its real part and which part it is.
+    chip is; tiles: of one that comes by tiles, the tile's name and its place there. reduced: the
+    results of reductions, by (node, result). parts: by the name of a buffer that is a part of a
+    complex tensor, the name of its real part and which part it is.
     """
 
     written: frozenset[str] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
+    tiles: dict[Instance, tuple[str, Index]] = field(
+        default_factory=dict[Instance, tuple[str, Index]]
+    )
     given: dict[Instance, Text] = field(default_factory=dict[Instance, Text])
     given_after: dict[Instance, tuple[int, Text]] = field(
         default_factory=dict[Instance, tuple[int, Text]]
@@ -321,8 +325,9 @@ class Emitter(Nest):
     def element(self, instance: Instance, phase: int) -> Text:
         """Return the expression that loads an element by itself, zero where not needed."""
         assert instance.address is not None
-        address = self.index(instance.address, phase)
-        text = Text(f"{identifier(instance.name)}[{address}]")
+        name, at = instance.name, instance.address
+        name, at = self.tiles.get(instance, (name, at))
+        text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
         if instance.conditions:
             test = self.condition(instance.conditions, phase)
             zero = f"{storage_type(instance.dtype)}{{}}"
@@ -359,6 +364,10 @@ class Emitter(Nest):
         base = self.vector_base(instance.address, instance.conditions)
         base = instance.address if self.width == 1 else base
         assert base is not None
+        if instance in self.tiles:
+            name, at = self.tiles[instance]
+            first = at if self.lane is None else at.substitute({self.lane: index(0)})
+            return f"fusec::load<{self.width_name}>({self.pointer(name, first, phase)})"
         function = "load" if instance.name in self.written else "load_readonly"
         pointer = self.pointer(instance.name, base, phase)
         if self.part:

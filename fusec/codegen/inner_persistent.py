@@ -10,6 +10,7 @@ from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.nest import FILL, Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
 from fusec.codegen.views import (
     KernelView,
     RegisterArray,
@@ -24,7 +25,9 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
+from fusec.schedule.row_tiles import tiled
 from fusec.schedule.rows import Phases
+from fusec.segment.protocol import Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +37,9 @@ class InnerPersistentView(KernelView):
     rows, columns: extents as C text; exact: whether the threads' vectors are just the row;
     registers: whether a thread's vectors of a row are held in registers, by chunks; held: the rows
     that are; shared: those in shared memory; column: the C text of a vector's first column;
-    row_bound: whether rows may run out; shifted: where the first vector of a row begins, if they
-    are, or empty; ends: the declarations of a thread's elements beside them.
+    row_bound: whether rows may run out; row_turns: how a thread comes by its rows; shifted: where
+    the first vector of a row begins, if they are, or empty; ends: the declarations of a thread's
+    elements beside them.
     """
 
     index_type: str
@@ -47,6 +51,7 @@ class InnerPersistentView(KernelView):
     columns: int
     exact: bool
     row_bound: bool
+    row_turns: TurnsOfRows
     registers: bool
     column: str
     held: tuple[RegisterArray, ...]
@@ -59,7 +64,7 @@ class InnerPersistentView(KernelView):
 def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
     """Return the view of a row-persistent kernel."""
     parameters, rows = plan.parameters, plan.problem.rows
-    held, kept, phases, (first, ends) = _phases(plan, kernel)
+    held, kept, phases, (first, ends), turns = _phases(plan, kernel)
     columns = rows.columns.value
     return InnerPersistentView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
@@ -73,11 +78,12 @@ def view(plan: InnerPersistentPlan, kernel: Kernel) -> InnerPersistentView:
         columns=columns,
         exact=not first
         and columns == parameters.chunks * parameters.threads_x * parameters.vector_width,
-        row_bound=parameters.threads_y > 1,
+        row_bound=_is_bound(parameters),
+        row_turns=turns.beside(phases),
         registers=parameters.storage == "registers",
         column=f"{'first_column + ' if first else ''}(c * kThreadsX + threadIdx.x) * kVec",
         held=(*(s for s in held if isinstance(s, RegisterArray)), *kept),
-        shared=tuple(s for s in held if isinstance(s, SharedArray)),
+        shared=(*(s for s in held if isinstance(s, SharedArray)), *turns.shared),
         phases=phases,
         shifted=first,
         ends=ends,
@@ -90,8 +96,11 @@ def _sentence(p: InnerPersistentParameters) -> str:
         "shared": "stays in shared memory",
         "none": "is read again in each phase",
     }[p.storage]
+    tile = f"{p.tile_rows} rows come into shared memory, {p.threads_y} at a time are taken; "
+    rows = f"{p.threads_y} rows per block, "
     return (
-        f"Schedule: {p.threads_x} threads per row, {p.threads_y} rows per block, "
+        f"Schedule: {tile if p.tile_rows else ''}{p.threads_x} threads per row, "
+        f"{'' if p.tile_rows else rows}"
         f"accesses of {p.vector_width} elements{' where aligned' if p.shifted else ''}; "
         f"the row {where}."
     )
@@ -104,6 +113,7 @@ def _phases(
     tuple[RegisterArray, ...],
     tuple[Phase, ...],
     tuple[str, tuple[str, ...]],
+    TurnsOfRows,
 ]:
     fusion, parameters = plan.fusion, plan.parameters
     width = parameters.vector_width
@@ -112,7 +122,7 @@ def _phases(
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
-            Scope("row", frozenset({row}), per_phase=False),
+            Scope("row", frozenset({row, slot_of(parameters.tile_rows)}), per_phase=False),
             Scope("vector", frozenset({chunk})),
             Scope("lane", frozenset({lane})),
         ),
@@ -125,9 +135,14 @@ def _phases(
         wide=parameters.wide_index,
         symbols=named(kColumns=plan.problem.rows.columns),
         counts=named(kColumns=plan.problem.rows.columns),
-        guard="is_row" if parameters.threads_y > 1 else "",
+        guard="is_row" if _is_bound(parameters) else "",
     )
     plans = store_plans(lowering, fusion.outputs)
+    turns = turns_of_rows(parameters.wide_index, several=_is_bound(parameters))
+    if parameters.tile_rows:
+        tiles = tiled(plan.problem, width)
+        assert not isinstance(tiles, Refusal), tiles
+        turns, plans = turns_of_tile(emitter, tiles, parameters.tile_rows, plans, plan.loops)
     nodes = tuple(n for group in phases.reductions for n in group)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     held = _held(emitter, plan)
@@ -154,7 +169,12 @@ def _phases(
         phase_of(emitter, number, loads[number], accumulators[number], once=once)
         for number in range(phases.count)
     )
-    return tuple(array for array, _ in held), tuple(kept), made, (first, ends)
+    return tuple(array for array, _ in held), tuple(kept), made, (first, ends), turns
+
+
+def _is_bound(p: InnerPersistentParameters) -> bool:
+    """Return whether a block may have fewer rows than it takes."""
+    return p.threads_y > 1 or p.tile_rows > 0
 
 
 def _hold_ends(

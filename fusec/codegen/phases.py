@@ -43,6 +43,17 @@ class Phase:
     ends: tuple[str, ...] = ()
 
     @property
+    def lines(self) -> tuple[str, ...]:
+        """Return all lines but those of accumulators."""
+        swept = (*self.loads, *self.statements, *self.end_loads, *self.ends)
+        return (*self.row, *self.row_stores, *swept)
+
+    @property
+    def loads_use_column(self) -> bool:
+        """Return whether what stays on chip is loaded by the number of its column."""
+        return uses_column(self.loads)
+
+    @property
     def uses_column(self) -> bool:
         """Return whether the sweep needs the number of its column."""
         return uses_column(self.statements)

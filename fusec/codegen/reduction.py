@@ -11,6 +11,7 @@ from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
+from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Lowering, reading_order
@@ -18,9 +19,10 @@ from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
-from fusec.schedule.reduction import ReductionPlan
+from fusec.schedule.reduction import ReductionPlan, at_once
 from fusec.schedule.reduction_choice import ReductionParameters
-from fusec.schedule.reduction_rows import is_at_once
+from fusec.schedule.row_tiles import tiled
+from fusec.segment.protocol import Refusal
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,8 @@ class ReductionView(KernelView):
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
     the blocks that have left their partial results; shifted: where the first vector of a row
-    begins, if they are, or empty; ends: the declarations of a thread's elements beside them.
+    begins, if they are, or empty; ends: the declarations of a thread's elements beside them;
+    row_turns: how a thread comes by its rows, of which columns run along memory.
     """
 
     index_type: str
@@ -75,15 +78,14 @@ class ReductionView(KernelView):
     arrived: str
     shifted: str
     ends: tuple[str, ...]
+    row_turns: TurnsOfRows
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     """Return the view of a reduction kernel."""
     parameters = plan.parameters
-    sweep, results, accumulators, names, ends = _parts(plan, kernel)
+    sweep, results, accumulators, names, ends, turns = _parts(plan, kernel)
     extents = _extents(plan)
-    step = parameters.vector_width * parameters.threads_x
-    alone = parameters.inner and parameters.splits == 1 and not parameters.shifted
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
@@ -96,7 +98,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         threads_x=parameters.threads_x,
         threads_y=parameters.threads_y,
         vector_width=parameters.vector_width,
-        at_once=alone and is_at_once(plan.problem.rows, step),
+        at_once=at_once(plan) > 0,
         unrolled=parameters.unrolled,
         splits=parameters.splits,
         fan=parameters.fan,
@@ -113,6 +115,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
         shifted=ends[0],
         ends=ends[1],
+        row_turns=turns.beside((sweep, results)),
     )
 
 
@@ -141,6 +144,11 @@ def _sentence(p: ReductionParameters) -> str:
         )
     elif p.fan < p.splits:
         shared = f"; {p.splits} blocks share a result, the last of {p.fan} combines theirs"
+    if p.tile_rows:
+        return (
+            f"Schedule: {p.tile_rows} rows come into shared memory, {p.threads_y} at a time are "
+            f"taken; {p.threads_x} threads along each, accesses of {p.vector_width} elements."
+        )
     if p.inner:
         return (
             f"Schedule: {p.threads_x} threads along each row, {p.threads_y} rows per block, "
@@ -152,7 +160,9 @@ def _sentence(p: ReductionParameters) -> str:
     )
 
 
-Parts = tuple[Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[str, ...]]]
+Parts = tuple[
+    Phase, Phase, tuple[Accumulator, ...], Names, tuple[str, tuple[str, ...]], TurnsOfRows
+]
 
 
 def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
@@ -167,7 +177,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
-            Scope(outer[0], frozenset({outer[1]}), per_phase=False),
+            Scope(outer[0], frozenset({outer[1], slot_of(p.tile_rows)}), per_phase=False),
             Scope(inner[0], frozenset({inner[1]})),
             Scope("lane", frozenset({lane})),
         ),
@@ -196,6 +206,11 @@ def _emit(
 ) -> Parts:
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
+    p, turns = plan.parameters, turns_of_rows(plan.parameters.wide_index)
+    if p.tile_rows:
+        tiles = tiled(plan.problem, p.vector_width)
+        assert not isinstance(tiles, Refusal), tiles
+        turns, plans = turns_of_tile(emitter, tiles, p.tile_rows, plans, plan.loops)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
@@ -206,7 +221,7 @@ def _emit(
         emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, guarded=False)
-    return sweep, results, accumulators, emitter.names, (first, ends)
+    return sweep, results, accumulators, emitter.names, (first, ends), turns
 
 
 def _ends(

@@ -184,12 +184,21 @@ class RegisterArray:
 
 @dataclass(frozen=True)
 class SharedArray:
-    """A staged array in shared memory: name, element type, the constant of its first byte."""
+    """A staged array in shared memory: name, element type, the constant of its first byte.
+
+    vectors: whether it is one of vectors, not of elements.
+    """
 
     name: str
     type: str
     place: str
     offset: int
+    vectors: bool = True
+
+    @property
+    def each(self) -> str:
+        """Return the C type of what it is made of."""
+        return f"fusec::Vec<{self.type}, kVec>" if self.vectors else self.type
 
 
 def shared_array(names: Names, name: str, staged: Staged) -> SharedArray:

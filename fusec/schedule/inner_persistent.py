@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from fusec.index.instances import Instance
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.expression import Index
@@ -22,6 +21,8 @@ from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
 from fusec.schedule.inner_persistent_choice import (
     InnerPersistentParameters,
+    by_rows,
+    by_tiles,
     held_with,
     likeliest,
     row_bytes,
@@ -32,9 +33,11 @@ from fusec.schedule.plan import Kernel, Staged, staged_in_turn
 from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
+from fusec.schedule.row_strides import bytes_across, is_strided
+from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
-from fusec.schedule.strides import WARP, reach_by_lines, side_by_side
+from fusec.schedule.strides import WARP, reach_by_lines
 from fusec.schedule.two_pass import two_pass
 from fusec.segment.price import SECTOR, bytes_read, traffic, work
 from fusec.segment.protocol import Estimate, Proposal, Redefinition, Refusal
@@ -87,7 +90,23 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if "ring" in (storage, likeliest.storage) and storage != likeliest.storage:
             other = _likeliest_by(storage, problem, target)
             likeliest = replace(likeliest, **settings) if other is None else other
+        elif likeliest.storage != "ring":
+            likeliest = self._beside_tiles(problem, likeliest, target, settings)
         yield from super().candidates(problem, likeliest, target, settings)
+
+    def _beside_tiles(
+        self,
+        problem: RowsProblem,
+        likeliest: InnerPersistentParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> InnerPersistentParameters:
+        """Return what settings are put into: tiles where they are set, none where these refuse."""
+        if settings.get("tile_rows", 0):
+            return likeliest if likeliest.tile_rows else by_tiles(problem, target) or likeliest
+        tried = self.completed(problem, replace(likeliest, **settings))
+        stay = not likeliest.tile_rows or self.legal(problem, tried, target) is None
+        return likeliest if stay and "tile_rows" not in settings else by_rows(problem, target)
 
     def completed(
         self, problem: RowsProblem, parameters: InnerPersistentParameters
@@ -110,6 +129,8 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         if p.online and problem.online is None:
             return Refusal("online", "no sum of exponentials is taken less their maximum")
         problem = _form(problem, p)
+        if p.tile_rows and p.storage != "registers":
+            return Refusal("tile_rows", "rows of tiles are taken into registers")
         if p.storage == "ring":
             if p.shifted:
                 return Refusal("ring", "bulk copies bring rows at multiples of 16 bytes")
@@ -126,7 +147,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             if needed > MOST_THREAD_REGISTERS:
                 because = f"{needed} words of a row do not fit into a thread's registers"
                 return Refusal("registers", because)
-            return None
+            return _tile_trouble(problem, p, target) if p.tile_rows else None
         if p.keep_values:
             return Refusal("keep_values", "values are kept beside rows in registers only")
         if p.storage == "none":
@@ -210,7 +231,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     def _efficiency(self, plan: InnerPersistentPlan, phases: int, target: Target) -> float:
         """Return the part of the bandwidth that is reached."""
         problem, width = plan.problem, plan.parameters.vector_width
-        if _strided(problem):
+        if plan.parameters.tile_rows:
+            return TILE_REACH * target.reach(self.name, "vector")
+        if is_strided(problem):
             return self._across(plan, target)
         efficiency = target.reach(self.name, access(width))
         if access(width) != "vector":
@@ -228,7 +251,7 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         """
         problem, p = plan.problem, plan.parameters
         strided = target.reach(self.name, "strided")
-        size = _side_by_side_rows(problem)
+        size = bytes_across(problem)
         if size is None or p.storage != "registers":
             return strided
         along = target.reach(self.name, access(p.vector_width))
@@ -251,6 +274,16 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         return not isinstance(chosen, Refusal) and chosen.online
 
 
+def _tile_trouble(
+    problem: RowsProblem, p: InnerPersistentParameters, target: Target
+) -> Refusal | None:
+    """Return why no block has such tiles of rows, or None."""
+    if p.shifted:
+        return Refusal("tile_rows", "rows of tiles are taken as they are, not by shifted vectors")
+    about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
+    return tile_trouble(problem, *about, target.shared)
+
+
 def _likeliest_by(
     storage: Setting, problem: RowsProblem, target: Target
 ) -> InnerPersistentParameters | None:
@@ -264,13 +297,20 @@ def _kernel(
     problem: RowsProblem, parameters: InnerPersistentParameters, staged: tuple[Staged, ...]
 ) -> Kernel:
     """Return a kernel of a block for each row, or for several."""
+    shared = sum(s.bytes for s in staged) if parameters.storage == "shared" else 0
+    if parameters.tile_rows:
+        shared = tile_bytes(problem, parameters.vector_width, parameters.tile_rows)
     return Kernel(
         name=f"{problem.fusion.name}_inner_persistent",
         template="inner_persistent",
-        grid=(ceildiv(problem.rows.rows, parameters.threads_y), dim(1), dim(1)),
+        grid=(
+            ceildiv(problem.rows.rows, parameters.tile_rows or parameters.threads_y),
+            dim(1),
+            dim(1),
+        ),
         block=(parameters.threads_x, parameters.threads_y, 1),
         arguments=tensor_arguments(problem.fusion),
-        shared_bytes=sum(s.bytes for s in staged) if parameters.storage == "shared" else 0,
+        shared_bytes=shared,
     )
 
 
@@ -336,40 +376,3 @@ def _unrolled(parameters: InnerPersistentParameters) -> int:
     """Return the elements that the loop of a phase computes without a branch."""
     vectors = parameters.chunks if parameters.storage == "registers" else UNASKED
     return parameters.vector_width * vectors
-
-
-def _strided(problem: RowsProblem) -> bool:
-    """Return whether the largest load of the element loop does not run along memory."""
-    fusion, domain, rows = problem.fusion, problem.domain, problem.rows
-    _, chunk, _ = rows.variables(1)
-    loads = {i for p in lowered(fusion, domain, rows, 1)[1].loads for i in p}
-    strides: list[tuple[int, bool]] = []
-    for load in loads:
-        assert load.address is not None
-        assert load.value is not None
-        step = load.address.coefficient(chunk)
-        mixed = step is None and any(
-            c == 1
-            for a, c in load.address.terms
-            if chunk in getattr(a, "inner", load.address).variables
-        )
-        size = load.value.rank
-        strides.append((size, not mixed and step != side_by_side(fusion, load.value)))
-    return max(strides, default=(0, False))[1]
-
-
-def _side_by_side_rows(problem: RowsProblem) -> int | None:
-    """Return the bytes of an element if those of one column lie side by side in all loads.
-
-    None where they do not. A load of columns alone, or of rows alone, is like any other.
-    """
-    row, chunk, _ = problem.rows.variables(1)
-    _, phases = lowered(problem.fusion, problem.domain, problem.rows, 1)
-    sizes: list[int] = []
-    for load in frozenset[Instance]().union(*phases.loads):
-        assert load.address is not None
-        if {row, chunk} <= load.address.variables:
-            if load.address.coefficient(row) != 1:
-                return None
-            sizes.append(load.dtype.size)
-    return min(sizes, default=None)

@@ -8,6 +8,7 @@ from typing import ClassVar
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
+from fusec.schedule.row_tiles import TILE_ROWS, shape_of
 from fusec.schedule.rows import Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
@@ -38,7 +39,9 @@ class InnerPersistentParameters(Parameters):
     phase; online: whether a maximum and the sum of exponentials less it are taken in one phase. Of
     a ring: slots: rows in it; groups: of threads_x threads, that have a row each; cluster: blocks
     that share a row; keep_columns: whether what only columns determine stays in shared memory.
-    shifted: whether vectors lie at multiples of their size, wherever rows begin.
+    shifted: whether vectors lie at multiples of their size, wherever rows begin. tile_rows: rows of
+    a block that pass through shared memory together, of which threads_y are taken at a time; 0:
+    none do.
     """
 
     storage: str
@@ -54,6 +57,7 @@ class InnerPersistentParameters(Parameters):
     cluster: int = 1
     keep_columns: bool = False
     shifted: bool = False
+    tile_rows: int = 0
     free: ClassVar = (
         Field("storage", ("registers", "shared", "ring", "none")),
         Field("vector_width", WIDTHS),
@@ -66,6 +70,7 @@ class InnerPersistentParameters(Parameters):
         Field("cluster", (1, 2, 4, 8, 16)),
         Field("keep_columns", (False, True)),
         Field("shifted", (False, True)),
+        Field("tile_rows", TILE_ROWS),
     )
 
 
@@ -159,7 +164,38 @@ def _most_kept(phases: Phases, width: int) -> int:
 
 
 def likeliest(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
-    """Return the parameters for a row length and a target.
+    """Return the parameters for a row length and a target: by tiles of rows if these are short."""
+    whole = by_rows(problem, target)
+    shifted, registers = whole.shifted, whole.storage == "registers"
+    return (by_tiles(problem, target, shifted=shifted) if registers else None) or whole
+
+
+def by_tiles(
+    problem: RowsProblem, target: Target, *, shifted: bool | None = None
+) -> InnerPersistentParameters | None:
+    """Return the parameters of tiles, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
+    width = problem.vectors[0]
+    shape = shape_of(problem, width, target.sms, shifted=shifted)
+    if shape is None:
+        return None
+    chunks = -(-problem.rows.columns.value // (width * shape.threads_x))
+    return InnerPersistentParameters(
+        "registers",
+        width,
+        shape.threads_x,
+        shape.threads_y,
+        chunks,
+        problem.wide,
+        keep_values=held_with(problem, width).again > 0,
+        tile_rows=shape.rows,
+    )
+
+
+def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
+    """Return the parameters for a row length and a target, each row by itself.
 
     Threads per row grow with the row so that each keeps at most REGISTER_BYTES and KEPT_ELEMENTS of
     it. Where a thread has too few registers for that it gets narrower vectors, or the row goes

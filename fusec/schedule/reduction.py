@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from fusec.index.instances import Lowering
+from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
 from fusec.ir.dtype import F32, U32
 from fusec.ir.expression import Var
@@ -35,11 +36,14 @@ from fusec.schedule.reduction_choice import (
     FEW_ROWS,
     ReductionParameters,
     blocks_of,
+    by_rows,
     likeliest,
+    of_tiles,
     step_of,
 )
-from fusec.schedule.reduction_rows import UNROLLED
+from fusec.schedule.reduction_rows import UNROLLED, is_at_once, rows_at_once
 from fusec.schedule.registers import blocks_beside_doubles, partial_words
+from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.segment.price import traffic, work
@@ -86,11 +90,34 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 
     def likeliest(self, problem: RowsProblem, target: Target) -> ReductionParameters:
         """Return the parameters: threads by row length, splits that fill the SMs."""
+        return likeliest(problem, target, self._resident_with(problem, target))
+
+    def _resident_with(
+        self, problem: RowsProblem, target: Target
+    ) -> Callable[[ReductionParameters], int]:
+        """Return a function that tells how many blocks an SM holds of the kernel of parameters."""
 
         def resident(parameters: ReductionParameters) -> int:
             return self._resident(self.plan(problem, parameters, target), target)
 
-        return likeliest(problem, target, resident)
+        return resident
+
+    def candidates(
+        self,
+        problem: RowsProblem,
+        likeliest: ReductionParameters,
+        target: Target,
+        settings: Mapping[str, Setting],
+    ) -> Iterator[ReductionParameters]:
+        """Yield parameters that may be legal: of tiles where they are set, else beside them."""
+        if settings.get("tile_rows", 0):
+            tiles = likeliest if likeliest.tile_rows else of_tiles(problem, target)
+            likeliest = tiles or likeliest
+        elif likeliest.tile_rows:
+            tried = replace(likeliest, **settings)
+            if "tile_rows" in settings or self.legal(problem, tried, target) is not None:
+                likeliest = by_rows(problem, target, self._resident_with(problem, target))
+        yield from super().candidates(problem, likeliest, target, settings)
 
     def _resident(self, plan: ReductionPlan, target: Target) -> int:
         """Return how many blocks of a plan's kernel an SM holds, as far as the plan tells."""
@@ -110,7 +137,13 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             found = _bulk_trouble(problem, p, target)
             if found is not None:
                 return found
-        return problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        if found is not None or not p.tile_rows:
+            return found
+        if p.splits > 1 or p.shifted:
+            return Refusal("tile_rows", "rows of tiles are not split, and taken as they are")
+        about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
+        return tile_trouble(problem, *about, target.shared)
 
     def plan(
         self, problem: RowsProblem, parameters: ReductionParameters, target: Target
@@ -124,6 +157,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             grid=(blocks_of(problem, parameters), dim(parameters.splits), dim(1)),
             block=(parameters.threads_x, parameters.threads_y, 1),
             arguments=tensor_arguments(fusion, workspaces),
+            shared_bytes=tile_bytes(problem, parameters.vector_width, parameters.tile_rows),
             least_blocks=blocks_beside_doubles(
                 fusion,
                 problem.domain,
@@ -173,12 +207,15 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         by_vectors = parameters.inner and parameters.vector_width > 1
         pushing = VECTOR_DIVISION if by_vectors else DIVISION
         flops += pushing * sum(_variance_elements(fusion))
+        efficiency = target.reach(self.name, access(parameters.vector_width))
+        if parameters.tile_rows:
+            efficiency = TILE_REACH * target.reach(self.name, "vector")
         return Estimate(
             bytes=traffic(problem.segment),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, access(parameters.vector_width)),
+            efficiency=efficiency,
             ctas=max(1, blocks),
             waits=seconds(
                 parameters.grid_reduce,
@@ -197,7 +234,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def pressure(self, plan: ReductionPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds of the vectors that its loop takes at a time."""
         p = plan.parameters
-        loops = Loops(p.vector_width, p.unrolled, outer=not p.inner, shifted=p.shifted)
+        together = max(p.unrolled, at_once(plan))
+        loops = Loops(p.vector_width, together, outer=not p.inner, shifted=p.shifted)
         return phased_pressure(plan, loops)
 
     def redefinitions(
@@ -205,6 +243,18 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     ) -> tuple[Redefinition, ...]:
         """Return sums of exponentials in one reading with their maximum."""
         return exponentials_online(segment)
+
+
+def at_once(plan: ReductionPlan) -> int:
+    """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
+    p, rows = plan.parameters, plan.problem.rows
+    if p.splits > 1 or p.shifted:
+        return 0
+    if not p.inner:
+        size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])
+        return rows_at_once(rows, p.threads_y, size)
+    step = p.vector_width * p.threads_x
+    return -(-rows.columns.value // step) if p.tile_rows or is_at_once(rows, step) else 0
 
 
 def _trouble(problem: RowsProblem) -> Refusal | None:

@@ -18,8 +18,9 @@ from fusec.schedule.grid_reduce import (
     fan_of,
     quickest,
 )
-from fusec.schedule.reduction_rows import UNROLLED, threads_of_row
+from fusec.schedule.reduction_rows import UNROLLED, rows_at_once, threads_of_row
 from fusec.schedule.registers import partial_words
+from fusec.schedule.row_tiles import TILE_ROWS, shape_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import (
     COUNTS,
@@ -42,6 +43,8 @@ THREADS_PER_SM = 1024
 """Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
 THREADS_OF_MOMENTS = 2048
 """The same of rows whose Welford states divide for each vector, as one thread waits for that."""
+RUN = 128
+"""Bytes of columns of a row that a block reads at least: two blocks read a sector at each end."""
 BLOCK = 256
 """Threads of a block that reduces columns where they are many."""
 LARGER_BLOCKS = (512, 1024)
@@ -61,7 +64,8 @@ class ReductionParameters(Parameters):
     per block) or the kept axes do (threads_x vectors of kept columns, threads_y rows at a time).
     unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
     share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
-    lie at multiples of their size, wherever rows begin.
+    lie at multiples of their size, wherever rows begin. tile_rows: rows of a block that pass
+    through shared memory together, of which threads_y are taken at a time; 0: none do.
     """
 
     inner: bool
@@ -73,6 +77,7 @@ class ReductionParameters(Parameters):
     wide_index: bool
     unrolled: int = UNROLLED
     shifted: bool = False
+    tile_rows: int = 0
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
@@ -81,6 +86,7 @@ class ReductionParameters(Parameters):
         Field("splits", COUNTS),
         Field("grid_reduce", METHODS),
         Field("shifted", (False, True)),
+        Field("tile_rows", TILE_ROWS),
     )
 
     @property
@@ -111,6 +117,14 @@ def likeliest(
 
     resident: how many blocks of a kernel an SM holds.
     """
+    tiles = of_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
+    return tiles or by_rows(problem, target, resident)
+
+
+def by_rows(
+    problem: RowsProblem, target: Target, resident: Callable[[ReductionParameters], int]
+) -> ReductionParameters:
+    """Return the parameters of a kernel that takes rows, or columns, by themselves."""
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
     blocks = blocks_of(problem, whole).evaluate(problem.hints)
     if _most(problem, whole) <= 1 or blocks >= _busy(problem, whole) * target.sms:
@@ -140,6 +154,29 @@ def _of_rows(problem: RowsProblem) -> ReductionParameters:
     )
 
 
+def of_tiles(
+    problem: RowsProblem, target: Target, *, shifted: bool | None = None
+) -> ReductionParameters | None:
+    """Return tiles of rows, None where there are none.
+
+    shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
+    """
+    width = problem.vectors[0]
+    shape = shape_of(problem, width, target.sms, shifted=shifted) if problem.inner else None
+    if shape is None:
+        return None
+    return ReductionParameters(
+        True,
+        width,
+        shape.threads_x,
+        shape.threads_y,
+        1,
+        "last_block",
+        problem.wide,
+        tile_rows=shape.rows,
+    )
+
+
 def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     """Return threads for whole sectors of columns and for rows side by side.
 
@@ -149,6 +186,11 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     results, length = _extents(problem)
     vectors = -(-results // width)
     threads = min(32, power_above(vectors))
+    each = width * _row(problem)
+    wide = min(BLOCK, RUN // each)
+    busy = wide * THREADS_PER_SM // BLOCK * target.sms
+    if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
+        threads = wide
     unrolled = _unrolled(problem, width)
     whole = ReductionParameters(
         False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
@@ -243,5 +285,5 @@ def blocks_of(problem: RowsProblem, parameters: ReductionParameters) -> Dim:
     """Return the blocks that have results of their own."""
     rows = problem.rows
     if parameters.inner:
-        return ceildiv(rows.rows, parameters.threads_y)
+        return ceildiv(rows.rows, parameters.tile_rows or parameters.threads_y)
     return ceildiv(ceildiv(rows.rows, parameters.vector_width), parameters.threads_x)

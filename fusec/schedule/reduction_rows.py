@@ -11,6 +11,10 @@ MOST_THREADS = 512
 SIDE_BY_SIDE = 8
 """Threads that rather have two vectors than four: their widest ones are a line of the caches."""
 
+WORD = 4
+WORDS_AT_ONCE = 48
+"""Registers of what a thread that takes columns loads together."""
+
 
 def threads_of_row(vectors: int) -> int:
     """Return the threads of a row, of which none is without a vector: one alone takes up to two."""
@@ -25,3 +29,13 @@ def is_at_once(rows: Rows, step: int) -> bool:
     so that no turn of an unrolled loop is taken. step: elements that threads take side by side.
     """
     return rows.columns.is_const and -(-rows.columns.value // step) <= UNROLLED
+
+
+def rows_at_once(rows: Rows, threads: int, size: int) -> int:
+    """Return how many rows a thread that takes columns loads together, 0 where it is a loop's.
+
+    A loop would load what is left beside its whole turns one after the other, and first. threads:
+    that share a column's rows; size: bytes of a row's loads.
+    """
+    taken = -(-rows.columns.value // threads) if rows.columns.is_const else 0
+    return taken if taken * -(-size // WORD) <= WORDS_AT_ONCE else 0

@@ -1,0 +1,116 @@
+// Consecutive rows that a block brings into shared memory together, and takes from there: by whole
+// vectors, wherever in them a row begins. All threads of the block call each function together.
+// Tiles begin at multiples of 16 bytes; runs in memory where they like.
+#pragma once
+
+#include "async_copy.cuh"
+#include "shifted.cuh"
+
+namespace fusec {
+
+__device__ __forceinline__ int thread_of_block() {
+  return threadIdx.y * blockDim.x + threadIdx.x;
+}
+
+// Begins to copy `count` elements that lie side by side, and returns where the first of them lies
+// then: as far behind a multiple of 16 bytes as in memory. kElements: at most so many, and the rest
+// of 16 bytes before them, in whole multiples.
+template <int kThreads, int kElements, class T>
+__device__ __forceinline__ T* bring_rows(T* tile, const T* run, int count) {
+  constexpr int kWide = 16 / sizeof(T);
+  static_assert(kElements % kWide == 0);
+  const int before = shift_of<kWide>(run);
+  const int end = before + count;
+  const int thread = thread_of_block();
+#pragma unroll
+  for (int first = 0; first < kElements; first += kThreads * kWide) {
+    const int i = first + thread * kWide;
+    if (i >= before && i + kWide <= end) copy_async_16(tile + i, run + (i - before));
+  }
+  // What is left at both ends is taken one by one.
+  const int rest = end / kWide * kWide + thread;
+  if (rest >= before && rest < end) tile[rest] = run[rest - before];
+  if (before > 0 && thread >= before && thread < min(kWide, end / kWide * kWide)) {
+    tile[thread] = run[thread - before];
+  }
+  return tile + before;
+}
+
+// Copies rows whose columns lie apart by `pitch`: of each, kWide rows at a time side by side.
+// count: of rows, at most kRows, a multiple of kWide; kPitch: elements between rows of the tile.
+// Each thread has rows of its own, so that it steps from column to column, and leaves two columns
+// of halves at a time where these are a word.
+template <int kThreads, int kRows, int kColumns, int kPitch, int kWide, class T>
+__device__ __forceinline__ void bring_turned(T* tile, const T* run, i64 pitch, int count) {
+  constexpr int kPair = sizeof(T) == 2 && kPitch % 2 == 0 && kColumns % 2 == 0 ? 2 : 1;
+  constexpr int kAcross = kRows / kWide < kThreads ? kRows / kWide : kThreads;
+  constexpr int kLines = kThreads / kAcross * kPair;
+  static_assert(kRows % (kAcross * kWide) == 0 && kThreads % kAcross == 0);
+  // A thread's loads are on their way in turns of up to 16.
+  constexpr int kSteps = (kColumns + kLines - 1) / kLines;
+  constexpr int kTurns = (kSteps * kPair + 15) / 16;
+  constexpr int kFlight = (kSteps + kTurns - 1) / kTurns;
+  const int thread = thread_of_block();
+  const int line = thread / kAcross * kPair;
+#pragma unroll 1
+  for (int row = thread % kAcross * kWide; row < count; row += kAcross * kWide) {
+    const T* source = run + row + line * pitch;
+    T* target = tile + row * kPitch + line;
+#pragma unroll
+    for (int first = 0; first < kSteps; first += kFlight) {
+      Vec<T, kWide> loaded[kFlight][kPair];
+#pragma unroll
+      for (int k = 0; k < kFlight; ++k) {
+        const int column = (first + k) * kLines;
+        const bool inside = column + kLines <= kColumns || column + line < kColumns;
+#pragma unroll
+        for (int p = 0; p < kPair; ++p) {
+          if (inside) loaded[k][p] = load<kWide>(source + p * pitch);
+        }
+        source += kLines * pitch;
+      }
+#pragma unroll
+      for (int k = 0; k < kFlight; ++k) {
+        const int column = (first + k) * kLines;
+        const bool inside = column + kLines <= kColumns || column + line < kColumns;
+#pragma unroll
+        for (int v = 0; v < kWide; ++v) {
+          Vec<T, kPair> pair;
+#pragma unroll
+          for (int p = 0; p < kPair; ++p) pair[p] = loaded[k][p][v];
+          if (inside) store(target + v * kPitch + column, pair);
+        }
+      }
+    }
+  }
+}
+
+// Waits until what the block brings is there.
+__device__ __forceinline__ void rows_arrived() {
+  copy_commit();
+  copy_wait<0>();
+  __syncthreads();
+}
+
+// Stores `count` elements side by side, once all threads have left theirs: from where they lie as
+// far behind a multiple of 16 bytes as in memory.
+template <int kThreads, int kElements, class T>
+__device__ __forceinline__ void leave_rows(T* run, const T* rows, int count) {
+  constexpr int kWide = 16 / sizeof(T);
+  static_assert(kElements % kWide == 0);
+  const int before = shift_of<kWide>(run);
+  const int end = before + count;
+  const int thread = thread_of_block();
+#pragma unroll
+  for (int first = 0; first < kElements; first += kThreads * kWide) {
+    const int i = first + thread * kWide - before;
+    if (i >= 0 && i + kWide <= count) store(run + i, load<kWide>(rows + i));
+  }
+  const int rest = end / kWide * kWide + thread;
+  if (rest >= before && rest < end) run[rest - before] = rows[rest - before];
+  if (before > 0 && thread >= before && thread < min(kWide, end / kWide * kWide)) {
+    run[thread - before] = rows[thread - before];
+  }
+}
+
+}  // namespace fusec
