@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import storage_type
+from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.sort import READ, Writing
@@ -19,9 +19,9 @@ from fusec.schedule.sort_top import TopParameters, bind
 
 @dataclass(frozen=True, kw_only=True)
 class TopView(KernelView):
-    """A block's part of a row, read twice: for the limit, and for what is not beyond it.
+    """A block's part of a row, or the whole rows of a block's warps, read once into registers.
 
-    row: statements once per row; vector, lane: those that make the element at `column + v`; value:
+    rows: how many there are; row: statements once per row; vector, lane: those that make the element at `column + v`; value:
     its text; write: what follows at `position` from the element at `found`; entries, arrived:
     workspaces.
     """
@@ -31,6 +31,9 @@ class TopView(KernelView):
     key: str
     vector_width: int
     threads: int
+    lanes: int
+    items: int
+    rows: str
     buffer: int
     splits: int
     columns: int
@@ -83,6 +86,9 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
         key=f"fusec::u{key_bits(tensor.dtype)}",
         vector_width=p.vector_width,
         threads=p.threads,
+        lanes=p.lanes,
+        items=p.items,
+        rows=dim_text(parts.rows).text,
         buffer=p.buffer,
         splits=p.splits,
         columns=parts.length,
@@ -99,8 +105,11 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
 
 
 def _sentence(p: TopParameters) -> str:
+    own = f"{p.items} x {p.vector_width} elements each"
+    if p.lanes:
+        return f"Schedule: {p.lanes} threads share a row, {own}."
     shared = f"; {p.splits} blocks share a row, the last one orders what they chose"
     return (
-        f"Schedule: a block of {p.threads} threads reads a row twice, {p.vector_width} elements at "
-        f"a time{shared if p.splits > 1 else ''}."
+        f"Schedule: a block of {p.threads} threads reads a row once, {own} at a time"
+        f"{shared if p.splits > 1 else ''}."
     )
