@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim, product
-from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.schedule.common import INT32_MAX, is_empty, specialise
 from fusec.schedule.problem import Problem
@@ -91,15 +92,46 @@ class Scatter(Problem):
         assert isinstance(reference, Value)
         return Lowering(self.source, Domain(reference, (), {}, {}), {})
 
-    def at(self, place: Index) -> tuple[Index, ...]:
-        """Return the coordinates of an element of a line."""
+    def vectors(self, width: int) -> tuple[Var, Var]:
+        """Return the loop variables of lines side by side: vectors, and lines of one."""
+        return Var("vector", dim(self.lines // width)), Var("v", dim(width))
+
+    def at(self, place: Index, width: int = 1) -> tuple[Index, ...]:
+        """Return the coordinates of an element of a line; with a width, of one of a vector."""
+        line = of_var(self.line)
+        if width > 1:
+            vector, lane = self.vectors(width)
+            line = of_var(vector) * width + of_var(lane)
         others = [e for k, e in enumerate(self.shape) if k != self.axis]
-        rest = iter(delinearize(of_var(self.line), others))
+        rest = iter(delinearize(line, others))
         return tuple(place if k == self.axis else next(rest) for k in range(len(self.shape)))
 
-    def index_at(self, place: Index) -> tuple[Index, ...]:
+    def index_at(self, place: Index, width: int = 1) -> tuple[Index, ...]:
         """Return the coordinates in the index."""
-        return (place,) if of_slices(self.node) else self.at(place)
+        return (place,) if of_slices(self.node) else self.at(place, width)
+
+    def takes_vectors(self, width: int) -> bool:
+        """Return whether lines side by side go to one place, by whole accesses."""
+        last = len(self.shape) - 1
+        if width == 1 or self.axis == last or self.shape[last] % width:
+            return width == 1
+        facts, (_, lane) = Facts(self.fusion.hints), self.vectors(width)
+        element = of_var(Var("element", dim(self.length)))
+        lowering = Lowering(self.source, self.lowering.domain, {})
+        index, source = self.node.operands[1:3]
+        if lane in lowering.operand(index, self.index_at(element, width), ()).variables:
+            return False
+        lowering.operand(source, self.at(element, width) if source.shape else (), ())
+        target = of_var(Var("target", self.node.output.shape[self.axis]))
+        coordinates = list(self.at(element, width))
+        coordinates[self.axis] = target
+        output = self.fusion.outputs[0].value
+        stored = linearize(coordinates, self.fusion.effects.strides(output))
+        kinds = [access_class(stored, (), lane, width, facts)]
+        for each in lowering.made.values():
+            if each.kind == "load" and each.address is not None:
+                kinds.append(access_class(each.address, each.conditions, lane, width, facts))
+        return "scalar" not in kinds and not facts.assumed
 
 
 def of_slices(node: Node) -> bool:
