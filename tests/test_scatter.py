@@ -105,6 +105,47 @@ def test_lines_that_go_to_one_place_are_written_by_vectors(
     check_on_cpu(fusion, "scatter", tmp_path, given)
 
 
+CACHES = """fusion: caches
+dims: {{T: {tokens}, D: {columns}}}
+inputs:
+  a_cache: bf16[1200, D]
+  b_cache: f32[1200, D]
+  a: bf16[T, D]
+  b: f32[T, D]
+  places: {{type: "i64[T]", range: [0, 1199]}}
+ops:
+  - at = expand(broadcast(places, [false, true]), [T, D])
+  - a_new = scatter(a_cache, at, {first}, 0)
+  - b_new = scatter(b_cache, at, {second}, 0)
+outputs:
+  - a_new: {{alias: a_cache}}
+  - b_new: {{alias: b_cache}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "columns", "way", "width"),
+    [(200, 128, "compared", 4), (1100, 8, "winners", 4), (70, 7, "compared", 1), (3, 7, "lines", 1)],
+)
+def test_scatters_of_one_index_are_written_together(
+    tokens: int, columns: int, way: str, width: int, tmp_path: Path
+) -> None:
+    fusion = read_text(CACHES.format(tokens=tokens, columns=columns, first="neg(a)", second="b"))
+    parameters = planned(fusion, "scatter").plans[0].parameters
+    assert (parameters.way, parameters.vector_width) == (way, width)
+    check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), 1200))
+
+
+def test_scatters_that_read_what_another_overwrites_are_written_apart() -> None:
+    read = "cast(slice(b_cache, [0, 0], [T, D]), bf16)"
+    fusion = read_text(CACHES.format(tokens=70, columns=8, first=read, second="b"))
+    found = driver.plan(fusion, OPTIONS)
+    assert [s.scheduler for s in found.segmented.segments].count("scatter") == 2
+    for segment in found.segmented.segments:
+        if segment.scheduler == "scatter":
+            assert len(segment.fusion.outputs) == 1
+
+
 def test_long_runs_of_one_place_are_summed_whole(tmp_path: Path) -> None:
     lengths = [1, 2, 3, 5, 8, 40, 1, 140]
     chosen = np.random.default_rng(5).permutation(np.repeat(np.arange(8), lengths))

@@ -12,6 +12,7 @@ from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
+from fusec.ir.graph import Node
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
 from fusec.schedule.scatter_ways import THREADS, shares_warps
@@ -56,11 +57,16 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     making = _Making(plan, kernel)
     width = making.width
     target_text = making.target()
-    source_text = making.source()
     in_order = way == "sorted" or (way == "compared" and plan.problem.adds)
-    if in_order:
-        making.add(source_text)
-    making.write(f"sums[{making.lane}]" if in_order else source_text)
+    if step == "win":
+        making.leave()
+    for node in scatter.nodes if step not in ("clear", "claim") else ():
+        source_text = making.source(node)
+        if in_order:
+            making.add(source_text)
+        making.write(node, f"sums[{making.lane}]" if in_order else source_text)
+    if step in ("clear", "claim"):
+        making.claim()
     order = making.order() if way == "sorted" else ""
     take = making.emitter.take
     source_lines = making.lines(WRITE)
@@ -156,9 +162,8 @@ class _Making:
         at = self.scatter.index_at(of_var(self.element), self.width)
         return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET).text
 
-    def source(self) -> str:
-        """Emit what is written, and return its text in the compute type."""
-        node = self.scatter.node
+    def source(self, node: Node) -> str:
+        """Emit what a scatter writes, and return its text in the compute type."""
         source, dtype = node.operands[2], node.output.dtype.compute
         at = self.scatter.at(of_var(self.element), self.width) if source.shape else ()
         instance = self.lowering.operand(source, at, ())
@@ -181,25 +186,28 @@ class _Making:
         scope = self.emitter.scopes[-1].name
         self.emitter.add(WRITE, scope, f"{total} = is_first ? {value} : {total} + {value};")
 
-    def write(self, value: str) -> None:
+    def claim(self) -> None:
+        """Emit the statement that claims an element's place, or clears the claims on it."""
+        winners, at = self._workspace(), self._claim()
+        line = f"{winners}[{at}] = 0u;"
+        if self.step == "claim":
+            line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
+        self.emitter.add(WRITE + 1, "element", line)
+
+    def leave(self) -> None:
+        """Emit the statement that leaves a place to the element that won it."""
+        line = f"if ({self._workspace()}[{self._claim()}] != element + 1u) return;"
+        self.emitter.add(TARGET, "won", line)
+
+    def write(self, node: Node, value: str) -> None:
         """Emit the statement that writes a value at its place."""
         emitter, scatter = self.emitter, self.scatter
-        output = scatter.fusion.outputs[0]
+        output = node.output
         coordinates = list(scatter.at(of_var(self.element), self.width))
         coordinates[scatter.axis] = of_var(self.place)
-        to = linearize(coordinates, scatter.fusion.effects.strides(output.value))
-        kind = storage_type(output.value.dtype)
-        name = identifier(scatter.fusion.effects.buffer(output.value))
-        if self.step in ("clear", "claim", "win"):
-            winners, at = self._workspace(), self._claim()
-            if self.step == "clear":
-                emitter.add(WRITE + 1, "element", f"{winners}[{at}] = 0u;")
-                return
-            if self.step == "claim":
-                line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
-                emitter.add(WRITE + 1, "element", line)
-                return
-            emitter.add(TARGET, "won", f"if ({winners}[{at}] != element + 1u) return;")
+        to = linearize(coordinates, scatter.fusion.effects.strides(output))
+        kind = storage_type(output.dtype)
+        name = identifier(scatter.fusion.effects.buffer(output))
         sums = self.scatter.adds and self.way != "elements"
         if self.width > 1:
             self._store_vector(name, to, value, kind, sums)
@@ -221,13 +229,15 @@ class _Making:
         assert base is not None
         pointer = emitter.pointer(name, base, WRITE + 1)
         if sums:
-            line = f"const auto there = fusec::load<{emitter.width_name}>({pointer});"
+            there = emitter.fresh(f"{name}_vec", "there", WRITE + 1, 2)
+            line = f"const auto {there} = fusec::load<{emitter.width_name}>({pointer});"
             emitter.add(WRITE + 1, "element", line)
-            value = f"fusec::convert<{self.type}>(there[v]) + {value}"
-        vector = f"fusec::Vec<{kind}, {emitter.width_name}> written;"
+            value = f"fusec::convert<{self.type}>({there}[v]) + {value}"
+        written = emitter.fresh(f"{name}_new", "written", WRITE + 1, 2)
+        vector = f"fusec::Vec<{kind}, {emitter.width_name}> {written};"
         emitter.add(WRITE + 1, "element", vector)
-        emitter.add(WRITE + 1, "lane", f"written[v] = fusec::convert<{kind}>({value});")
-        emitter.add(WRITE + 1, "after", f"fusec::store({pointer}, written);")
+        emitter.add(WRITE + 1, "lane", f"{written}[v] = fusec::convert<{kind}>({value});")
+        emitter.add(WRITE + 1, "after", f"fusec::store({pointer}, {written});")
 
     def _claim(self) -> Text:
         """Return where the claims on a place are noted: by lines, or once for all of them.

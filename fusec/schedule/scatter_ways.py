@@ -87,7 +87,7 @@ NOT_ADDED = Refusal("way", "elements are not added: the last one is to be writte
 
 def widest_vector(scatter: Scatter) -> int:
     """Return how many lines side by side a thread can write by one access."""
-    size = scatter.node.output.dtype.size
+    size = max(n.output.dtype.size for n in scatter.nodes)
     return next(w for w in (8, 4, 2, 1) if w * size <= 16 and scatter.takes_vectors(w))
 
 
