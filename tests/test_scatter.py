@@ -77,9 +77,7 @@ VECTORS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("way", "op", "dtype", "shape", "length", "in_place", "width"), VECTORS
-)
+@pytest.mark.parametrize(("way", "op", "dtype", "shape", "length", "in_place", "width"), VECTORS)
 def test_lines_that_go_to_one_place_are_written_by_vectors(
     way: str,
     op: str,
@@ -125,7 +123,12 @@ outputs:
 
 @pytest.mark.parametrize(
     ("tokens", "columns", "way", "width"),
-    [(200, 128, "compared", 4), (1100, 8, "winners", 4), (70, 7, "compared", 1), (3, 7, "lines", 1)],
+    [
+        (200, 128, "compared", 4),
+        (1100, 8, "winners", 4),
+        (70, 7, "compared", 1),
+        (3, 7, "lines", 1),
+    ],
 )
 def test_scatters_of_one_index_are_written_together(
     tokens: int, columns: int, way: str, width: int, tmp_path: Path

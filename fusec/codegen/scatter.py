@@ -25,12 +25,12 @@ TARGET, WRITE = 0, 1
 class ScatterView(KernelView):
     """Elements of lines, and where they go.
 
-    vector_width: lines side by side that a thread writes; length, extent: elements of a line, and places; adds: to what is there; elements_first: whether
-    threads side by side take elements of one line; together: whether those of a warp share an
-    element; line: statements of a line; target: those that
-    find an element's place, `target_text`; won: those that leave it to another; write: those that write it; source_lines: those that add
-    an element to `sums`; order: the element at a sorted position; type: in which
-    sums are taken.
+    vector_width: lines side by side that a thread writes; length, extent: elements of a line, and
+    places; adds: to what is there; elements_first: whether threads side by side take elements of
+    one line; together: whether those of a warp share an element; line: statements of a line;
+    target: those that find an element's place, `target_text`; won: those that leave it to another;
+    source_lines: those that add an element to `sums`; order: the element at a sorted position;
+    write: those that write; type: in which sums are taken.
     """
 
     threads: int

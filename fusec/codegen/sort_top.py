@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.codegen.ctext import dim_text, storage_type
+from fusec.codegen.ctext import storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.sort import READ, Writing
@@ -19,9 +19,9 @@ from fusec.schedule.sort_top import TopParameters, bind
 
 @dataclass(frozen=True, kw_only=True)
 class TopView(KernelView):
-    """A block's part of a row, or the whole rows of a block's warps, read once into registers.
+    """A block's part of a row, read once into registers.
 
-    rows: how many there are; row: statements once per row; vector, lane: those that make the element at `column + v`; value:
+    row: statements once per row; vector, lane: those that make the element at `column + v`; value:
     its text; write: what follows at `position` from the element at `found`; entries, arrived:
     workspaces.
     """
@@ -31,9 +31,7 @@ class TopView(KernelView):
     key: str
     vector_width: int
     threads: int
-    lanes: int
     items: int
-    rows: str
     buffer: int
     splits: int
     columns: int
@@ -86,9 +84,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
         key=f"fusec::u{key_bits(tensor.dtype)}",
         vector_width=p.vector_width,
         threads=p.threads,
-        lanes=p.lanes,
         items=p.items,
-        rows=dim_text(parts.rows).text,
         buffer=p.buffer,
         splits=p.splits,
         columns=parts.length,
@@ -106,8 +102,6 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
 
 def _sentence(p: TopParameters) -> str:
     own = f"{p.items} x {p.vector_width} elements each"
-    if p.lanes:
-        return f"Schedule: {p.lanes} threads share a row, {own}."
     shared = f"; {p.splits} blocks share a row, the last one orders what they chose"
     return (
         f"Schedule: a block of {p.threads} threads reads a row once, {own} at a time"

@@ -197,7 +197,9 @@ def _apart(segment: Fusion, nodes: list[Node]) -> Refusal | None:
         for n in nodes
     )
     if not alike or first.op.combine is not None or of_slices(first):
-        return Refusal("scatters", f"{len(nodes)} scatters that differ in more than what they write")
+        return Refusal(
+            "scatters", f"{len(nodes)} scatters that differ in more than what they write"
+        )
     if len(segment.effects.updates) != len(nodes):
         return Refusal("scatters", f"{len(nodes)} scatters that are not all in place")
     kept = segment.effects.overwritten | {n.output.name for n in nodes}

@@ -34,9 +34,9 @@ Launches = tuple[list[Kernel], tuple[Workspace, ...]]
 class Way:
     """A way to write the source.
 
-    trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of so
-    many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines: whether a thread takes a line
-    of the source, not an element.
+    trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of
+    so many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines:
+    whether a thread takes a line of the source, not an element.
     """
 
     trouble: Callable[[Scatter], Refusal | None]

@@ -1,4 +1,4 @@
-"""Top-k of few elements: a block, or lanes of a warp, hold a row and order only what may be kept."""
+"""Top-k of few elements: a block, or lanes of a warp, hold a row and order what may be kept."""
 
 from __future__ import annotations
 
@@ -92,6 +92,20 @@ def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
     return 1, vector_guards(facts)
 
 
+def reduction_trouble(parts: Parts) -> Refusal | None:
+    """Return why rows that are also reduced have no kernel, or None."""
+    for fusion, domain in ((parts.before, parts.operand), (parts.after, parts.results)):
+        along = frozenset({domain.axes[parts.axis]})
+        for node in fusion.nodes:
+            if node.op.family == "reduction" and domain.reduced.get(node) != along:
+                return Refusal(
+                    "reduction_axes", f"`{node.op.name}` reduces other axes than the sort"
+                )
+    if key_bits(parts.node.inputs[0].dtype) > 32 or _lanes(parts, width_of(parts)[0]) is None:
+        return Refusal("lanes", "the rows are too long for lanes of a warp to hold them")
+    return None
+
+
 def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
     own = p.items * p.vector_width
@@ -105,6 +119,8 @@ def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
         if own > MOST_SORTED:
             return Refusal("items", f"a thread orders at most {MOST_SORTED} elements")
     else:
+        if parts.reduces:
+            return Refusal("lanes", "only lanes that share a row have all of it for a sum")
         if p.threads < parts.keep:
             return Refusal("block", f"a thread brings at most one of the {parts.keep} results")
         if p.buffer < parts.keep + p.threads:
@@ -120,7 +136,7 @@ def top_likeliest(parts: Parts, target: Target) -> TopParameters | None:
     if parts.keep > THREADS[-1] // 2 or key_bits(parts.node.inputs[0].dtype) > 32:
         return None
     width, _ = width_of(parts)
-    if parts.length < max(MIN_ROW, 4 * parts.keep):
+    if parts.reduces or parts.length < max(MIN_ROW, 4 * parts.keep):
         return _lanes(parts, width)
     rows = max(1, parts.rows.evaluate(parts.fusion.hints))
     splits = min(BLOCKS * target.sms // rows, parts.length // (THREADS[-1] * OWN))

@@ -184,6 +184,13 @@ __device__ __forceinline__ void sort_own(u32 (&keys)[kCount], int (&places)[kCou
   }
 }
 
+// The smallest key of kLanes adjacent lanes.
+template <int kLanes>
+__device__ __forceinline__ u32 smallest_of_lanes(u32 key) {
+  if constexpr (kLanes == 32) return __reduce_min_sync(kFullWarp, key);
+  return warp_reduce<Min<u32>, kLanes>(key);
+}
+
 // The place of the kKeep smallest keys of kLanes adjacent lanes, by the number of the lane; a lane
 // has `count` keys in order, and those of lower lanes lie before them in the row.
 template <int kLanes, int kKeep, int kCount>
@@ -195,7 +202,7 @@ __device__ __forceinline__ int take_smallest(u32 (&keys)[kCount], int (&places)[
   int own = 0;
 #pragma unroll(kCount <= 8 ? kKeep : 1)
   for (int position = 0; position < kKeep; ++position) {
-    const u32 smallest = warp_reduce<Min<u32>, kLanes>(keys[0]);
+    const u32 smallest = smallest_of_lanes<kLanes>(keys[0]);
     const u32 vote = __ballot_sync(kFullWarp, count > 0 && keys[0] == smallest);
     const int taken = __ffs(static_cast<int>(vote >> first)) - 1;
     const int place = shuffle_from<kLanes>(places[0], taken);
