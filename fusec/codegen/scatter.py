@@ -12,6 +12,7 @@ from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
 from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
+from fusec.ir.expression import index as constant
 from fusec.ir.graph import Node
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
@@ -170,11 +171,13 @@ class _Making:
         return self.emitter.convert(instance, dtype, WRITE).text
 
     def order(self) -> str:
-        """Return the element at a sorted position of the line."""
+        """Return the element at a sorted position of the line, or of a vector's first one."""
         shape = self.scatter.node.operands[1].shape
-        at = self.scatter.index_at(of_var(self.position))
-        address = self.emitter.index(linearize(at, contiguous_strides(shape)), WRITE + 1)
-        return f"{self._workspace()}[{address}]"
+        at = self.scatter.index_at(of_var(self.position), self.width)
+        place = linearize(at, contiguous_strides(shape))
+        if self.emitter.lane is not None:
+            place = place.substitute({self.emitter.lane: constant(0)})
+        return f"{self._workspace()}[{self.emitter.index(place, WRITE + 1)}]"
 
     def _workspace(self) -> str:
         found = (a for a in self.kernel.arguments if isinstance(a, WorkspaceArgument))
