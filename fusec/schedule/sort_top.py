@@ -21,13 +21,15 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-THREADS = (128, 512)
-"""Threads of a block, at least and at most."""
-OWN = 16
-"""Elements of a row that a thread of a large block keeps in registers."""
-RESIDENT = 1024
+THREADS = 128
+"""Threads of a block: the fewer, the sooner they agree on a limit, and more blocks take turns."""
+OWN = 32
+"""Elements of a row that a thread keeps in registers."""
+MOST_KEPT = 256
+"""Results of a row that are chosen in a block."""
+RESIDENT = 640
 """Threads of an SM that have registers enough for what they keep."""
-BLOCKS = 8
+BLOCKS = 5
 """Blocks for each SM up to which a row is shared by several."""
 MIN_ROW = 1024
 """Elements of a row from which on it takes a block."""
@@ -133,17 +135,18 @@ def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
 
 def top_likeliest(parts: Parts, target: Target) -> TopParameters | None:
     """Return the parameters, or None where ordering whole rows is as good."""
-    if parts.keep > THREADS[-1] // 2 or key_bits(parts.node.inputs[0].dtype) > 32:
+    if parts.keep > MOST_KEPT or key_bits(parts.node.inputs[0].dtype) > 32:
         return None
     width, _ = width_of(parts)
     if parts.reduces or parts.length < max(MIN_ROW, 4 * parts.keep):
         return _lanes(parts, width)
     rows = max(1, parts.rows.evaluate(parts.fusion.hints))
-    splits = min(BLOCKS * target.sms // rows, parts.length // (THREADS[-1] * OWN))
+    threads = max(THREADS, power_above(parts.keep))
+    splits = min(BLOCKS * target.sms // rows, parts.length // (threads * OWN))
     splits = max(1, min(splits, MOST_ENTRIES // parts.keep))
+    tile = threads * OWN
     part = -(-parts.length // splits)
-    least = max(THREADS[0], power_above(parts.keep))
-    threads = max(least, min(THREADS[-1], power_above(-(-2 * part // OWN))))
+    splits = -(-parts.length // (-(-part // tile) * tile))  # whole tiles
     items = max(1, min(OWN // width, power_above(-(-part // (threads * width)))))
     return TopParameters(width, threads, 0, items, 2048, splits, parts.wide)
 

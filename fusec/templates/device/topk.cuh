@@ -166,6 +166,13 @@ __device__ __forceinline__ void offer_tile(Selection<kKeep, kBuffer>& selection,
   __syncthreads();
 }
 
+// Lowers the limit before the next tile, where many entries were below it.
+template <int kThreads, int kKeep, int kBuffer>
+__device__ __forceinline__ void tighten(Selection<kKeep, kBuffer>& selection) {
+  const bool is_many = selection.count >= kKeep + kKeep / 2;
+  if (is_many) end_selection<kThreads>(selection);
+}
+
 // Puts a thread's keys in ascending order; equal ones stay in the order of their places.
 template <int kCount>
 __device__ __forceinline__ void sort_own(u32 (&keys)[kCount], int (&places)[kCount]) {
