@@ -118,7 +118,13 @@ CASES = {
     ),
     "topk": _case(
         "sort", "x: f32[2, 1504]", "y, i = topk(mul(x, iota(1504, dtype=f32)), k=30, dim=1)",
-        outputs="y, i", threads=(32, 64, 256), splits=(1, 2, 3),
+        outputs="y, i", threads=(32, 64, 256), splits=(1, 2, 3), lanes=(0,), items=(1, 4),
+        buffer=(512, 4096),
+    ),
+    "topk_lanes": _case(
+        "sort", "x: f32[5, 60]", "p = softmax(x, 1)", "v, i = topk(p, k=4, dim=1)",
+        "y = div(v, sum(v, dims=[1], keepdim=true))", outputs="y, i", threads=(32, 128),
+        splits=(1,), lanes=(4, 8, 16, 32), items=(1, 2, 4, 8, 16), buffer=(512,),
     ),
     "scatter_add": _case(
         "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f32[5, 24]",
@@ -131,6 +137,15 @@ CASES = {
     "scatter_in_place": _case(
         "scatter", "x: f16[7, 24]\n  i: {type: 'i64[5, 24]', range: [0, 6]}\n  s: f16[5, 24]",
         "y = scatter_add(x, i, s, dim=0)", outputs="y: {alias: x}",
+    ),
+    "scatter_vectors": _case(
+        "scatter", "x: f16[7, 24]\n  i: {type: 'i64[5]', range: [0, 6]}\n  s: f16[5, 24]",
+        "at = expand(broadcast(i, [false, true]), [5, 24])", "y = scatter(x, at, s, dim=0)",
+        outputs="y: {alias: x}",
+    ),
+    "scatter_sums": _case(
+        "scatter", "x: f32[7, 24]\n  i: {type: 'i64[5]', range: [0, 6]}\n  s: f32[5, 24]",
+        "y = index_add(x, i, s, dim=0)",
     ),
     "matmul": _case(
         "matmul", "a: f16[72, 136]\n  b: f16[136, 72]", "y = matmul(a, b)",

@@ -63,6 +63,92 @@ def test_results(
     check_on_cpu(fusion, "scatter", tmp_path, given)
 
 
+VECTORS = [
+    # way, op, dtype, shape, length, in place, width
+    ("compared", "scatter", BF16, (90, 2, 128), 70, True, 8),
+    ("compared", "scatter", F32, (300, 24), 250, True, 4),
+    ("compared", "index_add", F16, (20, 16), 50, True, 8),
+    ("winners", "scatter", BF16, (400, 24), 300, True, 8),
+    ("winners", "scatter", F32, (300, 24), 290, True, 4),
+    ("sorted", "index_add", F32, (30, 24), 90, False, 4),
+    ("sorted", "scatter_add", BF16, (30, 16), 300, True, 8),
+    ("winners", "scatter", F32, (400, 24), 300, False, 1),
+    ("compared", "scatter", F32, (90, 7), 70, True, 1),
+]
+
+
+@pytest.mark.parametrize(("way", "op", "dtype", "shape", "length", "in_place", "width"), VECTORS)
+def test_lines_that_go_to_one_place_are_written_by_vectors(
+    way: str,
+    op: str,
+    dtype: DType,
+    shape: Shape,
+    length: int,
+    in_place: bool,
+    width: int,
+    tmp_path: Path,
+) -> None:
+    builder = GraphBuilder("vectors")
+    x, at = builder.input("x", dtype, shape), builder.input("places", I64, (length,))
+    lines = (length, *shape[1:])
+    src: Any = builder.apply("neg", builder.input("src", dtype, lines))
+    if op.startswith("scatter"):
+        wide = builder.apply("broadcast", at, [False, *(True for _ in shape[1:])])
+        at = builder.apply("expand", wide, lines)
+    builder.output(builder.apply(op, x, at, src, 0), alias="x" if in_place else None)
+    fusion = builder.finish()
+    parameters = planned(fusion, "scatter").plans[0].parameters
+    assert (parameters.way, parameters.vector_width) == (way, width)
+    given = places((length,), shape[0])
+    check_on_cpu(fusion, "scatter", tmp_path, given)
+
+
+CACHES = """fusion: caches
+dims: {{T: {tokens}, D: {columns}}}
+inputs:
+  a_cache: bf16[1200, D]
+  b_cache: f32[1200, D]
+  a: bf16[T, D]
+  b: f32[T, D]
+  places: {{type: "i64[T]", range: [0, 1199]}}
+ops:
+  - at = expand(broadcast(places, [false, true]), [T, D])
+  - a_new = scatter(a_cache, at, {first}, 0)
+  - b_new = scatter(b_cache, at, {second}, 0)
+outputs:
+  - a_new: {{alias: a_cache}}
+  - b_new: {{alias: b_cache}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "columns", "way", "width"),
+    [
+        (200, 128, "compared", 4),
+        (1100, 8, "winners", 4),
+        (70, 7, "compared", 1),
+        (3, 7, "lines", 1),
+    ],
+)
+def test_scatters_of_one_index_are_written_together(
+    tokens: int, columns: int, way: str, width: int, tmp_path: Path
+) -> None:
+    fusion = read_text(CACHES.format(tokens=tokens, columns=columns, first="neg(a)", second="b"))
+    parameters = planned(fusion, "scatter").plans[0].parameters
+    assert (parameters.way, parameters.vector_width) == (way, width)
+    check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), 1200))
+
+
+def test_scatters_that_read_what_another_overwrites_are_written_apart() -> None:
+    read = "cast(slice(b_cache, [0, 0], [T, D]), bf16)"
+    fusion = read_text(CACHES.format(tokens=70, columns=8, first=read, second="b"))
+    found = driver.plan(fusion, OPTIONS)
+    assert [s.scheduler for s in found.segmented.segments].count("scatter") == 2
+    for segment in found.segmented.segments:
+        if segment.scheduler == "scatter":
+            assert len(segment.fusion.outputs) == 1
+
+
 def test_long_runs_of_one_place_are_summed_whole(tmp_path: Path) -> None:
     lengths = [1, 2, 3, 5, 8, 40, 1, 140]
     chosen = np.random.default_rng(5).permutation(np.repeat(np.arange(8), lengths))

@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cuda_on_cpu import run_plan
 from rows_on_cpu import OPTIONS, check_build, check_on_cpu, one_operation, planned
 
 from fusec import driver
 from fusec.ir.dtype import BF16, BOOL, F8E4M3, F16, F32, F64, I8, I32, I64, U8, DType
 from fusec.ops.build import GraphBuilder
+from fusec.parse import read_text
 from fusec.run.arrays import StridedArray, dense_strides
 from fusec.schedule import sort
 from fusec.schedule.sort_top import TopParameters
@@ -76,6 +78,76 @@ def test_few_of_many(
     fusion = one_operation("topk", dtype, shape, k, dim, largest=largest)
     assert isinstance(planned(fusion, "sort").plans[0].parameters, TopParameters)
     check_on_cpu(fusion, "sort", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "k", "dim", "largest"),
+    [(F32, (7, 128), 8, 1, True), (BF16, (5, 250), 16, 1, False), (F32, (3, 500), 20, 1, True),
+     (U8, (40, 9), 2, 0, True), (I32, (2, 3, 31), 4, 2, False), (F32, (9, 4), 4, 1, True)],
+)  # fmt: skip
+def test_few_of_short_rows(
+    dtype: DType, shape: tuple[int, ...], k: int, dim: int, largest: bool, tmp_path: Path
+) -> None:
+    fusion = one_operation("topk", dtype, shape, k, dim, largest=largest)
+    parameters = planned(fusion, "sort").plans[0].parameters
+    assert isinstance(parameters, TopParameters)
+    assert parameters.lanes
+    check_on_cpu(fusion, "sort", tmp_path)
+
+
+@pytest.mark.parametrize("lanes", [8, 16, 32])
+@pytest.mark.parametrize("kind", ["equal", "rising", "falling", "special"])
+def test_equal_elements_of_short_rows_come_in_order(kind: str, lanes: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    x = {
+        "equal": np.ones((5, 60)),
+        "rising": np.arange(300).reshape(5, 60) // 3,
+        "falling": -np.arange(300).reshape(5, 60) // 3,
+        "special": rng.choice([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0], (5, 60)),
+    }[kind].astype(np.float32)
+    text = (
+        "fusion: top\ninputs: {x: 'f32[5, 60]'}\nops:\n  - v, i = topk(x, k=8, dim=1)\n"
+        f"outputs: [v, i]\nschedules:\n  v: {{lanes: {lanes}, items: {max(1, 16 // lanes)}}}\n"
+    )
+    plan = planned(read_text(text), "sort").plans[0]
+    assert plan.parameters.lanes == lanes
+    given = {"x": StridedArray(x.ravel(), (5, 60), (60, 1))}
+    values, places = run_plan(plan, given, tmp_path).values()
+    order = np.argsort(-np.nan_to_num(x, nan=1e30, posinf=1e29, neginf=-1e29), 1, kind="stable")
+    np.testing.assert_array_equal(places, order[:, :8])
+    np.testing.assert_array_equal(values, np.take_along_axis(x, places, 1))
+
+
+GATE = """fusion: gate
+dims: {{T: 37, E: {experts}}}
+inputs:
+  logits: {dtype}[T, E]
+ops:
+  - p = softmax(cast(logits, f32), 1)
+  - best, expert = topk(p, k={k}, dim=1)
+  - share = div(best, sum(best, dims=[1], keepdim=true))
+outputs: [share, expert]
+"""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "experts", "k"), [("f32", 128, 8), ("f32", 60, 6), ("f32", 7, 3), ("f64", 300, 9)]
+)
+def test_rows_are_reduced_before_and_after(
+    dtype: str, experts: int, k: int, tmp_path: Path
+) -> None:
+    text = GATE.format(dtype=dtype, experts=experts, k=k)
+    check_on_cpu(read_text(text), "sort", tmp_path)
+
+
+def test_other_reductions_and_long_rows_are_left_to_other_kernels() -> None:
+    long = read_text(GATE.format(dtype="f32", experts=3000, k=8))
+    found = driver.plan(long, OPTIONS)
+    assert [s.scheduler for s in found.segmented.segments].count("sort") == 1
+    assert len(found.segmented.segments) > 1
+    across = GATE.format(dtype="f32", experts=128, k=8).replace("dims=[1]", "dims=[0]")
+    found = driver.plan(read_text(across), OPTIONS)
+    assert len(found.segmented.segments) > 1
 
 
 @pytest.mark.parametrize("length", [20000, 40000])

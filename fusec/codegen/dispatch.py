@@ -27,6 +27,7 @@ VIEWS = {
     "sort_offsets": "fusec.codegen.sort",
     "sort_scatter": "fusec.codegen.sort",
     "topk": "fusec.codegen.sort_top",
+    "topk_lanes": "fusec.codegen.sort_lanes",
     "scatter_lines": "fusec.codegen.scatter",
     "scatter_elements": "fusec.codegen.scatter",
     "scatter_sorted": "fusec.codegen.scatter",

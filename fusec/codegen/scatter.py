@@ -6,44 +6,49 @@ from dataclasses import dataclass
 
 from fusec.codegen.ctext import Text, compute_type, identifier, storage_type
 from fusec.codegen.emit import Emitter
-from fusec.codegen.nest import Scope
+from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
 from fusec.ir.dtype import I64
-from fusec.ir.expression import Var, contiguous_strides, linearize, of_var
+from fusec.ir.expression import Index, Var, contiguous_strides, linearize, of_var
+from fusec.ir.expression import index as constant
+from fusec.ir.graph import Node
 from fusec.schedule.plan import StepKernel, WorkspaceArgument
 from fusec.schedule.scatter import ScatterPlan
-from fusec.schedule.scatter_ways import THREADS
+from fusec.schedule.scatter_ways import THREADS, shares_warps
 
 TARGET, WRITE = 0, 1
-"""Numbers of the parts that find an element's place, and that write it."""
+"""Numbers of the parts that find an element's place, and that make and write its value."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScatterView(KernelView):
     """Elements of lines, and where they go.
 
-    length, extent: elements of a line, and places; adds: to what is there; elements_first: whether
-    threads side by side take elements of one line; line: statements of a line; target: those that
-    find an element's place, `target_text`; write: those that write it; source_lines, source_text:
-    the same for what is added in order; order: the element at a sorted position; type: in which
-    sums are taken.
+    vector_width: lines side by side that a thread writes; length, extent: elements of a line, and
+    places; adds: to what is there; elements_first: whether threads side by side take elements of
+    one line; together: whether those of a warp share an element; line: statements of a line;
+    target: those that find an element's place, `target_text`; won: those that leave it to another;
+    source_lines: those that add an element to `sums`; order: the element at a sorted position;
+    write: those that write; type: in which sums are taken.
     """
 
     threads: int
+    vector_width: int
     lines: int
     length: int
     extent: int
     adds: bool
     elements_first: bool
+    together: bool
     type: str
     line: tuple[str, ...]
     target: tuple[str, ...]
     target_text: str
     source_lines: tuple[str, ...]
-    source_text: str
     order: str
+    won: tuple[str, ...]
     write: tuple[str, ...]
 
 
@@ -51,31 +56,42 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     """Return the view of a kernel that writes at places that are data."""
     scatter, way, step = plan.problem, plan.parameters.way, kernel.step
     making = _Making(plan, kernel)
+    width = making.width
     target_text = making.target()
-    source_text = making.source()
     in_order = way == "sorted" or (way == "compared" and plan.problem.adds)
-    making.write("sum" if in_order else source_text)
+    if step == "win":
+        making.leave()
+    for node in scatter.nodes if step not in ("clear", "claim") else ():
+        source_text = making.source(node)
+        if in_order:
+            making.add(source_text)
+        making.write(node, f"sums[{making.lane}]" if in_order else source_text)
+    if step in ("clear", "claim"):
+        making.claim()
     order = making.order() if way == "sorted" else ""
     take = making.emitter.take
-    source_lines = take(WRITE, "element")
-    written = take(WRITE + 1, "element")
+    source_lines = making.lines(WRITE)
+    written = making.lines(WRITE + 1)
+    separate = in_order or step in ("clear", "claim")
     return ScatterView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(way, step),
         threads=THREADS,
+        vector_width=width,
         lines=1 if making.once else scatter.lines,
         length=scatter.length,
         extent=scatter.node.output.shape[scatter.axis].value,
         adds=scatter.adds,
         elements_first=scatter.axis == len(scatter.shape) - 1,
+        together=shares_warps(scatter, width),
         type=making.type,
         line=(*take(0, "kernel"), *take(0, "line")),
         target=take(TARGET, "element"),
         target_text=target_text,
         source_lines=source_lines,
-        source_text=source_text,
         order=order,
-        write=written if in_order or step in ("clear", "claim") else (*source_lines, *written),
+        won=take(TARGET, "won"),
+        write=written if separate else making.lines(WRITE, WRITE + 1),
     )
 
 
@@ -101,17 +117,27 @@ class _Making:
         scatter = plan.problem
         self.scatter, self.kernel, self.step = scatter, kernel, kernel.step
         self.way = plan.parameters.way
+        self.width = 1 if kernel.step in ("clear", "claim") else plan.parameters.vector_width
+        self.lane = "v" if self.width > 1 else "0"
         self.element = Var("element", dim(scatter.length))
         self.position = Var("position", dim(scatter.length))
         self.place = Var("target", scatter.node.output.shape[scatter.axis])
+        vector, lane = scatter.vectors(self.width)
+        wide = self.width > 1
+        lines = Scope("line", frozenset({vector if wide else scatter.line}), per_phase=False)
+        element = Scope("element", frozenset({self.element, self.position, self.place}))
         self.emitter = Emitter(
             (
                 Scope("kernel", frozenset(), per_phase=False),
-                Scope("line", frozenset({scatter.line}), per_phase=False),
-                Scope("element", frozenset({self.element, self.position, self.place})),
+                lines,
+                element,
+                *([Scope("lane", frozenset({lane}))] if wide else []),
             ),
             parameter_names(kernel),
             Facts(scatter.fusion.hints),
+            lane=lane if wide else None,
+            width=self.width,
+            aliases={vector: Alias("line", self.width)} if wide else {},
             wide=plan.parameters.wide_index,
         )
         self.lowering = scatter.lowering
@@ -122,60 +148,99 @@ class _Making:
         """Return whether places are looked at once for all lines."""
         return self.step in ("clear", "claim") and self.scatter.in_place and self.scatter.of_slices
 
+    def lines(self, *phases: int) -> tuple[str, ...]:
+        """Return the statements of an element, or of a vector of them."""
+        take = self.emitter.take
+        lines = tuple(line for p in phases for line in take(p, "element"))
+        if self.width == 1:
+            return lines
+        lanes = tuple(line for p in phases for line in take(p, "lane"))
+        return (*lines, *self.emitter.lanes(lanes), *(x for p in phases for x in take(p, "after")))
+
     def target(self) -> str:
         """Emit what finds an element's place, and return its text."""
         index = self.scatter.node.operands[1]
-        at = self.scatter.index_at(of_var(self.element))
+        at = self.scatter.index_at(of_var(self.element), self.width)
         return self.emitter.convert(self.lowering.operand(index, at, ()), I64, TARGET).text
 
-    def source(self) -> str:
-        """Emit what is written, and return its text in the compute type."""
-        node = self.scatter.node
+    def source(self, node: Node) -> str:
+        """Emit what a scatter writes, and return its text in the compute type."""
         source, dtype = node.operands[2], node.output.dtype.compute
-        at = self.scatter.at(of_var(self.element)) if source.shape else ()
+        at = self.scatter.at(of_var(self.element), self.width) if source.shape else ()
         instance = self.lowering.operand(source, at, ())
         return self.emitter.convert(instance, dtype, WRITE).text
 
     def order(self) -> str:
-        """Return the element at a sorted position of the line."""
+        """Return the element at a sorted position of the line, or of a vector's first one."""
         shape = self.scatter.node.operands[1].shape
-        at = self.scatter.index_at(of_var(self.position))
-        address = self.emitter.index(linearize(at, contiguous_strides(shape)), WRITE + 1)
-        return f"{self._workspace()}[{address}]"
+        at = self.scatter.index_at(of_var(self.position), self.width)
+        place = linearize(at, contiguous_strides(shape))
+        if self.emitter.lane is not None:
+            place = place.substitute({self.emitter.lane: constant(0)})
+        return f"{self._workspace()}[{self.emitter.index(place, WRITE + 1)}]"
 
     def _workspace(self) -> str:
         found = (a for a in self.kernel.arguments if isinstance(a, WorkspaceArgument))
         return identifier(next(found).name)
 
-    def write(self, value: str) -> None:
+    def add(self, value: str) -> None:
+        """Emit the statement that adds an element of the source; the first one begins the sum."""
+        total = f"sums[{self.lane}]"
+        scope = self.emitter.scopes[-1].name
+        self.emitter.add(WRITE, scope, f"{total} = is_first ? {value} : {total} + {value};")
+
+    def claim(self) -> None:
+        """Emit the statement that claims an element's place, or clears the claims on it."""
+        winners, at = self._workspace(), self._claim()
+        line = f"{winners}[{at}] = 0u;"
+        if self.step == "claim":
+            line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
+        self.emitter.add(WRITE + 1, "element", line)
+
+    def leave(self) -> None:
+        """Emit the statement that leaves a place to the element that won it."""
+        line = f"if ({self._workspace()}[{self._claim()}] != element + 1u) return;"
+        self.emitter.add(TARGET, "won", line)
+
+    def write(self, node: Node, value: str) -> None:
         """Emit the statement that writes a value at its place."""
         emitter, scatter = self.emitter, self.scatter
-        output = scatter.fusion.outputs[0]
-        coordinates = list(scatter.at(of_var(self.element)))
+        output = node.output
+        coordinates = list(scatter.at(of_var(self.element), self.width))
         coordinates[scatter.axis] = of_var(self.place)
-        address = emitter.index(
-            linearize(coordinates, scatter.fusion.effects.strides(output.value)), WRITE + 1
-        )
-        kind = storage_type(output.value.dtype)
-        name = identifier(scatter.fusion.effects.buffer(output.value))
+        to = linearize(coordinates, scatter.fusion.effects.strides(output))
+        kind = storage_type(output.dtype)
+        name = identifier(scatter.fusion.effects.buffer(output))
+        sums = self.scatter.adds and self.way != "elements"
+        if self.width > 1:
+            self._store_vector(name, to, value, kind, sums)
+            return
+        address = emitter.index(to, WRITE + 1)
         place = f"{name}[{address}]"
-        if self.step in ("clear", "claim", "win"):
-            winners, at = self._workspace(), self._claim()
-            if self.step == "clear":
-                line = f"{winners}[{at}] = 0u;"
-            elif self.step == "claim":
-                line = f"fusec::atomic_max({winners} + {at.at_least(12)}, element + 1u);"
-            else:
-                test = f"{winners}[{at}] == element + 1u"
-                line = f"if ({test}) {place} = fusec::convert<{kind}>({value});"
-        elif self.step == "write":
-            line = f"{place} = fusec::convert<{kind}>({value});"
-        elif self.way == "elements":
+        line = f"{place} = fusec::convert<{kind}>({value});"
+        if self.scatter.adds and self.way == "elements":
             line = f"fusec::atomic_add({name} + {address.at_least(12)}, {value});"
-        else:
+        elif sums:
             now = f"fusec::convert<{self.type}>({place})"
             line = f"{place} = fusec::convert<{kind}>({now} + {value});"
         emitter.add(WRITE + 1, "element", line)
+
+    def _store_vector(self, name: str, to: Index, value: str, kind: str, sums: bool) -> None:
+        """Emit the statements that write a vector, or add it to what is there."""
+        emitter = self.emitter
+        base = emitter.vector_base(to, ())
+        assert base is not None
+        pointer = emitter.pointer(name, base, WRITE + 1)
+        if sums:
+            there = emitter.fresh(f"{name}_vec", "there", WRITE + 1, 2)
+            line = f"const auto {there} = fusec::load<{emitter.width_name}>({pointer});"
+            emitter.add(WRITE + 1, "element", line)
+            value = f"fusec::convert<{self.type}>({there}[v]) + {value}"
+        written = emitter.fresh(f"{name}_new", "written", WRITE + 1, 2)
+        vector = f"fusec::Vec<{kind}, {emitter.width_name}> {written};"
+        emitter.add(WRITE + 1, "element", vector)
+        emitter.add(WRITE + 1, "lane", f"{written}[v] = fusec::convert<{kind}>({value});")
+        emitter.add(WRITE + 1, "after", f"fusec::store({pointer}, {written});")
 
     def _claim(self) -> Text:
         """Return where the claims on a place are noted: by lines, or once for all of them.
@@ -185,7 +250,7 @@ class _Making:
         scatter = self.scatter
         if scatter.in_place and scatter.of_slices:
             return self.emitter.index(of_var(self.place), WRITE + 1)
-        coordinates = list(scatter.at(of_var(self.element)))
+        coordinates = list(scatter.at(of_var(self.element), self.width))
         coordinates[scatter.axis] = of_var(self.place)
         dense = contiguous_strides(scatter.node.output.shape)
         return self.emitter.index(linearize(coordinates, dense), WRITE + 1)

@@ -19,7 +19,7 @@ from fusec.schedule.sort_top import TopParameters, bind
 
 @dataclass(frozen=True, kw_only=True)
 class TopView(KernelView):
-    """A block's part of a row, read twice: for the limit, and for what is not beyond it.
+    """A block's part of a row, read once into registers.
 
     row: statements once per row; vector, lane: those that make the element at `column + v`; value:
     its text; write: what follows at `position` from the element at `found`; entries, arrived:
@@ -31,6 +31,7 @@ class TopView(KernelView):
     key: str
     vector_width: int
     threads: int
+    items: int
     buffer: int
     splits: int
     columns: int
@@ -83,6 +84,7 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
         key=f"fusec::u{key_bits(tensor.dtype)}",
         vector_width=p.vector_width,
         threads=p.threads,
+        items=p.items,
         buffer=p.buffer,
         splits=p.splits,
         columns=parts.length,
@@ -99,8 +101,9 @@ def view(plan: Plan[Parts, TopParameters], kernel: Kernel) -> TopView:
 
 
 def _sentence(p: TopParameters) -> str:
+    own = f"{p.items} x {p.vector_width} elements each"
     shared = f"; {p.splits} blocks share a row, the last one orders what they chose"
     return (
-        f"Schedule: a block of {p.threads} threads reads a row twice, {p.vector_width} elements at "
-        f"a time{shared if p.splits > 1 else ''}."
+        f"Schedule: a block of {p.threads} threads reads a row once, {own} at a time"
+        f"{shared if p.splits > 1 else ''}."
     )

@@ -12,9 +12,16 @@ from fusec.schedule.family import Family
 from fusec.schedule.plan import Kernel, Plan, Workspace
 from fusec.schedule.pointwise import Pointwise
 from fusec.schedule.scatter_problem import Scatter, prepare
-from fusec.schedule.scatter_ways import THREADS, WAYS, with_used_inputs
+from fusec.schedule.scatter_ways import (
+    THREADS,
+    WAYS,
+    shares_warps,
+    vectors_trouble,
+    widest_vector,
+    with_used_inputs,
+)
 from fusec.schedule.sort_parts import needed
-from fusec.schedule.space import Field, Parameters
+from fusec.schedule.space import WIDTHS, Field, Parameters
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
@@ -26,6 +33,8 @@ MANY_LINES = 16384
 """Lines that keep a GPU busy with a thread each."""
 MOST_COMPARED = 256
 """Elements of a line up to which each is compared with those before or after it."""
+MOST_TOGETHER = 1024
+"""The same where the lanes of a warp have one element and compare it with as many at once."""
 SHORT = 16
 """Elements of a line that a thread writes one after another without harm."""
 
@@ -38,11 +47,13 @@ class ScatterParameters(Parameters):
     floats where that is asked for, are added in the order of arrival), `winners` (the last element
     that claims a place writes it), `compared` (an element looks for others with its place), or
     `sorted` (places are put in order, and each one's sum is taken in the order of the source).
+    vector_width: lines side by side that a thread writes by one access.
     """
 
     way: str
+    vector_width: int
     wide_index: bool
-    free: ClassVar = (Field("way", tuple(WAYS)),)
+    free: ClassVar = (Field("way", tuple(WAYS)), Field("vector_width", WIDTHS[:4]))
 
 
 ScatterPlan = Plan[Scatter, ScatterParameters]
@@ -62,27 +73,38 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
         possible = {name for name, way in WAYS.items() if way.trouble(problem) is None}
         orderly = problem.lines >= MANY_LINES or problem.length <= SHORT
         rounded = problem.adds and problem.node.output.dtype.is_half
+        widest = widest_vector(problem)
+        # Where the last one writes, the lanes of a warp that share an element compare it quickly.
+        quick = not problem.adds and shares_warps(problem, widest)
         ways = {
             "elements": True,  # of integers, the order does not matter
-            "compared": problem.length <= MOST_COMPARED and (rounded or not orderly),
+            "compared": problem.length <= (MOST_TOGETHER if quick else MOST_COMPARED)
+            and (rounded or quick or not orderly),
             "winners": not orderly,
             "sorted": rounded or not orderly,
         }
         way = next((w for w, pays in ways.items() if pays and w in possible), "lines")
-        return ScatterParameters(way, problem.wide)
+        if vectors_trouble(problem, way, widest):
+            widest = 1
+        while widest > 1 and way == "lines" and problem.lines // widest < MANY_LINES:
+            widest //= 2
+        return ScatterParameters(way, widest, problem.wide)
 
     def trouble(
         self, problem: Scatter, parameters: ScatterParameters, target: Target
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
-        return WAYS[parameters.way].trouble(problem)
+        way, width = parameters.way, parameters.vector_width
+        return WAYS[way].trouble(problem) or vectors_trouble(problem, way, width)
 
     def plan(self, problem: Scatter, parameters: ScatterParameters, target: Target) -> ScatterPlan:
         """Return a plan: the copy, and the kernels that write."""
         kernels = () if problem.in_place else _copy(problem, target)
         writes, workspaces = list[Kernel](), tuple[Workspace, ...]()
         if problem.elements:
-            writes, workspaces = WAYS[parameters.way].kernels(problem, target)
+            writes, workspaces = WAYS[parameters.way].kernels(
+                problem, target, parameters.vector_width
+            )
         fusion, _ = specialise(problem.segment)
         return Plan(
             self.name,
@@ -97,6 +119,7 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
     def price(self, plan: ScatterPlan, target: Target) -> Estimate:
         """Return a price: the tensor copied, where that is, and the source read and written."""
         scatter, way = plan.problem, WAYS[plan.parameters.way]
+        width = plan.parameters.vector_width
         copied = 0 if scatter.in_place else 2 * scatter.elements * scatter.node.output.dtype.size
         flops, sfu = work(scatter.fusion)
         return Estimate(
@@ -104,8 +127,8 @@ class Scatters(Family[Scatter, ScatterParameters, ScatterPlan]):
             workspace_bytes=way.scratch(scatter) + copied,
             flops=flops,
             sfu=sfu,
-            efficiency=target.reach(self.name, "vector"),
-            ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // THREADS),
+            efficiency=target.reach(self.name, "vector" if width > 1 else "scalar"),
+            ctas=max(1, (scatter.lines if way.by_lines else scatter.elements) // width // THREADS),
             kernels=len(plan.kernels),
         )
 

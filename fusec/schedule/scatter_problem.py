@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain
 from fusec.index.instances import Lowering
 from fusec.ir.dim import dim, product
-from fusec.ir.expression import Index, Var, delinearize, of_var
+from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.schedule.common import INT32_MAX, is_empty, specialise
 from fusec.schedule.problem import Problem
@@ -17,16 +18,22 @@ from fusec.segment.protocol import Refusal
 
 @dataclass(frozen=True, eq=False)
 class Scatter(Problem):
-    """A segment around a scatter, with all sizes put in.
+    """A segment around a scatter, or several that put elements at the same places of alike tensors.
 
-    source: the fusion of what is read at each element: the index and the source. axis: the dim of
+    All sizes are put in. source: the fusion of what is read at each element: the index and the
+    sources. axis: the dim of
     the elements that meet; shape: of the elements.
     """
 
-    node: Node
+    nodes: tuple[Node, ...]
     source: Fusion
     axis: int
     shape: tuple[int, ...]
+
+    @property
+    def node(self) -> Node:
+        """Return the first scatter, which says where elements go."""
+        return self.nodes[0]
 
     @property
     def adds(self) -> bool:
@@ -91,15 +98,48 @@ class Scatter(Problem):
         assert isinstance(reference, Value)
         return Lowering(self.source, Domain(reference, (), {}, {}), {})
 
-    def at(self, place: Index) -> tuple[Index, ...]:
-        """Return the coordinates of an element of a line."""
+    def vectors(self, width: int) -> tuple[Var, Var]:
+        """Return the loop variables of lines side by side: vectors, and lines of one."""
+        return Var("vector", dim(self.lines // width)), Var("v", dim(width))
+
+    def at(self, place: Index, width: int = 1) -> tuple[Index, ...]:
+        """Return the coordinates of an element of a line; with a width, of one of a vector."""
+        line = of_var(self.line)
+        if width > 1:
+            vector, lane = self.vectors(width)
+            line = of_var(vector) * width + of_var(lane)
         others = [e for k, e in enumerate(self.shape) if k != self.axis]
-        rest = iter(delinearize(of_var(self.line), others))
+        rest = iter(delinearize(line, others))
         return tuple(place if k == self.axis else next(rest) for k in range(len(self.shape)))
 
-    def index_at(self, place: Index) -> tuple[Index, ...]:
+    def index_at(self, place: Index, width: int = 1) -> tuple[Index, ...]:
         """Return the coordinates in the index."""
-        return (place,) if of_slices(self.node) else self.at(place)
+        return (place,) if of_slices(self.node) else self.at(place, width)
+
+    def takes_vectors(self, width: int) -> bool:
+        """Return whether lines side by side go to one place, by whole accesses."""
+        last = len(self.shape) - 1
+        if width == 1 or self.axis == last or self.shape[last] % width:
+            return width == 1
+        facts, (_, lane) = Facts(self.fusion.hints), self.vectors(width)
+        element = of_var(Var("element", dim(self.length)))
+        lowering = Lowering(self.source, self.lowering.domain, {})
+        index = self.node.operands[1]
+        if lane in lowering.operand(index, self.index_at(element, width), ()).variables:
+            return False
+        target = of_var(Var("target", self.node.output.shape[self.axis]))
+        coordinates = list(self.at(element, width))
+        coordinates[self.axis] = target
+        kinds: list[str] = []
+        for node in self.nodes:
+            source = node.operands[2]
+            lowering.operand(source, self.at(element, width) if source.shape else (), ())
+            stored = linearize(coordinates, self.fusion.effects.strides(node.output))
+            kinds.append(access_class(stored, (), lane, width, facts))
+        for each in lowering.made.values():
+            if each.kind == "load" and each.address is not None:
+                kinds.append(access_class(each.address, each.conditions, lane, width, facts))
+        return "scalar" not in kinds and not facts.assumed
 
 
 def of_slices(node: Node) -> bool:
@@ -110,30 +150,60 @@ def of_slices(node: Node) -> bool:
 def prepare(segment: Fusion) -> Scatter | Refusal:
     """Return a segment around its scatter, or why it has no kernels."""
     nodes = [n for n in segment.nodes if n.op.family == "scatter"]
-    if len(nodes) != 1:
-        return Refusal("scatters", f"{len(nodes)} scatters instead of one")
-    if [o.value for o in segment.outputs] != [nodes[0].output]:
+    if not nodes:
+        return Refusal("scatters", "0 scatters instead of one")
+    results = {n.output for n in nodes}
+    stored = [o.value for o in segment.outputs]
+    if len(stored) != len(nodes) or set(stored) != results:
         return Refusal("outputs", "what is scattered is read when all of it is written")
+    if len(nodes) > 1 and (refusal := _apart(segment, nodes)):
+        return refusal
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
         return Refusal("empty", "the tensor has no elements")
     fusion, _ = specialise(segment)
     if not fusion.effects.updates:
         # The copy comes first: what is overwritten may be read by what is scattered.
         fusion = replace(fusion, outputs=tuple(replace(o, alias=None) for o in fusion.outputs))
-    node = next(n for n in fusion.nodes if n.op.family == "scatter")
+    nodes = tuple(n for n in fusion.nodes if n.op.family == "scatter")
+    node = nodes[0]
     axis: int = node.attributes["dim"]
     arg, index = node.operands[0].shape, node.operands[1].shape
     shape = node.operands[2].shape if of_slices(node) else index
     for k, extent in enumerate(shape):
         if k != axis and extent.value > arg[k].value:
             return Refusal("shape", f"extent {extent} of dim {k} exceeds the tensor's {arg[k]}")
-    if node.operands[2].shape and not of_slices(node):
-        pairs = zip(shape, node.operands[2].shape, strict=True)
-        if any(small.value > large.value for small, large in pairs):
-            return Refusal("shape", "the index is larger than the source")
-    read = [o for o in node.operands[1:] if isinstance(o, Value)]
+    for each in nodes:
+        if each.operands[2].shape and not of_slices(each):
+            pairs = zip(shape, each.operands[2].shape, strict=True)
+            if any(small.value > large.value for small, large in pairs):
+                return Refusal("shape", "the index is larger than the source")
+    read = [node.operands[1], *(n.operands[2] for n in nodes)]
+    read = list(dict.fromkeys(o for o in read if isinstance(o, Value)))
     source = needed(fusion, tuple(Output(v) for v in read))
-    scatter = Scatter(segment, fusion, node, source, axis, tuple(e.value for e in shape))
+    scatter = Scatter(segment, fusion, nodes, source, axis, tuple(e.value for e in shape))
     if scatter.elements > INT32_MAX // 2:
         return Refusal("size", "more than 2^30 elements are scattered")
     return scatter
+
+
+def _apart(segment: Fusion, nodes: list[Node]) -> Refusal | None:
+    """Return why several scatters are no one kernel's, or None."""
+    first = nodes[0]
+    alike = all(
+        n.op is first.op
+        and n.operands[1] is first.operands[1]
+        and n.attributes["dim"] == first.attributes["dim"]
+        and n.output.shape == first.output.shape
+        for n in nodes
+    )
+    if not alike or first.op.combine is not None or of_slices(first):
+        return Refusal(
+            "scatters", f"{len(nodes)} scatters that differ in more than what they write"
+        )
+    if len(segment.effects.updates) != len(nodes):
+        return Refusal("scatters", f"{len(nodes)} scatters that are not all in place")
+    kept = segment.effects.overwritten | {n.output.name for n in nodes}
+    read = [v for n in segment.nodes for v in n.inputs[1 if n in nodes else 0 :]]
+    if any(v.name in kept for v in read):
+        return Refusal("in_place", "what one of them overwrites is read")
+    return None

@@ -9,6 +9,7 @@ from fusec.ir.dim import ceildiv, dim, product
 from fusec.ir.dtype import F32, F64, I32, U8, U16, U32
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.ops.build import make_node
+from fusec.schedule.blocks import access_trouble
 from fusec.schedule.common import INT32_MAX, tensor_arguments
 from fusec.schedule.plan import (
     Argument,
@@ -33,13 +34,13 @@ Launches = tuple[list[Kernel], tuple[Workspace, ...]]
 class Way:
     """A way to write the source.
 
-    trouble: why a scatter cannot be written so, or None; kernels: those that write, with their
-    workspaces; scratch: bytes of workspaces that they move; by_lines: whether a thread takes a line
-    of the source, not an element.
+    trouble: why a scatter cannot be written so, or None; kernels: those that write, by vectors of
+    so many lines, with their workspaces; scratch: bytes of workspaces that they move; by_lines:
+    whether a thread takes a line of the source, not an element.
     """
 
     trouble: Callable[[Scatter], Refusal | None]
-    kernels: Callable[[Scatter, Target], Launches]
+    kernels: Callable[[Scatter, Target, int], Launches]
     scratch: Callable[[Scatter], int] = lambda scatter: 0
     by_lines: bool = False
 
@@ -84,36 +85,59 @@ def _sorted_trouble(scatter: Scatter) -> Refusal | None:
 NOT_ADDED = Refusal("way", "elements are not added: the last one is to be written")
 
 
-def _by_lines(scatter: Scatter, target: Target) -> Launches:
-    return [_kernel(scatter, "lines", _writing(scatter), scatter.lines)], ()
+def widest_vector(scatter: Scatter) -> int:
+    """Return how many lines side by side a thread can write by one access."""
+    size = max(n.output.dtype.size for n in scatter.nodes)
+    return next(w for w in (8, 4, 2, 1) if w * size <= 16 and scatter.takes_vectors(w))
 
 
-def _by_elements(scatter: Scatter, target: Target) -> Launches:
+def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
+    """Return why a way cannot write vectors of so many lines, or None."""
+    if width == 1:
+        return None
+    if way == "elements":
+        return Refusal("access", "what arrives in any order is added one by one")
+    if way == "winners" and not (scatter.in_place and scatter.of_slices):
+        return Refusal("access", "each line has claims of its own")
+    return access_trouble(width, widest_vector(scatter))
+
+
+def shares_warps(scatter: Scatter, width: int) -> bool:
+    """Return whether the lanes of every warp have one element, where threads take one each."""
+    return scatter.axis != len(scatter.shape) - 1 and scatter.lines // width % 32 == 0
+
+
+def _by_lines(scatter: Scatter, target: Target, width: int) -> Launches:
+    return [_kernel(scatter, "lines", _writing(scatter), scatter.lines // width)], ()
+
+
+def _by_elements(scatter: Scatter, target: Target, width: int) -> Launches:
     return [_kernel(scatter, "elements", "accumulate", scatter.elements)], ()
 
 
-def _by_comparing(scatter: Scatter, target: Target) -> Launches:
-    return [_kernel(scatter, "compared", _writing(scatter), scatter.elements)], ()
+def _by_comparing(scatter: Scatter, target: Target, width: int) -> Launches:
+    return [_kernel(scatter, "compared", _writing(scatter), scatter.elements // width)], ()
 
 
-def _by_claims(scatter: Scatter, target: Target) -> Launches:
+def _by_claims(scatter: Scatter, target: Target, width: int) -> Launches:
     """Return the kernels of claims; in place, only those that are looked at are cleared."""
     claims = Workspace(free_name("winners", scatter.fusion), U32, dim(scatter.places))
-    steps = {"claim": scatter.elements, "win": scatter.elements}
+    steps = {"claim": scatter.elements, "win": scatter.elements // width}
     if not scatter.in_place:
         claims = replace(claims, init="zeroed per launch")
     else:
-        steps = {"clear": scatter.placed, "claim": scatter.placed, "win": scatter.elements}
+        steps = {"clear": scatter.placed, **steps, "claim": scatter.placed}
         if scatter.of_slices:
             claims = replace(claims, size=scatter.node.output.shape[scatter.axis])
     return [_kernel(scatter, "elements", s, n, claims) for s, n in steps.items()], (claims,)
 
 
-def _by_order(scatter: Scatter, target: Target) -> Launches:
+def _by_order(scatter: Scatter, target: Target, width: int) -> Launches:
     sorting, order = _order(scatter, target)
     taken = Workspace(order.name, order.dtype, product(order.shape))
     kernels = [_taken_over(k, sorting, taken) for k in sorting.kernels]
-    kernels.append(_kernel(scatter, "sorted", "accumulate", scatter.elements, taken))
+    threads = scatter.elements // width
+    kernels.append(_kernel(scatter, "sorted", "accumulate", threads, taken))
     return kernels, (taken, *sorting.workspaces)
 
 

@@ -15,6 +15,7 @@ from fusec.schedule.plan import Argument, Kernel, Plan, StepKernel, Workspace
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along, split
 from fusec.schedule.sort_top import (
     TopParameters,
+    reduction_trouble,
     top_estimate,
     top_likeliest,
     top_plan,
@@ -78,15 +79,22 @@ AnySortPlan = Plan[Parts, SortParameters | TopParameters]
 
 
 class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
-    """Accepts one operation that orders rows, with elementwise operations before and after it."""
+    """Accepts one operation that orders rows, with elementwise operations before and after it.
+
+    Before and after a top-k of short rows there may also be reductions of these rows.
+    """
 
     name = "sort"
 
     def problem(self, segment: Fusion) -> Parts | Refusal:
         """Return the segment around what orders its rows."""
-        parts = unsupported_nodes(segment, FAMILIES) or split(segment, "sort")
+        reduces = any(n.op.family == "reduction" for n in segment.nodes)
+        families = {*FAMILIES, "reduction"} if reduces else FAMILIES
+        parts = unsupported_nodes(segment, families) or split(segment, "sort")
         if isinstance(parts, Refusal):
             return parts
+        if reduces and (refusal := reduction_trouble(parts)):
+            return refusal
         if parts.length > INT32_MAX // 2:
             return Refusal("row", f"a row has {parts.length} elements, places take 32 bits")
         if parts.rows.evaluate(parts.hints) > INT32_MAX:
@@ -158,6 +166,8 @@ class Sorts(Family[Parts, SortParameters | TopParameters, AnySortPlan]):
 
 
 def _trouble(parts: Parts, p: SortParameters, target: Target) -> Refusal | None:
+    if parts.reduces:
+        return Refusal("reduction", "only lanes that share a row have all of it for a sum")
     tile = p.threads * p.items
     if p.tiles == 1:
         if tile < parts.length:

@@ -48,6 +48,11 @@ class Parts(Problem):
         return product(e for k, e in enumerate(shape) if k != self.axis)
 
     @property
+    def reduces(self) -> bool:
+        """Return whether rows, or their results, are reduced."""
+        return any(n.op.family == "reduction" for n in (*self.before.nodes, *self.after.nodes))
+
+    @property
     def row(self) -> Var:
         """Return the loop variable of rows."""
         return Var("row", self.rows)

@@ -1,4 +1,4 @@
-"""Top-k of few elements: a block gathers those that may be among them, and orders only these."""
+"""Top-k of few elements: a block, or lanes of a warp, hold a row and order what may be kept."""
 
 from __future__ import annotations
 
@@ -16,33 +16,49 @@ from fusec.schedule.common import specialise, tensor_arguments
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
-from fusec.schedule.space import COUNTS, POWERS, WIDTHS, Field, Parameters
+from fusec.schedule.space import COUNTS, POWERS, WIDTHS, Field, Parameters, power_above
 from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-THREADS = 256
+THREADS = 128
+"""Threads of a block: the fewer, the sooner they agree on a limit, and more blocks take turns."""
+OWN = 32
+"""Elements of a row that a thread keeps in registers."""
+MOST_KEPT = 256
+"""Results of a row that are chosen in a block."""
+RESIDENT = 640
+"""Threads of an SM that have registers enough for what they keep."""
+BLOCKS = 5
+"""Blocks for each SM up to which a row is shared by several."""
 MIN_ROW = 1024
-"""Elements of a row below which ordering all of it is as fast."""
-MIN_PART = 16384
-"""Elements of a row that are worth a block of their own."""
+"""Elements of a row from which on it takes a block."""
+MOST_SORTED = 16
+"""Elements that a thread puts in order by comparing neighbours."""
+MOST_ENTRIES = 1 << 16
+"""Entries of a row that one block chooses among at last."""
 
 
 @dataclass(frozen=True)
 class TopParameters(Parameters):
-    """The choices of a top-k: a row is read twice, by vectors, and shared by `splits` blocks.
+    """The choices of a top-k: a row is read once, by vectors, and shared by `splits` blocks.
 
-    buffer: entries that a block gathers before it orders them.
+    items: vectors that a thread holds at a time; lanes: threads that share a row within a warp, or
+    0 where a block has a row; buffer: entries that a block gathers before it orders them.
     """
 
     vector_width: int
     threads: int
+    lanes: int
+    items: int
     buffer: int
     splits: int
     wide_index: bool
     free: ClassVar = (
         Field("vector_width", WIDTHS[:4]),
         Field("threads", POWERS[5:]),
+        Field("lanes", (0, 4, 8, 16, 32)),
+        Field("items", POWERS[:6]),
         Field("buffer", (512, 1024, 2048, 4096)),
         Field("splits", COUNTS),
     )
@@ -78,38 +94,88 @@ def width_of(parts: Parts) -> tuple[int, tuple[Guard, ...]]:
     return 1, vector_guards(facts)
 
 
+def reduction_trouble(parts: Parts) -> Refusal | None:
+    """Return why rows that are also reduced have no kernel, or None."""
+    for fusion, domain in ((parts.before, parts.operand), (parts.after, parts.results)):
+        along = frozenset({domain.axes[parts.axis]})
+        for node in fusion.nodes:
+            if node.op.family == "reduction" and domain.reduced.get(node) != along:
+                return Refusal(
+                    "reduction_axes", f"`{node.op.name}` reduces other axes than the sort"
+                )
+    if key_bits(parts.node.inputs[0].dtype) > 32 or _lanes(parts, width_of(parts)[0]) is None:
+        return Refusal("lanes", "the rows are too long for lanes of a warp to hold them")
+    return None
+
+
 def top_trouble(parts: Parts, p: TopParameters) -> Refusal | None:
     """Return the rule by which no kernel has some parameters, or None."""
-    if p.threads < parts.keep:
-        return Refusal("block", f"a thread brings at most one of the {parts.keep} results")
-    if p.buffer < parts.keep + p.threads * p.vector_width:
-        because = f"{p.buffer} entries hold no {parts.keep} results beside a vector of each thread"
-        return Refusal("buffer", because)
+    own = p.items * p.vector_width
+    if p.lanes:
+        if p.lanes < parts.keep:
+            return Refusal("lanes", f"a thread has at most one of the {parts.keep} results")
+        if p.lanes * own < parts.length:
+            return Refusal("items", f"{p.lanes} threads do not hold {parts.length} elements")
+        if p.splits > 1:
+            return Refusal("splits", "the lanes of a warp have a whole row")
+        if own > MOST_SORTED:
+            return Refusal("items", f"a thread orders at most {MOST_SORTED} elements")
+    else:
+        if parts.reduces:
+            return Refusal("lanes", "only lanes that share a row have all of it for a sum")
+        if p.threads < parts.keep:
+            return Refusal("block", f"a thread brings at most one of the {parts.keep} results")
+        if p.buffer < parts.keep + p.threads:
+            because = f"{p.buffer} entries hold no {parts.keep} results beside one of each thread"
+            return Refusal("buffer", because)
+        if own > 2 * OWN:
+            return Refusal("items", f"a thread keeps at most {2 * OWN} elements")
     return access_trouble(p.vector_width, width_of(parts)[0])
 
 
 def top_likeliest(parts: Parts, target: Target) -> TopParameters | None:
     """Return the parameters, or None where ordering whole rows is as good."""
-    short = parts.length < max(MIN_ROW, 4 * parts.keep)
-    if parts.keep > THREADS or short or key_bits(parts.node.inputs[0].dtype) > 32:
+    if parts.keep > MOST_KEPT or key_bits(parts.node.inputs[0].dtype) > 32:
         return None
     width, _ = width_of(parts)
+    if parts.reduces or parts.length < max(MIN_ROW, 4 * parts.keep):
+        return _lanes(parts, width)
     rows = max(1, parts.rows.evaluate(parts.fusion.hints))
-    splits = max(1, min(2 * target.sms // rows, parts.length // MIN_PART))
-    return TopParameters(width, THREADS, max(2048, 2 * THREADS * width), splits, parts.wide)
+    threads = max(THREADS, power_above(parts.keep))
+    splits = min(BLOCKS * target.sms // rows, parts.length // (threads * OWN))
+    splits = max(1, min(splits, MOST_ENTRIES // parts.keep))
+    tile = threads * OWN
+    part = -(-parts.length // splits)
+    splits = -(-parts.length // (-(-part // tile) * tile))  # whole tiles
+    items = max(1, min(OWN // width, power_above(-(-part // (threads * width)))))
+    return TopParameters(width, threads, 0, items, 2048, splits, parts.wide)
+
+
+def _lanes(parts: Parts, width: int) -> TopParameters | None:
+    """Return the parameters of rows that lanes of a warp share, or None for long ones."""
+    for lanes in (4, 8, 16, 32):
+        items = power_above(-(-parts.length // (lanes * width)))
+        few = 8 if lanes < 32 else MOST_SORTED
+        if parts.keep <= lanes and items * width <= few:
+            return TopParameters(width, 128, lanes, items, 512, 1, parts.wide)
+    return None
 
 
 def top_estimate(parts: Parts, p: TopParameters, target: Target) -> Estimate:
-    """Return the price: the inputs from memory once, and once again from the cache."""
+    """Return the price: the inputs once, and the instructions of keys and their order."""
     flops, sfu = work(parts.before)
     rows = parts.rows.evaluate(parts.fusion.hints)
+    own = p.items * p.vector_width
+    each = 10 * parts.length + 4 * p.threads * p.splits
+    if p.lanes:
+        each = p.lanes * (5 * own * (own - 1) // 2 + parts.keep * (15 + 2 * own) + 20)
     return Estimate(
         bytes=traffic(parts.segment),
         workspace_bytes=16 * rows * p.splits * parts.keep if p.splits > 1 else 0,
-        flops=2 * flops + 20 * rows * parts.length,
-        sfu=2 * sfu,
+        flops=flops + rows * each,
+        sfu=sfu,
         efficiency=target.reach("topk", "vector" if runs_along(parts) else "strided"),
-        ctas=max(1, rows * p.splits),
+        ctas=max(1, rows * p.splits if not p.lanes else rows * p.lanes // p.threads),
     )
 
 
@@ -127,12 +193,14 @@ def top_workspaces(parts: Parts, p: TopParameters) -> tuple[Workspace, ...]:
 def top_plan(parts: Parts, p: TopParameters) -> Plan[Parts, TopParameters]:
     """Return a plan of one kernel."""
     workspaces = top_workspaces(parts, p)
+    blocks = ceildiv(parts.rows * p.lanes, p.threads) if p.lanes else parts.rows * p.splits
     kernel = Kernel(
         name=f"{parts.fusion.name}_topk",
-        template="topk",
-        grid=(parts.rows * p.splits, dim(1), dim(1)),
+        template="topk_lanes" if p.lanes else "topk",
+        grid=(blocks, dim(1), dim(1)),
         block=(p.threads, 1, 1),
         arguments=tensor_arguments(parts.fusion, workspaces),
+        least_blocks=0 if p.lanes else max(1, RESIDENT // p.threads),
     )
     fusion, _ = specialise(parts.segment, (d.name for d in parts.fusion.dims))
     guards = (*parts.index[1], *width_of(parts)[1])

@@ -191,6 +191,13 @@ T __shfl_up_sync(unsigned, T value, int distance, int width = 32) {
       cpu::exchange(same_bits<unsigned>(value), own - distance >= low ? own - distance : own));
 }
 static unsigned __ballot_sync(unsigned, int predicate) { return cpu::ballot(predicate != 0); }
+static unsigned __reduce_min_sync(unsigned, unsigned value) {
+  for (int mask = 1; mask < 32; mask *= 2) {
+    const unsigned other = __shfl_xor_sync(0, value, mask);
+    if (other < value) value = other;
+  }
+  return value;
+}
 static void __syncwarp(unsigned = 0) { __ballot_sync(0, 0); }
 static int __popc(unsigned v) { return __builtin_popcount(v); }
 static int __ffs(int v) { return __builtin_ffs(v); }

@@ -110,6 +110,8 @@ EFFECTS: dict[str, Effect] = {
     "store": Effect("write", shared=0),
     "put_turned": Effect("write", shared=0),
     "store_streaming": Effect("write", shared=0),
+    # topk.cuh: no two entries have one rank; they are read beside the call, too.
+    "rank_of": PURE,
     # scatter.cuh: adds to global memory in any order.
     "atomic_add": Effect("atomic", shared=0),
     "atomic_max": Effect("atomic", shared=0),
