@@ -1,7 +1,8 @@
-"""Skips GPU tests without a GPU, and writes the record of a GPU run."""
+"""Skips GPU tests without a GPU, writes the record of a GPU run, and spares the tests' time."""
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 from functools import cache
@@ -19,6 +20,8 @@ TREES = "FUSEC_TREES"
 
 # No test depends on schedules that were measured on some machine, but those of these schedules.
 os.environ["FUSEC_TUNED"] = "0"
+# Small products take longer in two threads than in one, of which each test process has its own.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 OUTCOMES: dict[str, str] = {}
 
@@ -32,6 +35,26 @@ def missing_gpu() -> str | None:
 
     reason = device_available()
     return None if reason is None else f"no CUDA GPU: {reason}"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give the tests of a file to one process: they share fixtures, plans and built kernels."""
+    if config.getoption("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Look for circles as seldom as `fusec` does, and never among what was collected."""
+    from fusec.cli import COLLECT_EVERY
+
+    gc.set_threshold(COLLECT_EVERY)
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

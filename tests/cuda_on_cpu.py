@@ -105,9 +105,9 @@ def run_plan(
         if space.init != "none":
             memory[space.name][...] = 0
     order = Order(int(backwards) if seed is None else seed, backwards, at_once)
-    functions = built or [
-        build(source.kernel, source.text, folder, edit) for source in plan_sources(plan)
-    ]
+    functions = built or build_all(
+        [(source.kernel, source.text) for source in plan_sources(plan)], folder, edit
+    )
     for function in functions:
         launch(function, memory, inputs, sizes, order)
     for space in plan.workspaces:
@@ -267,6 +267,8 @@ def build_all(
     compiler = shutil.which("g++")
     if compiler is None:
         pytest.skip("no g++")
+    if not kernels:
+        return []
     for name, header in device_headers().items():
         target = folder / name
         if not target.exists():
@@ -287,7 +289,9 @@ def build_all(
     library = source.with_suffix(".so")
     if not library.exists() or source.read_text() != whole:
         source.write_text(whole)
-        linked = [str(source), str(shared), "-shared", "-Wl,-Bsymbolic", "-o", str(library)]
+        # Libraries come with the shared one; to look for them takes a third of a small build.
+        linked = [str(source), str(shared), "-shared", "-nodefaultlibs", "-Wl,-Bsymbolic"]
+        linked += ["-o", str(library)]
         command = [compiler, *FLAGS, *ACCESSES, f"-I{folder}", *linked]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr

@@ -51,6 +51,6 @@ def can_run(program: Compilation, sizes: Mapping[str, int]) -> bool:
 
 def emulated(program: Compilation, folder: Path) -> EmulatedDevice:
     """Return a device with the kernels of a program."""
-    return EmulatedDevice(
-        {s.name: cuda_on_cpu.build(s.kernel, s.text, folder) for s in program.kernel_sources}
-    )
+    sources = program.kernel_sources
+    built = cuda_on_cpu.build_all([(s.kernel, s.text) for s in sources], folder)
+    return EmulatedDevice({s.name: f for s, f in zip(sources, built, strict=True)})

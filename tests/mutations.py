@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 Path = tuple[str | int, ...]
-Change = tuple[str, Any]
-"""Where and how a document was changed, and the changed document."""
+Change = tuple[str, Callable[[], Any]]
+"""Where and how a document is changed, and what makes the changed document: few are looked at."""
 
 STRINGS = (
     "",
@@ -29,13 +30,13 @@ def changes(document: Any) -> Iterator[Change]:
     for path in list(_paths(document)):
         value = _at(document, path)
         for label, new in _values(value):
-            yield f"{_text(path)} = {label}", _with(document, path, new)
+            yield f"{_text(path)} = {label}", partial(_with, document, path, new)
         if isinstance(value, list):
             for label, new in _lists(value):
-                yield f"{_text(path)}: {label}", _with(document, path, new)
+                yield f"{_text(path)}: {label}", partial(_with, document, path, new)
         if isinstance(value, dict):
             for label, new in _objects(value):
-                yield f"{_text(path)}: {label}", _with(document, path, new)
+                yield f"{_text(path)}: {label}", partial(_with, document, path, new)
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:

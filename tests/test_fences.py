@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from fences import check
+from fences import Violation, check
 from fences.effects import EFFECTS
 from fences.syntax import functions_of
 
@@ -66,6 +66,12 @@ def kernels_of(file: Path, target: str) -> tuple[str, ...]:
 
 
 @cache
+def violations(text: str) -> list[Violation]:
+    """Return what is wrong with a kernel: half of them are the same for two targets."""
+    return check(text)
+
+
+@cache
 def family(name: str) -> tuple[str, ...]:
     """Return the kernels' texts of a fusion of one family."""
     given, operation, outputs, columns = FAMILIES[name]
@@ -109,7 +115,7 @@ def test_golden_kernels_keep_the_order(file: Path) -> None:
 def test_kernels_keep_the_order(file: Path, target: str) -> None:
     goldens = {f.read_text() for f in GOLDENS}
     for text in kernels_of(file, target):
-        assert text in goldens or check(text) == []
+        assert text in goldens or violations(text) == []
 
 
 @pytest.mark.parametrize("name", FAMILIES)

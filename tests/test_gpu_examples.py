@@ -53,9 +53,9 @@ def variants(fusion: Fusion) -> Iterator[tuple[str, dict[str, int]]]:
 
 CASES = [
     pytest.param(name, sizes, id=f"{name}-{label}")
-    for name in NAMES
-    for label, sizes in variants(load(name))
-    if free_dims(load(name))
+    for name, fusion in ((name, load(name)) for name in NAMES)
+    for label, sizes in variants(fusion)
+    if free_dims(fusion)
 ]
 
 

@@ -35,7 +35,8 @@ def test_changed_manifests(name: str, tmp_path: Path, capsys: pytest.CaptureFixt
     assert done.code == 0, done.err
     assert ("not verified" in done.out) == bool(DRY)
     every = list(changes(json.loads((out / "manifest.json").read_text())))
-    for label, changed in random.Random(f"{name} on a GPU").sample(every, CHANGES):
+    for label, make in random.Random(f"{name} on a GPU").sample(every, CHANGES):
+        changed = make()
         again = signed(changed) if isinstance(changed, dict) else changed
         (out / "manifest.json").write_text(json.dumps(again))
         done = fusec(capsys, "run", out, "--repeat", 0)

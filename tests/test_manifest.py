@@ -162,8 +162,8 @@ def test_one_changed_field(
     every = list(changes(known.manifest))
     refused = 0
     with as_it_was(known):
-        for label, changed in random.Random(name).sample(every, CHANGES // len(FUSIONS)):
-            refused += is_refused(known, label, changed, monkeypatch)
+        for label, make in random.Random(name).sample(every, CHANGES // len(FUSIONS)):
+            refused += is_refused(known, label, make(), monkeypatch)
     assert refused > CHANGES // len(FUSIONS) // 2
 
 

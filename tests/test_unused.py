@@ -40,22 +40,20 @@ NEXT_KERNELS = {
 READS_CALLS = PACKAGE / "codegen" / "alignment.py"
 
 
-def used(tree: ast.AST) -> Counter[str]:
-    """Return how often each name is read; a word in a string counts where it is a name."""
-    found: Counter[str] = Counter()
+def used(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Yield each name that is read, with its line; a word in a string counts where it is a name."""
     for node in ast.walk(tree):
         match node:
             case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name):
-                found[name] += 1
+                yield name, node.lineno
             case ast.keyword(arg=str(name)):
-                found[name] += 1
+                yield name, node.lineno
             case ast.MatchClass(kwd_attrs=names):
-                found.update(names)
+                yield from ((name, node.lineno) for name in names)
             case ast.Constant(value=str(text)) if re.fullmatch(r"[\w.]+", text):
-                found.update(WORD.findall(text))
+                yield from ((word, node.lineno) for word in WORD.findall(text))
             case _:
                 pass
-    return found
 
 
 def defined(tree: ast.AST, top: bool = True) -> Iterator[tuple[str, ast.stmt]]:
@@ -77,6 +75,11 @@ def decorator(node: ast.expr) -> str:
     return ast.unparse(function).rpartition(".")[2]
 
 
+def first_line(statement: ast.stmt) -> int:
+    """Return the line where a statement begins, that of its first decorator where it has some."""
+    return min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", ()))])
+
+
 def words(folder: Path, *endings: str) -> Counter[str]:
     """Return the words of some text files."""
     found: Counter[str] = Counter()
@@ -94,8 +97,11 @@ def trees() -> dict[Path, ast.Module]:
 
 def test_everything_defined_is_used() -> None:
     uses = words(PACKAGE, ".j2", ".cuh")
-    for tree in trees().values():
-        uses += used(tree)
+    lines: dict[tuple[Path, str], list[int]] = {}
+    for path, tree in trees().items():
+        for name, line in used(tree):
+            uses[name] += 1
+            lines.setdefault((path, name), []).append(line)
     outside = words(ROOT / "tests", ".py") + words(ROOT / "benchmarks", ".py")
     unused: list[str] = []
     for path, tree in trees().items():
@@ -105,7 +111,8 @@ def test_everything_defined_is_used() -> None:
         for name, statement in defined(tree):
             if name in CALLED_BY_CLICK or re.fullmatch(r"__\w+__", name):
                 continue
-            elsewhere = uses[name] - used(statement)[name]
+            own = range(first_line(statement), (statement.end_lineno or 0) + 1)
+            elsewhere = uses[name] - sum(line in own for line in lines.get((path, name), ()))
             if elsewhere <= 0 and not (place.startswith(DEVELOPMENT) and outside[name]):
                 unused.append(f"{place}:{statement.lineno}: {name}")
     assert unused == []

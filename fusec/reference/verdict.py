@@ -216,7 +216,11 @@ class _Tally:
         limits = np.broadcast_to(judged.limit(held), found.shape)
         value = np.broadcast_to(held.value, found.shape)
         result: list[tuple[float, Worst]] = []
-        for k in np.argsort(-errors, kind="stable")[:WORST]:
+        most = np.arange(len(errors))
+        if len(errors) > WORST:
+            # Only the largest are sorted, with those that equal the last of them.
+            most = np.flatnonzero(errors >= np.partition(errors, -WORST)[-WORST])
+        for k in most[np.argsort(-errors[most], kind="stable")[:WORST]]:
             at = tuple(int(i) for i in places[k])
             place = tuple(int(i) + o for i, o in zip(at, offset, strict=True))
             element = Worst(place, found[at].item(), value[at].item(), float(limits[at]))

@@ -107,6 +107,8 @@ class Order:
                     f"{new.kind} of what the copy of line {old.line} brings, without {what}",
                 )
             return
+        if old.settled:
+            return
         left = new.mask & ~old.after
         if left.any() and overlap(old, replace(new, mask=left), WARP):
             rule = (
@@ -129,15 +131,22 @@ class Order:
 
     def barrier(self, mask: Mask) -> None:
         """Put the threads of `mask` in order."""
+        whole, everyone, outside = bool(mask.all()), ~self.none(), ~mask
         for known in self.accesses.values():
             for old in list(known):
                 if not old.done:
                     continue
+                if whole:
+                    if old.settled or old.mask.any() or old.after.any():
+                        old.after, old.settled = everyone, True
+                        if not (old.mask & ~old.fenced).any():
+                            old.after_fence = everyone
+                    continue
                 taking = old.mask & mask
                 if not taking.any() and not (old.after & mask).any():
                     continue
-                if taking.any() and (old.mask & ~mask).any():
-                    rest = replace(old, mask=old.mask & ~mask, after=old.after.copy())
+                if taking.any() and (old.mask & outside).any():
+                    rest = replace(old, mask=old.mask & outside, after=old.after.copy())
                     rest.fenced, rest.after_fence = old.fenced.copy(), old.after_fence.copy()
                     known.append(rest)
                     old.mask = taking
@@ -151,9 +160,10 @@ class Order:
 
     def matters(self, old: Access) -> bool:
         """Return whether a later access may still race with `old`."""
-        if not old.done or not old.after.all():
+        if not old.done:
             return True
-        if old.kind == "init":
+        old.settled = old.settled or bool(old.after.all())
+        if not old.settled or old.kind == "init":
             return True
         if not old.writes:
             return False
@@ -288,7 +298,7 @@ class Order:
                 if pending is None or (
                     old.group is not None and old.group <= self.groups["copy"] - pending
                 ):
-                    old.done, old.after = True, self.none()
+                    old.done, old.after, old.settled = True, self.none(), False
 
     # --- other blocks ---
 

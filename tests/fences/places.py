@@ -26,6 +26,7 @@ class Access:
     done: bool = True  # False: asynchronous, and not waited for
     in_cluster: bool = False  # the other blocks of the cluster are after it
     site: tuple[int, ...] = ()  # the statement that writes, by lines of calls
+    settled: bool = False  # known that all threads are after it
 
     @property
     def writes(self) -> bool:
