@@ -96,9 +96,10 @@ def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
         (bias(4097, 3001), True),
         (bias(4097, 3001, "[B, 1]"), True),
         (bias(4096, 3000), False),
-        (bias(4097, 3002), False),  # four bytes at a time
+        (bias(4097, 3002), True),
+        (bias(4097, 3004), False),  # eight bytes at a time
     ],
-    ids=["odd", "odd rows", "whole", "even"],
+    ids=["odd", "odd rows", "whole", "even", "halves"],
 )
 def test_rows_of_odd_lengths_are_moved_by_whole_vectors(fusion: Fusion, shifted: bool) -> None:
     plan: Any = plan_of("pointwise", fusion)

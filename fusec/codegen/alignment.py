@@ -47,9 +47,11 @@ def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[
         elif re.search(r"fusec::store(?:_streaming)?\($", before):
             # The type of what is stored has the width: one of the kernel's own, or a pair.
             yield max(access_bytes(width * size) for width in (2, *widths.values()))
-        elif re.search(r"\brun = $|fusec::(?:shift_of|is_inside|load_across)<[^<>]*>\($", before):
+        elif re.search(
+            r"\brun = $|fusec::(?:shift_of|is_inside|load_across)<[^<>]*>\(\s*$", before
+        ):
             yield size  # it is looked at where the run begins
-        elif re.search(r"fusec::copy_(?:vector|elements)<\w+>\([^,;]*, $", before):
+        elif re.search(r"fusec::copy_(?:vector|elements)<\w+>\([^,;]*,\s*$", before):
             yield size
         else:
             yield WIDEST

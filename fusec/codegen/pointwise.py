@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
@@ -14,6 +15,7 @@ from fusec.index.domain import stored_once
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
+from fusec.ir.graph import Fusion
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
@@ -32,7 +34,7 @@ class PointwiseView(KernelView):
     rows, columns: extents as C text (rows is empty for a flat loop); chunks: vectors of a row;
     tail: the elements after the last whole vector of a flat loop, one per thread, or None; shift:
     how far a thread's rows begin behind an aligned place, where their vectors begin there, or
-    empty.
+    empty; margin: of vectors that may be read whole, how far they are from the ends of a row.
     """
 
     index_type: str
@@ -44,6 +46,7 @@ class PointwiseView(KernelView):
     chunks: str
     columns: str
     shift: str
+    margin: str
     body: Body
     tail: Body | None
 
@@ -74,6 +77,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         chunks=dim_text(chunks).text,
         columns=dim_text(columns).text,
         shift=_shift(plan),
+        margin="kVec" if any("load_across" in line for line in body.loads) else "0",
         body=body,
         tail=tail,
     )
@@ -142,7 +146,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     arrays = ()
     if (parameters.unroll > 1 or parameters.shifted) and not tail:
         loads = loads_of(lowering, loops, parameters.break_point, start)
-        arrays = _load_ahead(emitter, loads)
+        arrays = _load_ahead(emitter, fusion, loads)
         if parameters.shifted:
             _load_once(emitter, loads)
     emit_stores(emitter, plans, 0)
@@ -166,7 +170,7 @@ def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
     return kernel, column, Scope("vector", row, hoists=True), elements
 
 
-def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
+def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[str, ...]:
     """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
     arrays: list[str] = []
     lane = loads.lane
@@ -177,6 +181,13 @@ def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
         text = one if len(together) == 1 else _load_either(emitter, *together)
         emitter.add(AHEAD, emitter.scopes[-2].name, f"{name}[u] = {text};")
         emitter.cached.update(dict.fromkeys(together, f"{name}[u][{lane.name}]"))
+    for load in loads.across:
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
+        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kUnroll];")
+        about = place_of(emitter, fusion, load, AHEAD)
+        line = f"{name}[u] = fusec::load_across<kVec, kPart>({about});"
+        emitter.add(AHEAD, emitter.scopes[-2].name, line)
+        emitter.cached[load] = f"{name}[u][{lane.name}]"
     for load in loads.elements:
         name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
         by_lane = lane in load.variables

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
@@ -33,17 +34,17 @@ ELEMENTS, RUN, AHEAD = 0, 1, 2
 class ShiftedTile:
     """A tile in shared memory: array, element type, and the tensor whose elements it has.
 
-    at: where an element lies in the tensor; step: elements from one column to the next there; size:
-    all of its elements, with those beside it. pitch, first, place: the variables of how far apart
-    columns lie in the tile, where its first one begins, and where a thread's vector begins.
+    source: the tensor, where an element lies in it, and how far it reaches; run: a pointer to that
+    element; step: elements from one column to the next there. pitch, first, place: the variables of
+    how far apart columns lie in the tile, where its first one begins, and where a thread's vector
+    begins.
     """
 
     name: str
     type: str
-    buffer: str
-    at: str
+    source: str
+    run: str
     step: str
-    size: str
     pitch: str
     first: str
     place: str
@@ -157,9 +158,10 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
         assert step is not None
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
         own = (names.fresh(f"{name}_{word}", word) for word in ("pitch", "first", "place"))
-        place = identifier(load.name), emitter.index(load.address, 0).text
-        about = dim_text(step, wide=emitter.wide).at_least(12), _size(emitter, plan.fusion, load)
-        tiles.append(ShiftedTile(name, storage_type(load.dtype), *place, *about, *own))
+        source = place_of(emitter, plan.fusion, load, 0)
+        run = emitter.pointer(load.name, load.address, 0)
+        by = dim_text(step, wide=emitter.wide).at_least(12)
+        tiles.append(ShiftedTile(name, storage_type(load.dtype), source, run, by, *own))
     return emitter, tuple(tiles)
 
 
@@ -174,12 +176,10 @@ def _writer(
     for tile, load in zip(tiles, loads, strict=True):
         emitter.cached[load] = f"{tile.name}[{tile.place} + v * {tile.pitch}]"
     for load in along_columns(lowering, line, column, plan.parameters.write_width):
-        assert load.address is not None
         name = names.fresh(f"{load.name}_ahead", "ahead")
         kind = f"fusec::Vec<{storage_type(load.dtype)}, kWriteVec>"
         emitter.add(AHEAD, "kernel", f"{kind} {name}[kWrites];")
-        at, size = emitter.index(load.address, AHEAD), _size(emitter, plan.fusion, load)
-        about = f"{identifier(load.name)}, {at}, {size}"
+        about = place_of(emitter, plan.fusion, load, AHEAD)
         emitter.add(AHEAD, "inside", f"inside &= fusec::is_inside<kWriteVec>({about});")
         emitter.add(AHEAD, "ahead", f"{name}[i] = fusec::load_across<kWriteVec, kPart>({about});")
         emitter.cached[load] = f"{name}[i][v]"
@@ -189,13 +189,3 @@ def _writer(
     element = emitter.to_storage(store.instance, store.output.value.dtype, ELEMENTS)
     emitter.add(ELEMENTS, "element", f"{value}[v] = {element};")
     return emitter, target, value
-
-
-def _size(emitter: Emitter, fusion: Fusion, load: Instance) -> str:
-    """Return how many elements the tensor of a load reaches over, as C."""
-    assert load.value is not None
-    size = span_of(fusion, load.value)
-    text = dim_text(size, wide=emitter.wide).text
-    if size.is_const or emitter.wide:
-        return f"static_cast<fusec::i64>({text})" if emitter.wide else text
-    return f"static_cast<int>({text})"
