@@ -12,6 +12,11 @@ WIDEST = 16
 """Bytes of the widest access; also what bulk copies ask."""
 _COMMENT = re.compile(r"//[^\n]*")
 _WIDTH = re.compile(r"\bconstexpr int (k\w*(?:Vec|Width)) = (\d+);")
+_LOOKED_AT = (
+    r"fusec::(?:shift_of|is_inside|load_across)<[^<>]*>\(\s*$"
+    r"|fusec::copy_(?:vector|elements)<\w+>\([^,;]*,\s*$"
+)
+"""What takes a pointer to elements anywhere."""
 
 
 def alignments(kernel: Kernel, text: str) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
@@ -51,7 +52,8 @@ class ReductionView(KernelView):
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
     the blocks that have left their partial results; shifted: where the first vector of a row
-    begins, if they are, or empty; ends: the declarations of a thread's elements beside them.
+    begins, if they are, or empty; ends: the declarations of a thread's elements beside them;
+    across: whether vectors of columns are read wherever they begin.
     """
 
     index_type: str
@@ -75,6 +77,7 @@ class ReductionView(KernelView):
     arrived: str
     shifted: str
     ends: tuple[str, ...]
+    across: bool
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
@@ -113,6 +116,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
         shifted=ends[0],
         ends=ends[1],
+        across=parameters.shifted and not parameters.inner,
     )
 
 
@@ -163,7 +167,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     if not p.inner:
         outer, inner = ("column", chunk), ("row", row)
     rows, columns = _extents(plan)
-    start = plan.problem.start(p.vector_width) if p.shifted else None
+    start = plan.problem.start(p.vector_width) if p.shifted and p.inner else None
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -175,7 +179,8 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         Facts(plan.fusion.hints, start),
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
-        aliases={chunk: Alias("column", 1 if p.shifted else p.vector_width)},
+        aliases={chunk: Alias("column", 1 if start is not None else p.vector_width)},
+        part="0, columns - column" if p.shifted and not p.inner else "",
         written=plan.fusion.effects.overwritten,
         wide=p.wide_index,
         symbols=named(columns=columns),
@@ -197,6 +202,8 @@ def _emit(
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
+    if emitter.part:
+        _load_across(emitter, plan)
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
     )
@@ -207,6 +214,19 @@ def _emit(
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, guarded=False)
     return sweep, results, accumulators, emitter.names, (first, ends)
+
+
+def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
+    """Emit what loads the vectors of a row's columns, wherever the row begins."""
+    lane = emitter.lane
+    assert lane is not None
+    for load in sorted(plan.phases.loads[0], key=reading_order):
+        if lane in load.variables:
+            name = emitter.fresh(f"{load.name}_vec", "vec", 0, len(emitter.scopes) - 2)
+            about = place_of(emitter, plan.fusion, load, 0)
+            line = f"const auto {name} = fusec::load_across<kVec, kPart>({about});"
+            emitter.add(0, "row", line)
+            emitter.cached[load] = f"{name}[{lane.name}]"
 
 
 def _ends(

@@ -12,11 +12,8 @@ from fusec.codegen.nest import Alias, Scope, named
 from fusec.codegen.phases import uses_column
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
-from fusec.index.instances import Instance
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
-from fusec.ir.graph import Fusion
-from fusec.schedule.common import span_of
 from fusec.schedule.plan import Kernel
 from fusec.schedule.transpose import TransposePlan
 from fusec.schedule.transpose_loads import (

@@ -81,7 +81,7 @@ def vector_base(
 
 
 def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) -> bool:
-    """Return whether the lanes lie side by side from any place on, all inside the conditions or none."""
+    """Return whether the lanes lie side by side, wherever they begin, under the same conditions."""
     tested = any(lane in c.position.variables for c in conditions)
     return width > 1 and address.coefficient(lane) == 1 and not tested
 

@@ -270,12 +270,11 @@ def _cost(
 
 
 def _side_by_side(vectors: int) -> int:
-    """Return the threads of blocks that have one row: as many as leave few of them without a vector."""
+    """Return the threads of blocks of one row, of which few are without a vector."""
     tried = [n for n in (THREADS, THREADS // 2, THREADS // 4) if n <= power_above(vectors)]
     idle = {n: -vectors % n for n in tried or [WARP]}
-    return next(
-        (n for n, left in idle.items() if 8 * left <= vectors), min(idle, key=idle.__getitem__)
-    )
+    least = min(idle, key=lambda n: idle[n])
+    return next((n for n, left in idle.items() if 8 * left <= vectors), least)
 
 
 def _atoms(address: Index) -> list[Atom]:

@@ -11,7 +11,7 @@ namespace fusec {
 // How many elements a run begins behind the place of its first vector.
 template <int N, class T>
 __device__ __forceinline__ int shift_of(const T* run) {
-  return static_cast<int>(reinterpret_cast<u64>(run) / sizeof(T) % N);
+  return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(run)) / sizeof(T) % N);
 }
 
 // A vector of which the elements from `low` to before `end` are the run's, zeros beside them; all
@@ -61,10 +61,9 @@ __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, 
   const int bytes = shift * static_cast<int>(sizeof(T));
 #pragma unroll
   for (int step = kWords / 2; step > 0; step /= 2) {
-    if (bytes & 4 * step) {
+    const bool skips = bytes & 4 * step;
 #pragma unroll
-      for (int i = 0; i < kWords + step; ++i) words[i] = words[i + step];
-    }
+    for (int i = 0; i < kWords + step; ++i) words[i] = skips ? words[i + step] : words[i];
   }
   Vec<T, N> result;
 #pragma unroll
@@ -83,7 +82,7 @@ __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, I size) 
     const int shift = shift_of<N>(tensor + at);
     const T* first = tensor + at - shift;
     const Vec<T, N> low = load_readonly<N>(first);
-    return shifted(low, shift ? load_readonly<N>(first + N) : low, shift);
+    return shifted(low, load_readonly<N>(first + (shift ? N : 0)), shift);
   }
   Vec<T, N> result = {};
 #pragma unroll
