@@ -15,7 +15,7 @@ from fusec.schedule.registry import find_scheduler, schedulers
 
 SIZES = {
     "pointwise": (136, 119),
-    "transpose": (384, 135),
+    "transpose": (381, 135),
     "reduction_inner": (120, 126),
     "reduction_outer": (240, 143),
     "inner_persistent": (162, 219),
