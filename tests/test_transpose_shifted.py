@@ -72,10 +72,14 @@ def test_no_alignment_is_asked_for() -> None:
     assert alignments(source.kernel, source.text) == {"x": 2, "row": 2, "side": 2, "y": 2}
 
 
-def test_threads_wait_between_the_two_sides() -> None:
-    text = text_of(plan_of("transpose", turned(3, 1031, 1025)))
-    assert check(text) == []
-    assert check(text.replace("  __syncthreads();\n", "")) != []
+@pytest.mark.parametrize("barrier", ["  __syncthreads();\n", "  fusec::copy_wait<0>();\n", ""])
+def test_threads_wait_between_the_two_sides(barrier: str, tmp_path: Path) -> None:
+    plan = plan_of("transpose", turned(1, 131, 97))
+    assert check(text_of(plan)) == []
+    kernels = [(s.kernel, s.text.replace(barrier, "")) for s in plan_sources(plan)]
+    inputs = random_inputs(plan.fusion, plan.fusion.hints, 1)
+    outputs = run_plan(plan, inputs, tmp_path, seed=1, built=build_all(kernels, tmp_path))
+    assert compare(plan.fusion, plan.fusion.hints, inputs, outputs).ok == (not barrier)
 
 
 def planned(seed: int) -> TransposePlan:
