@@ -62,6 +62,17 @@ def test_only_the_first_row_and_the_last_are_asked_where_they_end() -> None:
     assert "for (; row < rows - 1; row += kStep) {\n    constexpr bool kPart = false;" in text
 
 
+def test_reads_beyond_the_tensor_are_seen(tmp_path: Path) -> None:
+    plan = plan_of("reduction", summed(65, 317))
+    inputs = random_inputs(plan.fusion, plan.fusion.hints, 1)
+    kernels = [
+        (s.kernel, s.text.replace("kPart = true", "kPart = false")) for s in plan_sources(plan)
+    ]
+    built = build_all(kernels, tmp_path)
+    with pytest.raises(AssertionError, match="reads outside of a buffer"):
+        run_plan(plan, inputs, tmp_path, seed=1, built=built)
+
+
 def planned(seed: int) -> ReductionPlan:
     """Return a plan of sums of random sizes, with random parameters that are legal."""
     draw, family = random.Random(seed), Reduction()

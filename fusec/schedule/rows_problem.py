@@ -85,7 +85,7 @@ class RowsProblem(Problem):
         self, width: int, threads_x: int, threads_y: int, shifted: bool = False
     ) -> Refusal | None:
         """Return why no block of such threads, with vectors of a width, reduces the rows."""
-        if shifted and (width == 1 or self.inner and threads_x < 2 * width):
+        if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
             because = f"the ends of rows of shifted vectors of {width} take a thread an element"
             return Refusal("access", because)
         widest = self.shifted if shifted else self.vectors[0]
