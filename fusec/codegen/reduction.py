@@ -86,7 +86,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
     sweep, results, accumulators, names, ends = _parts(plan, kernel)
     extents = _extents(plan)
     step = parameters.vector_width * parameters.threads_x
-    alone = parameters.inner and parameters.splits == 1 and not parameters.shifted
+    alone = parameters.inner and parameters.splits == 1
     partials = tuple(
         Partial(a, identifier(w.name), names.fresh(f"{a.name}_parts", "parts"))
         for w, a in zip(plan.workspaces, accumulators, strict=False)
