@@ -309,4 +309,6 @@ def _shape(
             unroll = max(unroll, min(8, IN_FLIGHT * 2 // bytes_per_thread, power_below(most)))
     threads_x = _side_by_side(chunks) if shifted else min(THREADS, power_above(chunks))
     threads_y = 1 if shifted else THREADS // threads_x
+    if shifted and 2 * threads_x < THREADS and not heavy:
+        unroll = max(unroll, 2)  # fewer blocks of as many bytes
     return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)

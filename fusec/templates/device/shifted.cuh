@@ -47,6 +47,12 @@ __device__ __forceinline__ bool is_inside(const T* tensor, I at, I size) {
   return first >= 0 && first <= size - 2 * N;
 }
 
+// Whether the vector at place `at`, a multiple of its size, lies in a tensor of `size` elements.
+template <int N, class I>
+__device__ __forceinline__ bool is_whole(I at, I size) {
+  return at >= 0 && at <= size - N;
+}
+
 // N elements of two neighbouring vectors, the first of them `shift` elements behind the first one's.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high, int shift) {
