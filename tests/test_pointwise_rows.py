@@ -97,9 +97,10 @@ def test_what_a_thread_loads_ahead_is_what_it_holds() -> None:
         (bias(4097, 3001), True),
         (bias(4097, 3001, "[B, 1]"), True),
         (bias(4096, 3000), False),
-        (bias(4097, 3002), False),  # four bytes at a time
+        (bias(4097, 3002), True),
+        (bias(4097, 3004), False),  # eight bytes at a time
     ],
-    ids=["odd", "odd rows", "whole", "even"],
+    ids=["odd", "odd rows", "whole", "even", "halves"],
 )
 def test_rows_of_odd_lengths_are_moved_by_whole_vectors(fusion: Fusion, shifted: bool) -> None:
     plan: Any = plan_of("pointwise", fusion)
@@ -128,6 +129,40 @@ def test_what_is_written_in_place_is_not_shifted() -> None:
     )
     parameters: Any = plan_of("pointwise", fusion).parameters
     assert not parameters.shifted
+
+
+def apart(rows: int, columns: int, pitch: int) -> Fusion:
+    """Return a sum of two tensors of other pitches than its own."""
+    strides = f"strides: [{pitch}, 1]"
+    return read_text(
+        f"fusion: apart\ninputs:\n  x: {{type: 'bf16[{rows}, {columns}]', {strides}}}\n"
+        f"  z: {{type: 'bf16[{rows}, {columns}]', strides: [{pitch + 3}, 1]}}\n"
+        "ops:\n  - y = add(x, z)\noutputs: [y]\n"
+    )
+
+
+@pytest.mark.parametrize(("columns", "pitch"), [(3001, 3002), (3000, 3005), (2998, 2998)])
+def test_operands_whose_rows_begin_elsewhere_are_vectors_too(columns: int, pitch: int) -> None:
+    text = text_of(plan_of("pointwise", apart(4097, columns, pitch)))
+    assert "load_across<kVec, kPart>(" in text
+    assert not re.search(r"\b[xyz]\[", text)
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_no_vector_is_read_beyond_its_tensor(whole: bool, tmp_path: Path) -> None:
+    plan = plan_of("pointwise", apart(9, 301, 303))
+    plan = Pointwise().plan(plan.problem, replace(plan.parameters, unroll=2), GPU)
+    sources = plan_sources(plan)
+    part = "kPart = false" if whole else "kPart = true"
+    kernels = [(s.kernel, s.text.replace("kPart = true", part)) for s in sources]
+    inputs = random_inputs(plan.fusion, plan.fusion.hints, 1)
+    built = build_all(kernels, tmp_path)
+    if whole:
+        with pytest.raises(AssertionError, match="outside of a buffer"):
+            run_plan(plan, inputs, tmp_path, seed=1, built=built)
+        return
+    outputs = run_plan(plan, inputs, tmp_path, seed=1, built=built)
+    assert compare(plan.fusion, plan.fusion.hints, inputs, outputs).ok
 
 
 def operands(draw: random.Random, names: list[str], extents: list[int]) -> Iterator[str]:

@@ -171,7 +171,7 @@ def test_blocks_of_many_threads_leave_fewer_parts() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "rows"),
-    [((8115, 12613), BF16, 16), ((8192, 12614), BF16, 8), ((8192, 12616), BF16, 4)],
+    [((811500, 125), BF16, 16), ((811500, 126), BF16, 8), ((8192, 12616), BF16, 4)],
 )
 def test_narrow_accesses_are_of_more_rows(shape: tuple[int, int], dtype: DType, rows: int) -> None:
     fusion = reduce("sum", dtype, shape, (0,))

@@ -12,6 +12,11 @@ WIDEST = 16
 """Bytes of the widest access; also what bulk copies ask."""
 _COMMENT = re.compile(r"//[^\n]*")
 _WIDTH = re.compile(r"\bconstexpr int (k\w*(?:Vec|Width)) = (\d+);")
+_LOOKED_AT = re.compile(
+    r"\brun = $|fusec::(?:is_inside|load_across)<[^<>]*>\(\s*$"
+    r"|fusec::copy_(?:vector|elements)<\w+>\([^,;]*,\s*$"
+)
+"""What takes a pointer to elements anywhere: it is looked at where they begin."""
 
 
 def alignments(kernel: Kernel, text: str) -> dict[str, int]:
@@ -47,8 +52,8 @@ def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[
         elif re.search(r"fusec::store(?:_streaming)?\($", before):
             # The type of what is stored has the width: one of the kernel's own, or a pair.
             yield max(access_bytes(width * size) for width in (2, *widths.values()))
-        elif re.search(r"\brun = $", before):
-            yield size  # it is looked at where the run begins
+        elif _LOOKED_AT.search(before):
+            yield size
         elif re.search(r"fusec::(?:bring_rows|leave_rows|shift_of)<[^>]*>\((?:\w+, )?$", before):
             # The same; what is taken out of the tile then are vectors.
             yield access_bytes(widths.get("kVec", 1) * size)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope, named
@@ -14,11 +15,14 @@ from fusec.index.domain import stored_once
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
+from fusec.ir.graph import Fusion
 from fusec.schedule.plan import Kernel
 from fusec.schedule.pointwise import PointwisePlan
 from fusec.schedule.pointwise_choice import PointwiseParameters, bind, lowered_flat, start_of
 from fusec.schedule.pointwise_loads import Loads, loads_of
 
+LOADS = "loads"
+"""The lines of phase AHEAD that load, behind those of their addresses."""
 AHEAD, ONCE = 1, 2
 """The phases that load what phase 0 computes with, of each row and once for all of a thread."""
 INSIDE = "if (!kPart || (column + v >= 0 && column + v < columns)) "
@@ -32,7 +36,8 @@ class PointwiseView(KernelView):
     rows, columns: extents as C text (rows is empty for a flat loop); chunks: vectors of a row;
     tail: the elements after the last whole vector of a flat loop, one per thread, or None; shift:
     how far a thread's rows begin behind an aligned place, where their vectors begin there, or
-    empty.
+    empty; margin: of vectors that may be read whole, how far they are from the ends of a row;
+    inside: where those beside a row may be, too, what asks whether they are in their tensors.
     """
 
     index_type: str
@@ -44,6 +49,8 @@ class PointwiseView(KernelView):
     chunks: str
     columns: str
     shift: str
+    margin: str
+    inside: tuple[str, ...]
     body: Body
     tail: Body | None
 
@@ -74,6 +81,8 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         chunks=dim_text(chunks).text,
         columns=dim_text(columns).text,
         shift=_shift(plan),
+        margin="kVec" if any("load_across" in line for line in body.loads) else "0",
+        inside=() if any(INSIDE in line for line in body.loads + body.once) else body.inside,
         body=body,
         tail=tail,
     )
@@ -142,7 +151,7 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
     arrays = ()
     if (parameters.unroll > 1 or parameters.shifted) and not tail:
         loads = loads_of(lowering, loops, parameters.break_point, start)
-        arrays = _load_ahead(emitter, loads)
+        arrays = _load_ahead(emitter, fusion, loads)
         if parameters.shifted:
             _load_once(emitter, loads)
     emit_stores(emitter, plans, 0)
@@ -151,8 +160,10 @@ def _body(plan: PointwisePlan, kernel: Kernel, width: int, *, tail: bool = False
         emitter.take(0, "column"),
         emitter.statements(0),
         arrays,
-        emitter.statements(AHEAD),
+        emitter.take(AHEAD, emitter.scopes[-2].name),
+        (*emitter.take(AHEAD, LOADS), *emitter.lanes(emitter.take(AHEAD, "lane"))),
         emitter.statements(ONCE),
+        emitter.take(AHEAD, "inside"),
     )
 
 
@@ -166,7 +177,7 @@ def _scopes(break_point: int, loops: tuple[Var, Var, Var]) -> tuple[Scope, ...]:
     return kernel, column, Scope("vector", row, hoists=True), elements
 
 
-def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
+def _load_ahead(emitter: Emitter, fusion: Fusion, loads: Loads) -> tuple[str, ...]:
     """Emit what loads what each turn of the loop over vectors reads, and return its arrays."""
     arrays: list[str] = []
     lane = loads.lane
@@ -175,8 +186,19 @@ def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
         arrays.append(f"fusec::Vec<{storage_type(together[0].dtype)}, kVec> {name}[kUnroll];")
         one = emitter.load_vector(together[0], AHEAD)
         text = one if len(together) == 1 else _load_either(emitter, *together)
-        emitter.add(AHEAD, emitter.scopes[-2].name, f"{name}[u] = {text};")
+        emitter.add(AHEAD, LOADS, f"{name}[u] = {text};")
+        if emitter.part:
+            _, place = place_of(emitter, fusion, together[0], AHEAD).split(", ", 1)
+            emitter.add(AHEAD, "inside", f"inside &= fusec::is_whole<kVec>({place});")
         emitter.cached.update(dict.fromkeys(together, f"{name}[u][{lane.name}]"))
+    for load in loads.across:
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
+        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kUnroll];")
+        about = place_of(emitter, fusion, load, AHEAD)
+        emitter.add(AHEAD, "inside", f"inside &= fusec::is_inside<kVec>({about});")
+        line = f"{name}[u] = fusec::load_across<kVec, kPart>({about});"
+        emitter.add(AHEAD, LOADS, line)
+        emitter.cached[load] = f"{name}[u][{lane.name}]"
     for load in loads.elements:
         name = emitter.fresh(f"{load.name}_ahead", "ahead", AHEAD, 0)
         by_lane = lane in load.variables
@@ -184,7 +206,8 @@ def _load_ahead(emitter: Emitter, loads: Loads) -> tuple[str, ...]:
         at = f"{name}[u][{lane.name}]" if by_lane else f"{name}[u]"
         scope = emitter.scopes[emitter.scope_of(load.variables)].name
         guard = INSIDE if emitter.part and by_lane else ""
-        emitter.add(AHEAD, scope, f"{guard}{at} = {emitter.element(load, AHEAD)};")
+        line = f"{guard}{at} = {emitter.element(load, AHEAD)};"
+        emitter.add(AHEAD, "lane" if scope == "lane" else LOADS, line)
         emitter.cached[load] = at
     return tuple(arrays)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from fusec.codegen.accumulators import Accumulator, accumulate
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
@@ -55,6 +56,7 @@ class ReductionView(KernelView):
     the blocks that have left their partial results; shifted: where the first vector of a row
     begins, if they are, or empty; ends: the declarations of a thread's elements beside them;
     row_turns: how a thread comes by its rows, of which columns run along memory.
+    across: whether vectors of columns are read wherever they begin.
     """
 
     index_type: str
@@ -79,6 +81,7 @@ class ReductionView(KernelView):
     shifted: str
     ends: tuple[str, ...]
     row_turns: TurnsOfRows
+    across: bool
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
@@ -116,6 +119,7 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         shifted=ends[0],
         ends=ends[1],
         row_turns=turns.beside((sweep, results)),
+        across=parameters.shifted and not parameters.inner,
     )
 
 
@@ -173,7 +177,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
     if not p.inner:
         outer, inner = ("column", chunk), ("row", row)
     rows, columns = _extents(plan)
-    start = plan.problem.start(p.vector_width) if p.shifted else None
+    start = plan.problem.start(p.vector_width) if p.shifted and p.inner else None
     emitter = Emitter(
         (
             Scope("kernel", frozenset(), per_phase=False),
@@ -185,7 +189,8 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         Facts(plan.fusion.hints, start),
         lane=lane if p.vector_width > 1 else None,
         width=p.vector_width,
-        aliases={chunk: Alias("column", 1 if p.shifted else p.vector_width)},
+        aliases={chunk: Alias("column", 1 if start is not None else p.vector_width)},
+        part="0, columns - column" if p.shifted and not p.inner else "",
         written=plan.fusion.effects.overwritten,
         wide=p.wide_index,
         symbols=named(columns=columns),
@@ -212,6 +217,8 @@ def _emit(
         assert not isinstance(tiles, Refusal), tiles
         turns, plans = turns_of_tile(emitter, tiles, p.tile_rows, plans, plan.loops)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
+    if emitter.part:
+        _load_across(emitter, plan)
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
     )
@@ -222,6 +229,19 @@ def _emit(
     sweep = phase_of(emitter, 0, (), accumulators)
     results = phase_of(emitter, 1, guarded=False)
     return sweep, results, accumulators, emitter.names, (first, ends), turns
+
+
+def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
+    """Emit what loads the vectors of a row's columns, wherever the row begins."""
+    lane = emitter.lane
+    assert lane is not None
+    for load in sorted(plan.phases.loads[0], key=reading_order):
+        if lane in load.variables:
+            name = emitter.fresh(f"{load.name}_vec", "vec", 0, len(emitter.scopes) - 2)
+            about = place_of(emitter, plan.fusion, load, 0)
+            line = f"const auto {name} = fusec::load_across<kVec, kPart>({about});"
+            emitter.add(0, "row", line)
+            emitter.cached[load] = f"{name}[{lane.name}]"
 
 
 def _ends(

@@ -13,13 +13,8 @@ from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
-from fusec.schedule.transpose import (
-    Crossing,
-    TransposePlan,
-    read_lowering,
-    tiled_loads,
-    write_lowering,
-)
+from fusec.schedule.transpose import Crossing, TransposePlan
+from fusec.schedule.transpose_loads import read_lowering, tiled_loads, write_lowering
 from fusec.schedule.transpose_tile import Tile
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fusec.codegen.across import place_of
 from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.names import Names
@@ -14,25 +15,36 @@ from fusec.index.access import Facts
 from fusec.ir.dim import product
 from fusec.ir.expression import Var
 from fusec.schedule.plan import Kernel
-from fusec.schedule.transpose import TransposePlan, read_lowering, tiled_loads, write_lowering
-from fusec.schedule.transpose_tile import Tile
+from fusec.schedule.transpose import TransposePlan
+from fusec.schedule.transpose_loads import (
+    along_columns,
+    read_lowering,
+    tiled_loads,
+    write_lowering,
+)
 
-ELEMENTS, RUN = 0, 1
-"""The phases of an output's elements, and of where its run begins."""
+ELEMENTS, RUN, AHEAD = 0, 1, 2
+"""The phases of an output's elements, of where its run begins, and of what is loaded before."""
 
 
 @dataclass(frozen=True)
 class ShiftedTile:
-    """A tile in shared memory: array, element type, the pointer to a column's run in it.
+    """A tile in shared memory: array, element type, and the tensor whose elements it has.
 
-    read: what holds a thread's vectors; first: the lines at which these begin.
+    source: the tensor, where an element lies in it, and how far it reaches; run: a pointer to that
+    element; step: elements from one column to the next there. pitch, first, place: the variables of
+    how far apart columns lie in the tile, where its first one begins, and where a thread's vector
+    begins.
     """
 
     name: str
     type: str
-    load: str
-    read: str
+    source: str
+    run: str
+    step: str
+    pitch: str
     first: str
+    place: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,16 +52,17 @@ class ShiftedView(KernelView):
     """Tiles of lines by columns, of one output.
 
     lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before the run of a column; line: those before the run of a line, `target`; write: the
-    statements of an element, which leave it in the vector `value` of elements of `type`; pitch:
-    elements from one line of the tile to the next.
+    before an element of a tile is read; line: those before the run of a line, `target`; write: the
+    statements of an element, which leave it in the vector `value` of elements of `type`. arrays,
+    ahead_line, inside, ahead: what lies along the columns: what holds a thread's vectors of it, the
+    statements before their addresses, those that ask whether they lie in their tensors, and those
+    that load them.
     """
 
     index_type: str
     threads: int
     tile_lines: int
     tile_columns: int
-    pitch: int
     read_width: int
     write_width: int
     lines: str
@@ -58,16 +71,15 @@ class ShiftedView(KernelView):
     setup: tuple[str, ...]
     read: tuple[str, ...]
     tiles: tuple[ShiftedTile, ...]
+    arrays: tuple[str, ...]
+    ahead_line: tuple[str, ...]
+    inside: tuple[str, ...]
+    ahead: tuple[str, ...]
     line: tuple[str, ...]
     write: tuple[str, ...]
     type: str
     target: str
     value: str
-
-    @property
-    def run_uses_column(self) -> bool:
-        """Return whether the start of a run depends on the number of its column."""
-        return uses_column((*self.line, self.target))
 
     @property
     def write_uses_column(self) -> bool:
@@ -94,7 +106,6 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         threads=kernel.block[0],
         tile_lines=p.tile_lines,
         tile_columns=p.tile_columns,
-        pitch=Tile(p, crossing.sizes).pitch,
         read_width=p.read_width,
         write_width=p.write_width,
         lines=dim_text(crossing.line.extent).text,
@@ -103,6 +114,10 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         setup=tuple(setup),
         read=reader.take(0, "element"),
         tiles=tiles,
+        arrays=writer.take(AHEAD, "kernel"),
+        ahead_line=writer.take(AHEAD, "element"),
+        inside=writer.take(AHEAD, "inside"),
+        ahead=writer.take(AHEAD, "ahead"),
         line=writer.take(RUN, "element"),
         write=writer.take(ELEMENTS, "element"),
         type=storage_type(output.value.dtype),
@@ -128,7 +143,7 @@ def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: st
 
 
 def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTile, ...]]:
-    """Return the tiles and where the runs of their columns begin."""
+    """Return the tiles and where the elements of their columns lie."""
     lowering, (column, line, lane) = read_lowering(plan.problem, 1)
     for output in plan.fusion.outputs:
         lowering.at_home(output.value)
@@ -136,10 +151,14 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
     tiles: list[ShiftedTile] = []
     for load in tiled_loads(lowering, {line: 1, lane: 1}, column):
         assert load.address is not None
+        step = load.address.coefficient(column)
+        assert step is not None
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
-        read, first = (names.fresh(f"{name}_{word}", word) for word in ("lines", "first"))
+        own = (names.fresh(f"{name}_{word}", word) for word in ("pitch", "first", "place"))
+        source = place_of(emitter, plan.fusion, load, 0)
         run = emitter.pointer(load.name, load.address, 0)
-        tiles.append(ShiftedTile(name, storage_type(load.dtype), run, read, first))
+        by = dim_text(step, wide=emitter.wide).at_least(12)
+        tiles.append(ShiftedTile(name, storage_type(load.dtype), source, run, by, *own))
     return emitter, tuple(tiles)
 
 
@@ -152,7 +171,15 @@ def _writer(
     emitter = _emitter(plan, names, line, column, "column")
     loads = tiled_loads(lowering, {line: 1}, column, lane)
     for tile, load in zip(tiles, loads, strict=True):
-        emitter.cached[load] = f"{tile.name}[tile_line * kPitch + tile_column]"
+        emitter.cached[load] = f"{tile.name}[{tile.place} + v * {tile.pitch}]"
+    for load in along_columns(lowering, line, column, plan.parameters.write_width):
+        name = names.fresh(f"{load.name}_ahead", "ahead")
+        kind = f"fusec::Vec<{storage_type(load.dtype)}, kWriteVec>"
+        emitter.add(AHEAD, "kernel", f"{kind} {name}[kWrites];")
+        about = place_of(emitter, plan.fusion, load, AHEAD)
+        emitter.add(AHEAD, "inside", f"inside &= fusec::is_inside<kWriteVec>({about});")
+        emitter.add(AHEAD, "ahead", f"{name}[i] = fusec::load_across<kWriteVec, kPart>({about});")
+        emitter.cached[load] = f"{name}[i][v]"
     emitter.count([store.instance])
     target = emitter.pointer(store.buffer, store.address, RUN)
     value = names.fresh(f"{store.output.value.name}_vec", "vec")

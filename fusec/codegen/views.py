@@ -91,16 +91,19 @@ def _attribute(value: object) -> str:
 class Body:
     """The statements of a loop nest: once per kernel, for all rows of a column, for each vector.
 
-    arrays, loads: where vectors are loaded before the first of them is used, what holds them, and
-    the statements that fill it; once: those that fill it for all rows of a column.
+    arrays, places, loads: where vectors are loaded before the first of them is used, what holds
+    them, the statements before their addresses, and those that fill it; once: those that fill it
+    for all rows of a column; inside: those that ask whether vectors lie in their tensors.
     """
 
     kernel: tuple[str, ...]
     column: tuple[str, ...]
     statements: tuple[str, ...]
     arrays: tuple[str, ...] = ()
+    places: tuple[str, ...] = ()
     loads: tuple[str, ...] = ()
     once: tuple[str, ...] = ()
+    inside: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

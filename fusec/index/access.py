@@ -80,6 +80,12 @@ def vector_base(
     return base
 
 
+def runs_along(address: Index, conditions: Conditions, lane: Var, width: int) -> bool:
+    """Return whether the lanes lie side by side, wherever they begin, under the same conditions."""
+    tested = any(lane in c.position.variables for c in conditions)
+    return width > 1 and address.coefficient(lane) == 1 and not tested
+
+
 def access_class(
     address: Index, conditions: Conditions, lane: Var, width: int, facts: Facts
 ) -> str:

@@ -142,7 +142,7 @@ def needs_wide_index(fusion: Fusion) -> tuple[bool, tuple[Guard, ...]]:
 def _spans(fusion: Fusion) -> list[Dim]:
     """Return over how many elements of memory each input and output reaches."""
     values = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
-    return [_span(fusion, v) for v in values if not v.is_scalar]
+    return [span_of(fusion, v) for v in values if not v.is_scalar]
 
 
 def _made(fusion: Fusion) -> list[Dim]:
@@ -150,7 +150,7 @@ def _made(fusion: Fusion) -> list[Dim]:
     return [product(v.shape) for n in fusion.nodes for v in n.outputs if v.shape]
 
 
-def _span(fusion: Fusion, value: Value) -> Dim:
+def span_of(fusion: Fusion, value: Value) -> Dim:
     given = fusion.input_of.get(value)
     if given is None:
         return product(value.shape)

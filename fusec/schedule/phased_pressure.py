@@ -22,7 +22,7 @@ class Loops:
     width: elements of a vector; unrolled: vectors that a thread takes at a time; stays: whether
     these are all of a thread's, and stay in registers; outer: whether vectors run across what is
     reduced, so that each of their elements has sums of its own; shifted: whether these are shifted
-    to where they are aligned.
+    to where they are aligned, and those of columns made of the two around them.
     """
 
     width: int
@@ -49,16 +49,18 @@ def phased_pressure(plan: PhasedPlan[P, R], loops: Loops) -> Pressure:
         )
         sums = sum(sum_words(n) for n in phases.reductions[number])
         columns = {o for i in made for o in i.operands if o in reached and o not in made}
+        across = loops.outer and loops.shifted
         divided = divisions(i for i in made if i.kind == "load") if loops.stays else 0
         sweeps.append(
             replace(
                 here,
                 derived=sum(words(i.dtype.compute, width) for i in columns),
                 ahead=loops.unrolled * (here.flight + divided) if loops.stays else 0,
-                flight=0 if loops.stays else in_flight(here.flight, loops.unrolled),
+                flight=0 if loops.stays or across else in_flight(here.flight, loops.unrolled),
+                staged=in_flight(3 * here.flight // 2, loops.unrolled) if across else 0,
                 arrays=here.arrays + stored,
                 sums=sums * (width if loops.outer else 1),
-                own=here.own + (SHIFTED_REGISTERS if loops.shifted else 0),
+                own=here.own + (SHIFTED_REGISTERS if loops.shifted and not across else 0),
             )
         )
     most = most_of(sweeps)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fusec.index.access import Facts, access_class
+from fusec.index.access import Facts, access_class, runs_along
 from fusec.index.domain import Domain
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.access import Conditions
@@ -15,11 +15,11 @@ from fusec.ir.expression import Atom, Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.plan import Guard
-from fusec.schedule.pointwise_loads import loads_of, rows_of_thread
+from fusec.schedule.pointwise_loads import LEAST_THREADS, loads_of, rows_of_thread
 from fusec.schedule.pointwise_shifted import shifted_start
 from fusec.schedule.problem import Problem
 from fusec.schedule.registers import MOST_REGISTERS, most_elements
-from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above
+from fusec.schedule.space import POWERS, WIDTHS, Field, Parameters, power_above, power_below
 from fusec.segment.protocol import Refusal
 
 THREADS = 256
@@ -27,8 +27,10 @@ MOST_BYTES = 16
 """Bytes of the widest access."""
 WARP = 32
 """Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps."""
-NARROW = 4
+NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
+IN_FLIGHT = 16
+"""Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
 ROWS = 0.13
@@ -146,13 +148,26 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
                 break  # narrower vectors only cost more instructions
     assert best is not None
     _, break_point, width = best
-    if width * smallest < NARROW and widths[0] > 1:
+    narrow = width * smallest < NARROW or _is_by_elements(fusion, domain, break_point, width)
+    if narrow and widths[0] > 1:
         for outer in reversed(range(1, len(domain.axes))):
             if not _fits(fusion, domain, outer, widths[0]):
                 continue
             if start_of(fusion, domain, outer, widths[0]) is not None:
                 return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
     return _shape(fusion, domain, break_point, width, wide)
+
+
+def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+    """Return whether elements of a tensor are read one by one that lie side by side."""
+    lane = bind(domain, break_point, width)[1][2]
+    lowering, facts = lowered_flat(fusion, domain, break_point, width), Facts(fusion.hints)
+    return any(
+        size < NARROW
+        and runs_along(address, conditions, lane, width)
+        and access_class(address, conditions, lane, width, facts) == "scalar"
+        for address, conditions, size in accesses(fusion, lowering)
+    )
 
 
 def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Index | None:
@@ -259,6 +274,14 @@ def _cost(
     return cost, whole
 
 
+def _side_by_side(vectors: int) -> int:
+    """Return the threads of blocks of one row, of which few are without a vector."""
+    tried = [n for n in (THREADS, THREADS // 2, THREADS // 4) if n <= power_above(vectors)]
+    idle = {n: -vectors % n for n in tried or [WARP]}
+    least = min(idle, key=lambda n: idle[n])
+    return next((n for n, left in idle.items() if 8 * left <= vectors), least)
+
+
 def _atoms(address: Index) -> list[Atom]:
     return [a for a, _ in address.terms if not isinstance(a, Var)]
 
@@ -286,6 +309,11 @@ def _shape(
         loads = loads_of(lowering, loops, break_point, start)
         rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
         unroll = max(unroll, rows_of_thread(loads, rows, rows * chunks))
-    threads_x = min(THREADS, power_above(chunks))
+        if not loads.late:
+            most = max(1, rows * chunks // LEAST_THREADS)
+            unroll = max(unroll, min(8, IN_FLIGHT * 2 // bytes_per_thread, power_below(most)))
+    threads_x = _side_by_side(chunks) if shifted else min(THREADS, power_above(chunks))
     threads_y = 1 if shifted else THREADS // threads_x
+    if shifted and 2 * threads_x < THREADS and not heavy:
+        unroll = max(unroll, 2)  # fewer blocks of as many bytes
     return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)

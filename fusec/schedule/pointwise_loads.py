@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from fusec.index.access import Facts, vector_base
+from fusec.index.access import Facts, runs_along, vector_base
 from fusec.index.instances import Instance, Lowering, instances_under, reading_order
 from fusec.ir.expression import Index, Var
 from fusec.schedule.pressure import Pressure, flat_pressure
@@ -16,6 +16,8 @@ ROWS = (4, 2)
 """Rows that a thread takes where operands are the same for them: 8 gain nothing over 4."""
 
 
+LEAST_BYTES = 4
+"""Bytes of vectors that are put together of two others: these are moved by words."""
 LEAST_THREADS = 1 << 17
 """Threads that leave no part of a GPU idle: fewer than these rather take a row each."""
 
@@ -24,13 +26,15 @@ LEAST_THREADS = 1 << 17
 class Loads:
     """The loads of a thread, whose loop takes several rows or, where it is flat, vectors.
 
-    vectors: of each turn; two together of which one alone is needed, wherever that is. elements: of
-    each turn, what is no vector. once: what is the same in all turns, along the columns. late: of
+    vectors: of each turn; two together of which one alone is needed, wherever that is. across: of
+    each turn, where vectors are shifted, what begins at other places than these. elements: of each
+    turn, what is no vector. once: what is the same in all turns, along the columns. late: of
     each turn, what is loaded where it is used: by an index that is loaded, or parts of a complex
     number, both by one access.
     """
 
     vectors: tuple[tuple[Instance, ...], ...]
+    across: tuple[Instance, ...]
     elements: tuple[Instance, ...]
     once: tuple[Instance, ...]
     late: tuple[Instance, ...]
@@ -41,6 +45,7 @@ class Loads:
     def turn_words(self) -> int:
         """Return the registers of what a turn loads."""
         held = sum(words(together[0].dtype, self.width) for together in self.vectors)
+        held += sum(words(i.dtype, self.width) for i in self.across)
         return held + sum(self.width if self.lane in i.variables else 1 for i in self.elements)
 
     @property
@@ -63,6 +68,7 @@ def loads_of(
     roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
     found = (i for i in instances_under(roots) if i.kind == "load")
     vectors, elements = list[tuple[Instance, ...]](), list[Instance]()
+    across = list[Instance]()
     once, late = list[Instance](), list[Instance]()
     for load in sorted(found, key=reading_order):
         assert load.value is not None
@@ -73,9 +79,21 @@ def loads_of(
             late.append(load)
         elif vector_base(load.address, load.conditions, lane, width, facts) is not None:
             _join(vectors, load)
+        elif start is not None and is_across(load, lane, width):
+            across.append(load)
         else:
             elements.append(load)
-    return Loads(tuple(vectors), tuple(elements), tuple(once), tuple(late), lane, width)
+    return Loads(
+        tuple(vectors), tuple(across), tuple(elements), tuple(once), tuple(late), lane, width
+    )
+
+
+def is_across(load: Instance, lane: Var, width: int) -> bool:
+    """Return whether a load is of a vector that may begin anywhere, of a word at least."""
+    assert load.address is not None
+    if load.gathered or load.conditions or width * load.dtype.size < LEAST_BYTES:
+        return False
+    return runs_along(load.address, load.conditions, lane, width)
 
 
 def rows_of_thread(loads: Loads, rows: int, threads: int) -> int:

@@ -9,6 +9,7 @@ from fusec.ir.dim import dim
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Fusion
 from fusec.ops.checks import CHECK_INDEX
+from fusec.schedule.pointwise_loads import is_across
 
 
 def shifted_start(
@@ -41,7 +42,7 @@ def shifted_start(
 
 
 def _is_used(lowering: Lowering, start: Index, lane: Var) -> bool:
-    """Return whether a load's vectors begin there, and all others are elements by themselves."""
+    """Return whether loads are of vectors: that begin there, or of two that lie around them."""
     facts = Facts(lowering.fusion.hints, start)
     roots = [lowering.at_home(o.value) for o in lowering.fusion.outputs]
     found = False
@@ -56,5 +57,5 @@ def _is_used(lowering: Lowering, start: Index, lane: Var) -> bool:
         base = vector_base(instance.address, instance.conditions, lane, width, facts)
         if base is not None and instance.conditions:
             return False
-        found |= base is not None
+        found |= base is not None or is_across(instance, lane, width)
     return found

@@ -182,7 +182,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             phases=phases,
             staged=(),
         )
-        return self._filling(plan, target) if parameters.splits > 1 else plan
+        across = parameters.shifted and not parameters.inner
+        return self._filling(plan, target) if parameters.splits > 1 or across else plan
 
     def _filling(self, plan: ReductionPlan, target: Target) -> ReductionPlan:
         """Return a plan whose kernel has the blocks on an SM that its splits were chosen for.

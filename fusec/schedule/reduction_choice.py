@@ -134,7 +134,8 @@ def by_rows(
         return best
     for threads in LARGER_BLOCKS:
         larger = replace(whole, threads_y=threads // whole.threads_x)
-        fits = problem.block_trouble(larger.vector_width, larger.threads_x, larger.threads_y)
+        block = larger.vector_width, larger.threads_x, larger.threads_y
+        fits = problem.block_trouble(*block, larger.shifted)
         if fits is None and _most(problem, larger) > 1:
             found, seconds = _shared(problem, larger, target, resident(larger))
             if seconds < least * (1 - LARGER):
@@ -182,7 +183,8 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
 
     Fewer of these, down to one, where there are few rows and enough columns for all SMs.
     """
-    width = problem.vectors[0]
+    shifted = problem.takes_shifted() and not _has_moments(problem)
+    width = problem.shifted if shifted else problem.vectors[0]
     results, length = _extents(problem)
     vectors = -(-results // width)
     threads = min(32, power_above(vectors))
@@ -192,9 +194,8 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     if wide > threads and vectors >= busy and rows_at_once(problem.rows, BLOCK // wide, each):
         threads = wide
     unrolled = _unrolled(problem, width)
-    whole = ReductionParameters(
-        False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
-    )
+    about = False, width, threads, BLOCK // threads, 1, "last_block", problem.wide, unrolled
+    whole = ReductionParameters(*about, shifted)
     side_by_side = power_below(length // ROWS_OF_A_THREAD)
     busy = THREADS_PER_SM * target.sms
     if side_by_side < whole.threads_y and vectors * side_by_side >= busy:

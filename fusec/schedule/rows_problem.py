@@ -20,7 +20,7 @@ from fusec.schedule.plan import Guard
 from fusec.schedule.problem import Problem, widest_vectors
 from fusec.schedule.registers import most_elements
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
-from fusec.schedule.rows_shifted import shifted_start
+from fusec.schedule.rows_shifted import is_read_across, shifted_start
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
 from fusec.schedule.strides import is_inner
 from fusec.segment.protocol import Refusal
@@ -31,6 +31,8 @@ NARROW = 4
 """Bytes of accesses from which on only long rows are rather taken by shifted vectors."""
 LEAST_VECTORS = 64
 """Vectors of a row beside which its ends, an element each of a few threads, are little."""
+LEAST_ACROSS = 24
+"""The same of columns that are reduced: what is little beside them is the rest of the last one."""
 LEAST_VECTORS_OF_WORDS = 512
 """The same where accesses would be of NARROW bytes: of softmax of f32 on an H200 rows of 755 reach
 0.94 of a copy so, of 2787 0.79, of 5135 0.62; sums of 38867 reach 0.70."""
@@ -83,7 +85,7 @@ class RowsProblem(Problem):
         self, width: int, threads_x: int, threads_y: int, shifted: bool = False
     ) -> Refusal | None:
         """Return why no block of such threads, with vectors of a width, reduces the rows."""
-        if shifted and (width == 1 or threads_x < 2 * width):
+        if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
             because = f"the ends of rows of shifted vectors of {width} take a thread an element"
             return Refusal("access", because)
         widest = self.shifted if shifted else self.vectors[0]
@@ -113,7 +115,11 @@ class RowsProblem(Problem):
         tensors = [i.value for i in self.fusion.inputs] + [o.value for o in self.fusion.outputs]
         smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
         width = min(16 // smallest, most_elements(self.fusion))
-        if not self.inner or not self.rows.columns.is_const or self.rows.columns.value < width:
+        if not self.inner:
+            loops = self.loops(width)
+            fits = width > self.vectors[0] and is_read_across(self.fusion, loops[0], *loops[2])
+            return width if fits else 1
+        if not self.rows.columns.is_const or self.rows.columns.value < width:
             return 1
         return width if width > self.vectors[0] and self.start(width) is not None else 1
 
@@ -128,7 +134,11 @@ class RowsProblem(Problem):
         smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
         if self.shifted == 1:
             return False
-        columns, narrow = self.rows.columns.value, self.vectors[0] * smallest
+        narrow = self.vectors[0] * smallest
+        if not self.inner:
+            columns = self.rows.rows.evaluate(self.hints)
+            return narrow <= NARROW and columns >= LEAST_ACROSS * self.shifted
+        columns = self.rows.columns.value
         least = LEAST_VECTORS if narrow < NARROW else LEAST_VECTORS_OF_WORDS
         return narrow <= NARROW and columns >= least * self.shifted
 

@@ -6,11 +6,12 @@ The elements of a row before its first vector and behind its last are taken one 
 from __future__ import annotations
 
 from fusec.index.access import Facts, access_class
-from fusec.index.instances import Instance, Lowering
+from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.dim import dim, product
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Fusion
 from fusec.ir.roles import Combine
+from fusec.schedule.pointwise_loads import is_across
 from fusec.schedule.rows import Phases
 
 
@@ -59,6 +60,34 @@ def shifted_start(
         if address is None or access_class(address, conditions, lane, width, facts) == "scalar":
             return None
     return None if facts.assumed else start
+
+
+def is_read_across(fusion: Fusion, lowering: Lowering, row: Var, chunk: Var, lane: Var) -> bool:
+    """Return whether columns that are reduced can be read by vectors wherever their rows begin.
+
+    Each row but the first and the last one has a vector's elements before it and behind it, so that
+    the two vectors around a thread's elements lie in the tensor. Nothing is overwritten.
+    """
+    width = lane.extent.value
+    if fusion.effects.overwritten:
+        return False
+    for output in fusion.outputs:
+        coordinates, conditions = lowering.home(output.value)
+        at = linearize(coordinates, fusion.effects.strides(output.value))
+        facts = Facts(fusion.hints)
+        whole = access_class(at, conditions, lane, width, facts) == "vector"
+        if conditions or not whole or facts.assumed or output.part is not None:
+            return False
+    roots = [lowering.at_home(n.inputs[0]) for n in fusion.nodes if n.op.family == "reduction"]
+    for load in instances_under([*roots, *(lowering.at_home(o.value) for o in fusion.outputs)]):
+        if load.kind != "load" or lane not in load.variables:
+            continue
+        if load.address is None or not is_across(load, lane, width):
+            return False
+        pitch = load.address.coefficient(row)
+        if pitch is None or not pitch.is_const or pitch.value < 2 * width:
+            return False
+    return True
 
 
 def _counts_order(combine: Combine | None) -> bool:

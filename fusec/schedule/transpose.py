@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from fusec.index.access import Facts, access_class
 from fusec.index.domain import Domain, find_domain
-from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import Dim, ceildiv, dim, product
 from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion
@@ -26,6 +25,12 @@ from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
 from fusec.schedule.strides import innermost, strided_loads
+from fusec.schedule.transpose_loads import (
+    along_columns,
+    read_lowering,
+    tiled_loads,
+    write_lowering,
+)
 from fusec.schedule.transpose_tile import (
     COLUMNS,
     LINES,
@@ -40,8 +45,8 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-NARROW = 4
-"""Bytes of accesses below which vectors are rather shifted: every element is moved by itself."""
+NARROW = 8
+"""Bytes of accesses below which vectors are rather shifted."""
 MOST_UNITS = 1.25
 """Times the fewest vectors of any tiles' shape that larger tiles may take, the ends' among them."""
 SHIFTED_OPERATIONS = 30
@@ -206,8 +211,20 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         width = 1 if plan.parameters.shifted else plan.parameters.write_width
         lowering, loops = write_lowering(plan.problem, width)
         writes = flat_pressure(lowering, loops, width, 1)
-        reads = Pressure(staged=tile.read_words + tile.place_words, arrays=len(tile.sizes))
-        return most_of([reads, replace(writes, staged=tile.write_words)])
+        reads = Pressure(staged=tile.read_words, arrays=len(tile.sizes))
+        held = tile.write_words + (_ahead_words(plan) if plan.parameters.shifted else 0)
+        return most_of([reads, replace(writes, staged=held)])
+
+
+def _ahead_words(plan: TransposePlan) -> int:
+    """Return the registers of what a thread loads of what lies along its columns as it is."""
+    p, tile = plan.parameters, Tile(plan.parameters, plan.problem.sizes)
+    lowering, (line, column, _) = write_lowering(plan.problem, 1)
+    for output in plan.fusion.outputs:
+        lowering.at_home(output.value)
+    loads = along_columns(lowering, line, column, p.write_width)
+    words = sum(-(-i.dtype.size * p.write_width // 4) for i in loads)
+    return 2 * words * (tile.write_units // tile.threads)
 
 
 def _least_stored(crossing: Crossing) -> int:
@@ -221,6 +238,12 @@ def _shift_trouble(crossing: Crossing) -> Refusal | None:
     parts = [i.part for i in crossing.fusion.inputs] + [o.part for o in crossing.fusion.outputs]
     if any(part is not None for part in parts):
         return Refusal("access", "parts of complex numbers lie apart")
+    lowering, (column, line, lane) = read_lowering(crossing, 1)
+    for output in crossing.fusion.outputs:
+        lowering.at_home(output.value)
+    loads = tiled_loads(lowering, {line: 1, lane: 1}, column)
+    if any(i.address is None or i.address.coefficient(column) is None for i in loads):
+        return Refusal("access", "columns lie at no even distance")
     return None
 
 
@@ -232,7 +255,8 @@ def _lines_trouble(p: TransposeParameters) -> Refusal | None:
 
 def _tiles(crossing: Crossing, p: TransposeParameters) -> Dim:
     lines = ceildiv(crossing.line.extent, p.tile_lines)
-    return lines * ceildiv(crossing.column.extent, p.tile_columns)
+    before = p.shifted * (p.write_width - 1)
+    return lines * ceildiv(crossing.column.extent + before, p.tile_columns)
 
 
 def _units(crossing: Crossing, p: TransposeParameters) -> int:
@@ -306,42 +330,6 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     if sum(sizes) * LINES[0] * COLUMNS[0] > SHARED_LIMIT:
         return Refusal("shared memory", "the tiles of all transposed loads do not fit")
     return crossing
-
-
-def tiled_loads(lowering: Lowering, line: Mapping[Var, int], *across: Var) -> list[Instance]:
-    """Return the loads of a lowering that go through the tile.
-
-    They have unit stride along the line, of whose variables `line` has the multiples, and are not
-    the same for all columns, over which `across` run.
-    """
-    steps = {v: by for v, by in line.items() if v.extent != 1}
-    found = {
-        i
-        for i in lowering.made.values()
-        if i.kind == "load"
-        and i.address is not None
-        and all(i.address.coefficient(v) == by for v, by in steps.items())
-        and any(i.address.coefficient(a) != 0 for a in across)
-    }
-    return sorted(found, key=lambda i: (i.name, str(i.address)))
-
-
-def write_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, Var, Var]]:
-    """Return the lowering of the stores: variables line, chunk and lane (of columns)."""
-    line = Var("line", crossing.line.extent)
-    chunk = Var("chunk", ceildiv(crossing.column.extent, width))
-    lane = Var("v", dim(width))
-    binding = crossing.bind(of_var(line), of_var(chunk) * width + of_var(lane))
-    return Lowering(crossing.fusion, crossing.domain, binding), (line, chunk, lane)
-
-
-def read_lowering(crossing: Crossing, width: int) -> tuple[Lowering, tuple[Var, Var, Var]]:
-    """Return the lowering of the transposed loads: variables column, chunk and lane (of lines)."""
-    column = Var("column", crossing.column.extent)
-    chunk = Var("chunk", ceildiv(crossing.line.extent, width))
-    lane = Var("v", dim(width))
-    binding = crossing.bind(of_var(chunk) * width + of_var(lane), of_var(column))
-    return Lowering(crossing.fusion, crossing.domain, binding), (column, chunk, lane)
 
 
 def widest_accesses(crossing: Crossing, facts: Facts) -> tuple[int, int]:

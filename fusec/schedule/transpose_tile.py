@@ -55,32 +55,28 @@ class Tile:
     def pack(self) -> int:
         """Return the neighbouring columns that a thread loads, which fill a word of shared memory.
 
-        Narrower stores would take as many turns as there are elements. Those of shifted vectors
-        lie on different lines.
+        Narrower stores would take as many turns as there are elements. Shifted vectors are kept
+        whole.
         """
-        return 1 if self.parameters.shifted else self._word
+        return 1 if self.parameters.shifted else max(1, 4 // min(self.sizes))
 
     @property
-    def _word(self) -> int:
-        """Return the elements that a word of shared memory holds, at least 1."""
-        return max(1, 4 // min(self.sizes))
-
-    @property
-    def pitch(self) -> int:
-        """Return the elements from a line to the next where vectors are shifted: of odd words."""
-        return self.parameters.tile_columns + self._word
+    def reach(self) -> int:
+        """Return the columns of a tile: where vectors are shifted, of all that its lines begin."""
+        p = self.parameters
+        return p.tile_columns + p.shifted * (p.write_width - 1)
 
     @property
     def read_units(self) -> int:
         """Return the vectors that are read at a time by themselves, of `pack` columns each."""
         p = self.parameters
-        return (p.tile_lines // p.read_width + p.shifted) * (p.tile_columns // self.pack)
+        return (p.tile_lines // p.read_width + p.shifted) * (self.reach // self.pack)
 
     @property
     def write_units(self) -> int:
         """Return the vectors that are written."""
         p = self.parameters
-        return p.tile_lines * (p.tile_columns // p.write_width + p.shifted)
+        return p.tile_lines * (p.tile_columns // p.write_width)
 
     @property
     def threads(self) -> int:
@@ -89,23 +85,20 @@ class Tile:
 
     @property
     def shared_bytes(self) -> int:
-        """Return the bytes of shared memory."""
+        """Return the bytes of shared memory; where vectors are shifted, of the widest pitch."""
         p = self.parameters
-        return sum(self.sizes) * p.tile_lines * (self.pitch if p.shifted else p.tile_columns)
+        if p.shifted:
+            pitch = p.tile_lines + 2 * p.read_width - 2
+            return sum(self.sizes) * (self.reach * pitch + 2 * p.read_width)
+        return sum(self.sizes) * p.tile_lines * p.tile_columns
 
     @property
     def read_words(self) -> int:
-        """Return the registers of what a thread loads before it stores the first."""
+        """Return the registers of what a thread loads before it stores the first: copied, none."""
+        if self.parameters.shifted:
+            return 0
         one = sum(-(-size * self.parameters.read_width // 4) for size in self.sizes)
         return one * self.pack * -(-self.read_units // self.threads)
-
-    @property
-    def place_words(self) -> int:
-        """Return the registers of where these lie, and of where they go: shifted ones each apart.
-
-        Three a vector, and as many again of predicates and elements as NVRTC 13.0 takes.
-        """
-        return 6 * -(-self.read_units // self.threads) if self.parameters.shifted else 0
 
     @property
     def write_words(self) -> int:

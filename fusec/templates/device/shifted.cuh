@@ -1,8 +1,9 @@
 // Vectors of a run that begins anywhere: they lie at multiples of their own size, so that the run
 // begins within the first of them and ends within the last. Of these only the run's own elements
-// are read and written, one by one; all others are whole.
+// are written, one by one; all others are whole.
 #pragma once
 
+#include "async_copy.cuh"
 #include "vector.cuh"
 
 namespace fusec {
@@ -10,7 +11,7 @@ namespace fusec {
 // How many elements a run begins behind the place of its first vector.
 template <int N, class T>
 __device__ __forceinline__ int shift_of(const T* run) {
-  return static_cast<int>(reinterpret_cast<u64>(run) / sizeof(T) % N);
+  return static_cast<int>(static_cast<u32>(reinterpret_cast<u64>(run)) / sizeof(T) % N);
 }
 
 // A vector of which the elements from `low` to before `end` are the run's, zeros beside them; all
@@ -36,6 +37,89 @@ __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, in
 #pragma unroll
   for (int v = 0; v < N; ++v) {
     if (v >= low && v < end) target[v] = value[v];
+  }
+}
+
+// Whether the two vectors that hold N elements from place `at` on lie in a tensor of `size` elements.
+template <int N, class T, class I>
+__device__ __forceinline__ bool is_inside(const T* tensor, I at, I size) {
+  const I first = at - shift_of<N>(tensor + at);
+  return first >= 0 && first <= size - 2 * N;
+}
+
+// Whether the vector at place `at`, a multiple of its size, lies in a tensor of `size` elements.
+template <int N, class I>
+__device__ __forceinline__ bool is_whole(I at, I size) {
+  return at >= 0 && at <= size - N;
+}
+
+// N elements of two neighbouring vectors, the first of them `shift` elements behind the first one's.
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, N>& high, int shift) {
+  constexpr int kWords = static_cast<int>(sizeof(T)) * N / 4;
+  static_assert(kWords > 0);
+  u32 words[2 * kWords];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    words[i] = reinterpret_cast<const u32*>(&low)[i];
+    words[kWords + i] = reinterpret_cast<const u32*>(&high)[i];
+  }
+  const int bytes = shift * static_cast<int>(sizeof(T));
+#pragma unroll
+  for (int step = kWords / 2; step > 0; step /= 2) {
+    const bool skips = bytes & 4 * step;
+#pragma unroll
+    for (int i = 0; i < kWords + step; ++i) words[i] = skips ? words[i + step] : words[i];
+  }
+  Vec<T, N> result;
+#pragma unroll
+  for (int i = 0; i < kWords; ++i) {
+    const u64 pair = static_cast<u64>(words[i + 1]) << 32 | words[i];
+    reinterpret_cast<u32*>(&result)[i] = static_cast<u32>(pair >> bytes % 4 * 8);
+  }
+  return result;
+}
+
+// N elements of a tensor from place `at` on, wherever that is, by the two vectors that hold them.
+// kPart: these may reach beyond the tensor, where each element is asked for by itself.
+template <int N, bool kPart = true, class T, class I>
+__device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, I size) {
+  if (!kPart || is_inside<N>(tensor, at, size)) {
+    const int shift = shift_of<N>(tensor + at);
+    const T* first = tensor + at - shift;
+    const Vec<T, N> low = load_readonly<N>(first);
+    return shifted(low, load_readonly<N>(first + (shift ? N : 0)), shift);
+  }
+  Vec<T, N> result = {};
+#pragma unroll
+  for (int v = 0; v < N; ++v) {
+    if (at + v >= 0 && at + v < size) result[v] = tensor[at + v];
+  }
+  return result;
+}
+
+// Begins to copy the vector at place `at` of a tensor of `size` elements to shared memory, unless it
+// reaches beyond the tensor; returns whether it does not.
+template <int N, class T, class I>
+__device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, I size) {
+  constexpr int kWide = 16 / static_cast<int>(sizeof(T));
+  if (at < 0 || at > size - N) return false;
+  if constexpr (N % kWide == 0) {
+#pragma unroll
+    for (int v = 0; v < N; v += kWide) copy_async_16(shared + v, tensor + at + v);
+  } else {
+    store(shared, load_readonly<N>(tensor + at));
+  }
+  return true;
+}
+
+// Copies of a vector that reaches beyond the tensor the elements that the tensor has.
+template <int N, class T, class I>
+__device__ __forceinline__ void copy_elements(T* shared, const T* tensor, I at, I size) {
+  if (at >= 0 && at <= size - N) return;
+#pragma unroll
+  for (int v = 0; v < N; ++v) {
+    if (at + v >= 0 && at + v < size) shared[v] = tensor[at + v];
   }
 }
 
