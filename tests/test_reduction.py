@@ -194,7 +194,7 @@ def test_few_rows_of_many_columns_have_no_threads_side_by_side(
 ) -> None:
     plan = plan_of("reduction", reduce("sum", F32, shape, (0,)))
     assert (plan.parameters.threads_x, plan.parameters.threads_y) == (threads, 256 // threads)
-    assert ("row = 0; row" in text_of(plan)) == (threads == 256)
+    assert ("int row = 0;" in text_of(plan)) == (threads == 256)
     few = plan_of("reduction", reduce("sum", F32, (shape[0], 64), (0,))).parameters
     assert few.threads_y > 1
 

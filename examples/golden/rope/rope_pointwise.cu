@@ -40,8 +40,8 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   for (int u = 0; u < kUnroll; ++u) {
     const int row = first_row + u * kThreadsY;
     if (row >= rows) break;
-    q_ahead[u] = fusec::load_readonly<kVec>(q + row * columns + column);
     const int q_half = part_mod_16 * kVec >= 64 ? -64 : 64;
+    q_ahead[u] = fusec::load_readonly<kVec>(q + row * columns + column);
     q_ahead2[u] = fusec::load_readonly<kVec>(q + row * columns + column + q_half);
   }
 
