@@ -240,7 +240,7 @@ def vector_width(
 ) -> int:
     """Return the widest vector for which the row length and all large accesses are whole vectors.
 
-    `stores`: whether stores must be whole vectors, too.
+    `stores`: whether large stores must be whole vectors, too.
     """
     tensors = [i.value for i in fusion.inputs] + [o.value for o in fusion.outputs]
     smallest = min((v.dtype.size for v in tensors if v.shape), default=4)
@@ -272,7 +272,9 @@ def _all_vector(
     for output in fusion.outputs if stores else ():
         coordinates, conditions = lowering.home(output.value)
         address = linearize(coordinates, effects.strides(output.value))
-        if access_class(address, conditions, lane, width, facts) == "scalar":
+        size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
+        small = 4 * size < large
+        if access_class(address, conditions, lane, width, facts) == "scalar" and not small:
             return False
     return True
 

@@ -22,7 +22,7 @@ from fusec.schedule.registers import most_elements
 from fusec.schedule.rows import Phases, Rows, in_place_hazard, lowered, phases_of, rows_of
 from fusec.schedule.rows_shifted import is_read_across, shifted_start
 from fusec.schedule.run_time_sizes import Loops, innermost, with_run_time_sizes
-from fusec.schedule.strides import is_inner
+from fusec.schedule.strides import in_order_of_memory, is_inner
 from fusec.segment.protocol import Refusal
 
 FEW = 4096
@@ -229,6 +229,7 @@ def as_rows(
     if isinstance(rows, Refusal):
         return rows
     inner = is_inner(fusion, domain, rows) if inner is None else inner
+    rows = rows if inner else in_order_of_memory(fusion, domain, rows)
     return RowsProblem(segment, fusion, domain, rows, inner, stores=stores or not inner)
 
 

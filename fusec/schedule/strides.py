@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError
 from fusec.index.domain import Domain
 from fusec.index.instances import MOST_MAPS, Instance, Lowering
 from fusec.ir.dim import product
-from fusec.ir.expression import Index, Var, index, of_var
+from fusec.ir.expression import Index, Var, index, linearize, of_var
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.recent import Recent
 from fusec.schedule.rows import Rows
@@ -124,6 +124,48 @@ def is_inner(fusion: Fusion, domain: Domain, rows: Rows) -> bool:
     """Return whether the reduced axes run along memory in the largest input."""
     axis = _contiguous_axis(fusion, domain)
     return axis is None or axis in rows.reduced or not rows.kept
+
+
+def in_order_of_memory(fusion: Fusion, domain: Domain, rows: Rows) -> Rows:
+    """Return rows whose kept axes follow each other as in the largest tensors that run along them.
+
+    Threads side by side then read, or write, side by side; what is smaller is taken as it lies.
+    """
+    weights = dict.fromkeys(rows.kept, 0)
+    largest: dict[Var, tuple[int, Index]] = {}
+    for address, size in _read_and_written(fusion, domain):
+        for axis in rows.kept:
+            if address.coefficient(axis) == 1:
+                weights[axis] += size
+                if size > largest.get(axis, (0, address))[0]:
+                    largest[axis] = size, address
+    last = max(reversed(rows.kept), key=lambda a: weights[a], default=None)
+    if last is None or last is rows.kept[-1] or last not in largest:
+        return rows
+    strides: dict[Var, int] = {}
+    for axis in rows.kept:
+        step = largest[last][1].coefficient(axis)
+        if step is None:
+            return rows
+        strides[axis] = step.evaluate(fusion.hints)
+    # An axis along which everything is the same comes first.
+    kept = sorted(rows.kept, key=lambda a: (strides[a] != 0, -strides[a]))
+    return Rows(tuple(kept), rows.reduced)
+
+
+def _read_and_written(fusion: Fusion, domain: Domain) -> Iterator[tuple[Index, int]]:
+    """Yield where reductions read and outputs are written, by axes, with the tensors' bytes."""
+    lowering = Lowering(fusion, domain, {a: of_var(a) for a in domain.axes})
+    for node in domain.reduced:
+        lowering.at_home(node.inputs[0])
+    for load in lowering.made.values():
+        if load.kind == "load" and load.address is not None and load.value is not None:
+            size = product(load.value.shape).evaluate(fusion.hints)
+            yield load.address, size * load.dtype.size
+    for output in fusion.outputs:
+        size = product(output.value.shape).evaluate(fusion.hints) * output.value.dtype.size
+        strides = fusion.effects.strides(output.value)
+        yield linearize(lowering.home(output.value)[0], strides), size
 
 
 def _contiguous_axis(fusion: Fusion, domain: Domain) -> Var | None:
