@@ -81,7 +81,7 @@ def drawn(seed: int) -> Any:
     raise AssertionError(f"{seed}: nothing is legal")
 
 
-@pytest.mark.parametrize("seeds", [range(12), range(12, 24)], ids=["12 plans", "12 more"])
+@pytest.mark.parametrize("seeds", [range(16), range(16, 32)], ids=["16 plans", "16 more"])
 def test_tiles_of_rows_agree_with_the_reference(seeds: range, tmp_path: Path) -> None:
     plans = [drawn(seed) for seed in seeds]
     sources = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]

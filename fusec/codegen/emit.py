@@ -286,22 +286,25 @@ class Emitter(Nest):
 
     def is_whole(self, instance: Instance) -> bool:
         """Return whether one access loads what a thread takes at a time."""
-        assert instance.address is not None
-        base = self.vector_base(instance.address, instance.conditions)
-        return self.width == 1 or base is not None
+        return self.width == 1 or self._base(instance) is not None
 
     def _is_vector(self, instance: Instance) -> bool:
+        return instance in self.cached or self._base(instance) is not None
+
+    def _place(self, instance: Instance) -> tuple[str, Index]:
+        """Return the buffer, or the tile, that a load reads, and where."""
         assert instance.address is not None
-        return (
-            instance in self.cached
-            or self.vector_base(instance.address, instance.conditions) is not None
-        )
+        return self.tiles.get(instance) or (instance.name, instance.address)
+
+    def _base(self, instance: Instance) -> Index | None:
+        """Return lane 0's address if a load is one vector."""
+        return self.vector_base(self._place(instance)[1], instance.conditions)
 
     def _load(self, instance: Instance, phase: int) -> Text:
         assert instance.address is not None
         if instance in self.cached:
             return self._stored(Text(self.cached[instance]), instance.dtype)
-        if self.vector_base(instance.address, instance.conditions) is not None:
+        if self._base(instance) is not None:
             assert self.lane is not None
             name = self._vector(instance, phase)
             return self._stored(Text(f"{name}[{self.lane.name}]"), instance.dtype)
@@ -324,9 +327,7 @@ class Emitter(Nest):
 
     def element(self, instance: Instance, phase: int) -> Text:
         """Return the expression that loads an element by itself, zero where not needed."""
-        assert instance.address is not None
-        name, at = instance.name, instance.address
-        name, at = self.tiles.get(instance, (name, at))
+        name, at = self._place(instance)
         text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
         if instance.conditions:
             test = self.condition(instance.conditions, phase)
@@ -360,16 +361,12 @@ class Emitter(Nest):
             return self._load_vector(instance, phase)
 
     def _load_vector(self, instance: Instance, phase: int) -> str:
-        assert instance.address is not None
-        base = self.vector_base(instance.address, instance.conditions)
-        base = instance.address if self.width == 1 else base
+        name, at = self._place(instance)
+        base = at if self.width == 1 else self._base(instance)
         assert base is not None
-        if instance in self.tiles:
-            name, at = self.tiles[instance]
-            first = at if self.lane is None else at.substitute({self.lane: index(0)})
-            return f"fusec::load<{self.width_name}>({self.pointer(name, first, phase)})"
-        function = "load" if instance.name in self.written else "load_readonly"
-        pointer = self.pointer(instance.name, base, phase)
+        plain = name in self.written or instance in self.tiles
+        function = "load" if plain else "load_readonly"
+        pointer = self.pointer(name, base, phase)
         if self.part:
             return f"fusec::load_part<{self.width_name}, kPart>({pointer}, {self.part})"
         text = f"fusec::{function}<{self.width_name}>({pointer})"

@@ -25,7 +25,7 @@ from fusec.index.access import Facts
 from fusec.index.instances import Instance
 from fusec.schedule.inner_persistent import InnerPersistentParameters, InnerPersistentPlan
 from fusec.schedule.plan import Kernel
-from fusec.schedule.row_tiles import tiled
+from fusec.schedule.row_tiles import tiled_in
 from fusec.schedule.rows import Phases
 from fusec.segment.protocol import Refusal
 
@@ -140,7 +140,7 @@ def _phases(
     plans = store_plans(lowering, fusion.outputs)
     turns = turns_of_rows(parameters.wide_index, several=_is_bound(parameters))
     if parameters.tile_rows:
-        tiles = tiled(plan.problem, width)
+        tiles = tiled_in(plan.problem, lowering, phases, plan.loops)
         assert not isinstance(tiles, Refusal), tiles
         turns, plans = turns_of_tile(emitter, tiles, parameters.tile_rows, plans, plan.loops)
     nodes = tuple(n for group in phases.reductions for n in group)

@@ -22,7 +22,7 @@ from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once
 from fusec.schedule.reduction_choice import ReductionParameters
-from fusec.schedule.row_tiles import tiled
+from fusec.schedule.row_tiles import tiled_in
 from fusec.segment.protocol import Refusal
 
 
@@ -213,7 +213,7 @@ def _emit(
     plans = store_plans(lowering, plan.fusion.outputs)
     p, turns = plan.parameters, turns_of_rows(plan.parameters.wide_index)
     if p.tile_rows:
-        tiles = tiled(plan.problem, p.vector_width)
+        tiles = tiled_in(plan.problem, lowering, plan.phases, plan.loops)
         assert not isinstance(tiles, Refusal), tiles
         turns, plans = turns_of_tile(emitter, tiles, p.tile_rows, plans, plan.loops)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])

@@ -34,7 +34,14 @@ from fusec.schedule.pressure import Occupancy, Pressure, occupancy
 from fusec.schedule.redefinitions import exponentials_online, variances_in_two_passes
 from fusec.schedule.registers import MOST_THREAD_REGISTERS
 from fusec.schedule.row_strides import bytes_across, is_strided
-from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
+from fusec.schedule.row_tiles import (
+    TILE_REACH,
+    Tiled,
+    tile_bytes,
+    tile_trouble,
+    tile_width,
+    tiled_in,
+)
 from fusec.schedule.rows import PhasedPlan, Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
 from fusec.schedule.strides import WARP, reach_by_lines
@@ -123,7 +130,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     ) -> Refusal | None:
         """Return why no kernel has some parameters, or None."""
         p = parameters
-        found = problem.block_trouble(p.vector_width, p.threads_x, p.threads_y, p.shifted)
+        widest = tile_width(problem) if p.tile_rows else 0
+        shape = p.vector_width, p.threads_x, p.threads_y, p.shifted
+        found = problem.block_trouble(*shape, widest)
         if found is not None:
             return found
         if p.online and problem.online is None:
@@ -174,6 +183,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
         else:
             start = problem.start(width) if parameters.shifted else None
             staged = () if parameters.storage == "none" else _staged(problem, phases, width, start)
+            if parameters.tile_rows:
+                tiles = tiled_in(problem, lowering, phases, loops)
+                staged = _staged_of_tiles(tiles, phases)
             kernel = _kernel(problem, parameters, staged)
             about = rows.columns, width, parameters.threads_x
             order = along_rows(*about, shifted=parameters.shifted)
@@ -350,6 +362,13 @@ def _staged(
     columns = -(-problem.rows.columns.value // 16) * 16
     whole = (i for i in phases.cached if problem.is_whole(i, width, start))
     return staged_in_turn((i, columns * i.dtype.size) for i in whole)
+
+
+def _staged_of_tiles(tiles: Tiled | Refusal, phases: Phases) -> tuple[Staged, ...]:
+    """Return the loads of rows of tiles that more than one phase reads: they stay in registers."""
+    assert not isinstance(tiles, Refusal), tiles
+    brought = {i.instance for i in tiles.loads}
+    return staged_in_turn((i, 0) for i in phases.cached if i in brought)
 
 
 def _waits(

@@ -8,7 +8,7 @@ from typing import ClassVar
 from fusec.index.instances import Instance
 from fusec.ir.expression import Atom, Quotient, Remainder
 from fusec.schedule.registers import MOST_DEAR_DOUBLES, double_words, fits, part, words
-from fusec.schedule.row_tiles import TILE_ROWS, shape_of
+from fusec.schedule.row_tiles import TILE_ROWS, shape_of, tile_width
 from fusec.schedule.rows import Phases, lowered, phases_of
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import THREADS, WIDTHS, Field, Parameters, power_above, power_below
@@ -177,7 +177,7 @@ def by_tiles(
 
     shifted: whether rows would be shifted; given, tiles are only of rows that gain by them.
     """
-    width = problem.vectors[0]
+    width = tile_width(problem)
     shape = shape_of(problem, width, target.sms, shifted=shifted)
     if shape is None:
         return None

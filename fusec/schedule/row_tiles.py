@@ -11,10 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import gcd
 
-from fusec.index.instances import Instance
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.dim import dim
 from fusec.ir.expression import Index, Var, linearize
 from fusec.ir.graph import Value
+from fusec.schedule.registers import most_elements
+from fusec.schedule.rows import Phases
 from fusec.schedule.rows_problem import RowsProblem
 from fusec.schedule.space import power_above, power_below
 from fusec.schedule.strides import WARP
@@ -110,15 +112,20 @@ class Tiled:
 
 
 def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
-    """Return what passes through shared memory, or why it cannot.
+    """Return what passes through shared memory with vectors of a width, or why it cannot."""
+    if not problem.inner:
+        return Refusal("tile", "columns do not run along memory")
+    return tiled_in(problem, *problem.loops(width))
+
+
+def tiled_in(
+    problem: RowsProblem, lowering: Lowering, phases: Phases, loops: tuple[Var, Var, Var]
+) -> Tiled | Refusal:
+    """Return what of these instances passes through shared memory, or why it cannot.
 
     Loads of elements have rows side by side, or columns; stores are dense.
     """
-    rule = "tile"
-    if not problem.inner:
-        return Refusal(rule, "columns do not run along memory")
-    columns = problem.rows.columns
-    lowering, phases, (row, chunk, lane) = problem.loops(width)
+    rule, columns, (row, chunk, lane) = "tile", problem.rows.columns, loops
     loads: list[TiledLoad] = []
     for load in dict.fromkeys(i for p in phases.loads for i in _ordered(p)):
         assert load.address is not None
@@ -141,6 +148,20 @@ def tiled(problem: RowsProblem, width: int) -> Tiled | Refusal:
     if not loads:
         return Refusal(rule, "no rows are loaded")
     return Tiled(tuple(loads), tuple(stores))
+
+
+def tile_width(problem: RowsProblem) -> int:
+    """Return the widest vectors of rows in tiles: of those that come turned a word of elements.
+
+    In memory these have none, but there they lie side by side.
+    """
+    width = problem.vectors[0]
+    found = tiled(problem, width)
+    if width > 1 or isinstance(found, Refusal) or not found.turned:
+        return width
+    size = min(i.instance.dtype.size for i in found.loads)
+    word = max(1, min(WORD // size, most_elements(problem.fusion)))
+    return gcd(word, *(i.pitch for i in found.loads), *(s.pitch for s in found.stores))
 
 
 def _ordered(loads: Iterable[Instance]) -> list[Instance]:
@@ -174,12 +195,14 @@ def _tiled_load(
         return TiledLoad(load, columns, pitch, 0, 1, start - skip, skip) if fits else None
     row, chunk, lane = loops
     known = dict(address.terms)
-    apart = known.get(chunk)
-    if lane.extent.value > 1 or apart is None or not apart.is_const:
+    rows, width = problem.rows.rows, lane.extent.value
+    apart = known.get(lane if width > 1 else chunk)
+    if apart is None or not apart.is_const or not rows.is_const or apart.value < rows.value:
         return None
-    known.pop(lane, None)
-    rows = problem.rows.rows
-    if known != {row: dim(1), chunk: apart} or not rows.is_const or apart.value < rows.value:
+    along = {lane: apart} if width > 1 else {}
+    if chunk.extent != 1:
+        along[chunk] = apart * width
+    if known != {row: dim(1), **along}:
         return None
     wide = gcd(apart.value, rows.value, start, COPY // size)
     return TiledLoad(load, columns, columns, apart.value, wide, start, 0)
@@ -242,18 +265,18 @@ def shape_of(
     found = tiled(problem, width)
     if isinstance(found, Refusal):
         return None
-    if shifted is not None and not _gains(problem, found, width, shifted=shifted):
+    if shifted is not None and not _gains(problem, found, shifted=shifted):
         return None
     return _shape(problem, found, width, sms)
 
 
-def _gains(problem: RowsProblem, found: Tiled, width: int, *, shifted: bool) -> bool:
+def _gains(problem: RowsProblem, found: Tiled, *, shifted: bool) -> bool:
     """Return whether rows are so short, or accesses to them so narrow, that they come together.
 
     width: of vectors of a row in memory; shifted: whether these are shifted to be wide.
     """
     columns = problem.rows.columns.value
-    size = max(i.instance.dtype.size for i in found.loads)
+    size, width = max(i.instance.dtype.size for i in found.loads), problem.vectors[0]
     if shifted or columns * size > ROW_BYTES:
         return False
     few = bool(found.stores) and columns * size <= SHORT_BYTES

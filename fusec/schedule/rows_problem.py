@@ -82,13 +82,16 @@ class RowsProblem(Problem):
         )
 
     def block_trouble(
-        self, width: int, threads_x: int, threads_y: int, shifted: bool = False
+        self, width: int, threads_x: int, threads_y: int, shifted: bool = False, widest: int = 0
     ) -> Refusal | None:
-        """Return why no block of such threads, with vectors of a width, reduces the rows."""
+        """Return why no block of such threads, with vectors of a width, reduces the rows.
+
+        widest: the widest vectors of rows that lie elsewhere than in memory.
+        """
         if shifted and (width == 1 or (self.inner and threads_x < 2 * width)):
             because = f"the ends of rows of shifted vectors of {width} take a thread an element"
             return Refusal("access", because)
-        widest = self.shifted if shifted else self.vectors[0]
+        widest = widest or (self.shifted if shifted else self.vectors[0])
         found = access_trouble(width, widest) or shape_trouble(threads_x, threads_y)
         if found is not None or self.inner:
             return found
