@@ -126,7 +126,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
             shifted = False
         tried_ones = [
             TransposeParameters(lines, columns, read, write, shifted, problem.wide)
-            for lines, columns in shapes(min(problem.sizes))
+            for lines, columns in shapes(min(problem.sizes), shifted=shifted)
         ]
         tried_ones = [p for p in tried_ones if Tile(p, problem.sizes).trouble is None]
         fewest = min(_units(problem, p) for p in tried_ones)
