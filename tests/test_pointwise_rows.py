@@ -150,7 +150,7 @@ def test_operands_whose_rows_begin_elsewhere_are_vectors_too(columns: int, pitch
 
 @pytest.mark.parametrize("whole", [False, True])
 def test_no_vector_is_read_beyond_its_tensor(whole: bool, tmp_path: Path) -> None:
-    plan = plan_of("pointwise", apart(9, 301, 303))
+    plan: Any = plan_of("pointwise", apart(9, 301, 303))
     plan = Pointwise().plan(plan.problem, replace(plan.parameters, unroll=2), GPU)
     sources = plan_sources(plan)
     part = "kPart = false" if whole else "kPart = true"

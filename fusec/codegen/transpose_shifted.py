@@ -52,11 +52,11 @@ class ShiftedView(KernelView):
     """Tiles of lines by columns, of one output.
 
     lines, columns, batches: extents as C text; setup: statements once per block; read: statements
-    before an element of a tile is read; line: those before the run of a line, `target`; write: the
-    statements of an element, which leave it in the vector `value` of elements of `type`. arrays,
-    ahead_line, inside, ahead: what lies along the columns: what holds a thread's vectors of it, the
-    statements before their addresses, those that ask whether they lie in their tensors, and those
-    that load them.
+    before an element of a tile is read; side: vectors of a line that a warp writes; line:
+    statements before the run of a line, `target`; write: those of an element, which leave it in
+    the vector `value` of elements of `type`. arrays, ahead_line, inside, ahead: what lies along the
+    columns: what holds a thread's vectors of it, the statements before their addresses, those that
+    ask whether they lie in their tensors, and those that load them.
     """
 
     index_type: str
@@ -65,6 +65,7 @@ class ShiftedView(KernelView):
     tile_columns: int
     read_width: int
     write_width: int
+    side: int
     lines: str
     columns: str
     batches: str
@@ -108,6 +109,7 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         tile_columns=p.tile_columns,
         read_width=p.read_width,
         write_width=p.write_width,
+        side=_side(plan),
         lines=dim_text(crossing.line.extent).text,
         columns=dim_text(crossing.column.extent).text,
         batches=dim_text(product(a.extent for a in crossing.others)).text,
@@ -124,6 +126,25 @@ def view(plan: TransposePlan, kernel: Kernel) -> ShiftedView:
         target=target,
         value=value,
     )
+
+
+def _side(plan: TransposePlan) -> int:
+    """Return how many vectors of a line a warp writes.
+
+    They lie in shared memory at distances of 16 bytes times the pitch of the columns: where that is
+    odd, eight of them meet no bank twice; else more lines, which begin elsewhere each, do better.
+    """
+    p, crossing = plan.parameters, plan.problem
+    lowering, (column, line, lane) = read_lowering(crossing, 1)
+    for output in crossing.fusion.outputs:
+        lowering.at_home(output.value)
+    steps = (
+        i.address.coefficient(column)
+        for i in tiled_loads(lowering, {line: 1, lane: 1}, column)
+        if i.address is not None
+    )
+    odd = all(s is not None and s.is_const and s.value % 2 for s in steps)
+    return min(p.tile_columns // p.write_width, 8 if odd else 4)
 
 
 def _emitter(plan: TransposePlan, names: Names, outer: Var, inner: Var, text: str) -> Emitter:

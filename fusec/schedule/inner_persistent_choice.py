@@ -253,7 +253,7 @@ def _threads(problem: RowsProblem, width: int, registers: int) -> int:
     wanted = max(
         -(-per_row // part(REGISTER_BYTES, registers)),
         -(-columns // part(KEPT_ELEMENTS, registers)),
-        -(-vectors // 8),
+        -(-vectors // max(8, REGISTER_BYTES * vectors // max(1, per_row))),
     )
     threads = min(MAX_THREADS, max(8 if columns > 32 else 4, power_above(wanted)))
     return min(threads, max(4, power_above(vectors)))

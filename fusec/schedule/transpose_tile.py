@@ -13,6 +13,8 @@ THREADS = 256
 """Threads of a block at most."""
 SHARED_LIMIT = 40 << 10
 """Bytes of static shared memory for tiles."""
+MOST_WRITTEN = 4
+"""Vectors that a thread writes rather, of those that are shifted."""
 MOST_HELD = 32
 """Words that a thread loads before it stores the first of them to shared memory, at most."""
 RUN_BYTES = 128
@@ -80,8 +82,14 @@ class Tile:
 
     @property
     def threads(self) -> int:
-        """Return the threads of a block: each moves as much as any other, or up to one more."""
-        return power_below(min(THREADS, self.read_units, self.write_units))
+        """Return the threads of a block: each moves as much as any other, or up to one more.
+
+        Those of shifted vectors write few each, as they hold what runs along these.
+        """
+        most = THREADS
+        if self.parameters.shifted and self.write_units >= 2 * MOST_WRITTEN * THREADS:
+            most = 2 * THREADS
+        return power_below(min(most, self.read_units, self.write_units))
 
     @property
     def shared_bytes(self) -> int:
@@ -121,9 +129,12 @@ class Tile:
         return None
 
 
-def shapes(smallest: int) -> Iterator[tuple[int, int]]:
-    """Yield the lines and columns of tiles, the largest first: runs of a line of the caches."""
-    most = min(max(RUN_BYTES // smallest, LINES[0]), LINES[-1])
+def shapes(smallest: int, *, shifted: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield the lines and columns of tiles, the largest first: runs of a line of the caches.
+
+    Of two lines where vectors are shifted, as runs begin within them.
+    """
+    most = min(max((1 + shifted) * RUN_BYTES // smallest, LINES[0]), LINES[-1])
     for lines in (n for n in reversed(LINES) if n <= most):
         for columns in reversed(COLUMNS):
             yield lines, columns
