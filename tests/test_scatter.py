@@ -139,6 +139,52 @@ def test_scatters_of_one_index_are_written_together(
     check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), 1200))
 
 
+BESIDE = """fusion: beside
+inputs:
+  cache: f16[{slots}, 2, 32]
+  k: f16[{tokens}, 2, 32]
+  q: f16[{tokens}, {heads}, 32]
+  w: f32[{tokens}, 32]
+  places: {{type: "i64[{tokens}]", range: [0, {last}]}}
+ops:
+  - s = broadcast(w, [false, true, false])
+  - y = cast(mul(cast(q, f32), s), f16)
+  - z = cast({other}, f16)
+  - at = expand(broadcast(places, [false, true, true]), [{tokens}, 2, 32])
+  - kept = scatter(cache, at, cast(mul(cast(k, f32), s), f16), 0)
+outputs:
+  - y
+  - z
+  - kept: {{alias: cache}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "heads", "slots", "way"), [(40, 3, 50, "compared"), (1100, 1, 1200, "winners")]
+)
+def test_elementwise_outputs_are_made_beside_a_scatter(
+    tokens: int, heads: int, slots: int, way: str, tmp_path: Path
+) -> None:
+    text = BESIDE.format(
+        tokens=tokens, heads=heads, slots=slots, last=slots - 1, other="neg(mul(q, 2.0))"
+    )
+    fusion = read_text(text)
+    plan = planned(fusion, "scatter").plans[0]
+    assert plan.parameters.way == way
+    assert "blockIdx.x >= kBlocks" in plan_sources(plan)[-1].text
+    check_on_cpu(fusion, "scatter", tmp_path, places((tokens,), slots))
+
+
+def test_outputs_that_read_what_is_scattered_or_overwritten_are_made_apart() -> None:
+    for other in ("sum(cache, dims=[1])", "slice(cache, [0, 0, 0], [40, 2, 32])"):
+        text = BESIDE.format(tokens=40, heads=2, slots=50, last=49, other=other)
+        found = driver.plan(read_text(text), OPTIONS)
+        for segment in found.segmented.segments:
+            if segment.scheduler == "scatter":
+                names = {o.value.name for o in segment.fusion.outputs}
+                assert "z" not in names
+
+
 def test_scatters_that_read_what_another_overwrites_are_written_apart() -> None:
     read = "cast(slice(b_cache, [0, 0], [T, D]), bf16)"
     fusion = read_text(CACHES.format(tokens=70, columns=8, first=read, second="b"))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from fusec.codegen.ctext import Text, compute_type, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.nest import Alias, Scope
+from fusec.codegen.scatter_beside import BesideBody, beside_body
 from fusec.codegen.views import KernelView, head, parameter_names
 from fusec.index.access import Facts
 from fusec.ir.dim import dim
@@ -31,7 +32,7 @@ class ScatterView(KernelView):
     one line; together: whether those of a warp share an element; line: statements of a line;
     target: those that find an element's place, `target_text`; won: those that leave it to another;
     source_lines: those that add an element to `sums`; order: the element at a sorted position;
-    write: those that write; type: in which sums are taken.
+    write: those that write; beside: what further blocks do; type: in which sums are taken.
     """
 
     threads: int
@@ -50,6 +51,7 @@ class ScatterView(KernelView):
     order: str
     won: tuple[str, ...]
     write: tuple[str, ...]
+    beside: BesideBody | None
 
 
 def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
@@ -72,7 +74,8 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
     take = making.emitter.take
     source_lines = making.lines(WRITE)
     written = making.lines(WRITE + 1)
-    separate = in_order or step in ("clear", "claim")
+    writes = step not in ("clear", "claim")
+    separate = in_order or not writes
     return ScatterView(
         **head(plan, kernel),  # pyright: ignore[reportArgumentType]
         schedule=_sentence(way, step),
@@ -91,6 +94,7 @@ def view(plan: ScatterPlan, kernel: StepKernel[str]) -> ScatterView:
         source_lines=source_lines,
         order=order,
         won=take(TARGET, "won"),
+        beside=beside_body(scatter, kernel, wide=plan.parameters.wide_index) if writes else None,
         write=written if separate else making.lines(WRITE, WRITE + 1),
     )
 

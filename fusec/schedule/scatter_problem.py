@@ -12,8 +12,12 @@ from fusec.ir.expression import Index, Var, delinearize, linearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.schedule.common import INT32_MAX, is_empty, specialise
 from fusec.schedule.problem import Problem
+from fusec.schedule.scatter_beside import Beside, beside
 from fusec.schedule.sort_parts import needed
 from fusec.segment.protocol import Refusal
+
+MOST_BESIDE = 8
+"""Outputs that are made beside a scatter."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,13 +26,14 @@ class Scatter(Problem):
 
     All sizes are put in. source: the fusion of what is read at each element: the index and the
     sources. axis: the dim of
-    the elements that meet; shape: of the elements.
+    the elements that meet; shape: of the elements. beside: the outputs that are not scattered.
     """
 
     nodes: tuple[Node, ...]
     source: Fusion
     axis: int
     shape: tuple[int, ...]
+    beside: Beside | None = None
 
     @property
     def node(self) -> Node:
@@ -153,10 +158,10 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     if not nodes:
         return Refusal("scatters", "0 scatters instead of one")
     results = {n.output for n in nodes}
-    stored = [o.value for o in segment.outputs]
-    if len(stored) != len(nodes) or set(stored) != results:
+    others = tuple(o for o in segment.outputs if o.value not in results)
+    if len(segment.outputs) - len(others) != len(nodes) or (others and len(others) > MOST_BESIDE):
         return Refusal("outputs", "what is scattered is read when all of it is written")
-    if len(nodes) > 1 and (refusal := _apart(segment, nodes)):
+    if (others or len(nodes) > 1) and (refusal := _apart(segment, nodes)):
         return refusal
     if is_empty(replace(segment, inputs=(), nodes=tuple(nodes))):
         return Refusal("empty", "the tensor has no elements")
@@ -180,14 +185,21 @@ def prepare(segment: Fusion) -> Scatter | Refusal:
     read = [node.operands[1], *(n.operands[2] for n in nodes)]
     read = list(dict.fromkeys(o for o in read if isinstance(o, Value)))
     source = needed(fusion, tuple(Output(v) for v in read))
-    scatter = Scatter(segment, fusion, nodes, source, axis, tuple(e.value for e in shape))
+    made: Beside | Refusal | None = None
+    if others:
+        made = beside(
+            fusion, tuple(o for o in fusion.outputs if o.value not in fusion.effects.into)
+        )
+        if isinstance(made, Refusal):
+            return made
+    scatter = Scatter(segment, fusion, nodes, source, axis, tuple(e.value for e in shape), made)
     if scatter.elements > INT32_MAX // 2:
         return Refusal("size", "more than 2^30 elements are scattered")
     return scatter
 
 
 def _apart(segment: Fusion, nodes: list[Node]) -> Refusal | None:
-    """Return why several scatters are no one kernel's, or None."""
+    """Return why several scatters, or one and other outputs, are no one kernel's, or None."""
     first = nodes[0]
     alike = all(
         n.op is first.op

@@ -152,13 +152,17 @@ def _kernel(
     read = {v for n in scatter.source.nodes for v in n.inputs}
     read |= {o.value for o in scatter.source.outputs}
     outputs = () if step in ("clear", "claim") else scatter.fusion.outputs
+    blocks = ceildiv(dim(threads), THREADS)
+    if scatter.beside is not None and outputs:
+        read |= {i.value for i in scatter.beside.fusion.inputs}
+        blocks = blocks + -(-scatter.beside.elements // (scatter.beside.width * THREADS))
     fusion = replace(scatter.source, outputs=outputs)
     fusion = replace(fusion, inputs=fusion.effects.inputs_for(read))
     return StepKernel(
         name=f"{scatter.fusion.name}_scatter_{step}",
         template=f"scatter_{template}",
         step=step,
-        grid=(ceildiv(dim(threads), THREADS), dim(1), dim(1)),
+        grid=(blocks, dim(1), dim(1)),
         block=(THREADS, 1, 1),
         arguments=tensor_arguments(fusion, workspaces),
     )

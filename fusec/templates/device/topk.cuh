@@ -1,8 +1,8 @@
 // The smallest entries of a row. An entry is a key and the place where it was found, so that no two
-// are equal and the result does not depend on the order in which they are looked at; what is missing
-// is kNoEntry. A block keeps a tile of the row in registers, gathers the entries below a limit in
-// shared memory and puts these few in order; or some lanes of a warp share a row, and take its
-// smallest keys one after another. The threads of the block, or of the warp, call each function
+// are equal and the result does not depend on the order in which they are looked at; what is
+// missing is kNoEntry. A block keeps a tile of the row in registers, gathers the entries below a
+// limit in shared memory and puts these few in order; or some lanes of a warp share a row, and take
+// its smallest keys one after another. The threads of the block, or of the warp, call each function
 // together, but offer.
 #pragma once
 
