@@ -126,6 +126,8 @@ def tiled_in(
     Loads of elements have rows side by side, or columns; stores are dense.
     """
     rule, columns, (row, chunk, lane) = "tile", problem.rows.columns, loops
+    if not columns.is_const:
+        return Refusal(rule, "the columns of a tile are known beforehand")
     loads: list[TiledLoad] = []
     for load in dict.fromkeys(i for p in phases.loads for i in _ordered(p)):
         assert load.address is not None

@@ -41,15 +41,15 @@ __device__ __forceinline__ void store_part(T* target, const Vec<T, N>& value, in
 }
 
 // Whether the two vectors that hold N elements from place `at` on lie in a tensor of `size` elements.
-template <int N, class T, class I>
-__device__ __forceinline__ bool is_inside(const T* tensor, I at, I size) {
+template <int N, class T, class I, class Size>
+__device__ __forceinline__ bool is_inside(const T* tensor, I at, Size size) {
   const I first = at - shift_of<N>(tensor + at);
   return first >= 0 && first <= size - 2 * N;
 }
 
 // Whether the vector at place `at`, a multiple of its size, lies in a tensor of `size` elements.
-template <int N, class I>
-__device__ __forceinline__ bool is_whole(I at, I size) {
+template <int N, class I, class Size>
+__device__ __forceinline__ bool is_whole(I at, Size size) {
   return at >= 0 && at <= size - N;
 }
 
@@ -82,8 +82,8 @@ __device__ __forceinline__ Vec<T, N> shifted(const Vec<T, N>& low, const Vec<T, 
 
 // N elements of a tensor from place `at` on, wherever that is, by the two vectors that hold them.
 // kPart: these may reach beyond the tensor, where each element is asked for by itself.
-template <int N, bool kPart = true, class T, class I>
-__device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, I size) {
+template <int N, bool kPart = true, class T, class I, class Size>
+__device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, Size size) {
   if (!kPart || is_inside<N>(tensor, at, size)) {
     const int shift = shift_of<N>(tensor + at);
     const T* first = tensor + at - shift;
@@ -100,8 +100,8 @@ __device__ __forceinline__ Vec<T, N> load_across(const T* tensor, I at, I size) 
 
 // Begins to copy the vector at place `at` of a tensor of `size` elements to shared memory, unless it
 // reaches beyond the tensor; returns whether it does not.
-template <int N, class T, class I>
-__device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, I size) {
+template <int N, class T, class I, class Size>
+__device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, Size size) {
   constexpr int kWide = 16 / static_cast<int>(sizeof(T));
   if (at < 0 || at > size - N) return false;
   if constexpr (N % kWide == 0) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ bool copy_vector(T* shared, const T* tensor, I at, I 
 }
 
 // Copies of a vector that reaches beyond the tensor the elements that the tensor has.
-template <int N, class T, class I>
-__device__ __forceinline__ void copy_elements(T* shared, const T* tensor, I at, I size) {
+template <int N, class T, class I, class Size>
+__device__ __forceinline__ void copy_elements(T* shared, const T* tensor, I at, Size size) {
   if (at >= 0 && at <= size - N) return;
 #pragma unroll
   for (int v = 0; v < N; ++v) {
