@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.codegen.accumulators import Accumulator, accumulate
-from fusec.codegen.ctext import dim_text, identifier
+from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
+from fusec.codegen.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
@@ -20,7 +20,11 @@ from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan
 from fusec.schedule.reduction_choice import ReductionParameters
-from fusec.schedule.reduction_rows import is_at_once
+from fusec.schedule.reduction_rows import UNROLLED, is_at_once
+from fusec.schedule.registers import words
+
+MOST_AHEAD = 32
+"""Words that a thread loads ahead at most: of more it would have too few neighbours."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class ReductionView(KernelView):
     at_once: whether all vectors of a thread are loaded together; split: the block's number among
     those that share a result; first_row: of a thread that takes columns; arrived: the counters of
     the blocks that have left their partial results; shifted: where the first vector of a row
-    begins, if they are, or empty; ends: the declarations of a thread's elements beside them.
+    begins, if they are, or empty; ends: the declarations of a thread's elements beside them; ahead:
+    how many vectors of a row that blocks share are loaded before the first of them is used.
     """
 
     index_type: str
@@ -75,6 +80,7 @@ class ReductionView(KernelView):
     arrived: str
     shifted: str
     ends: tuple[str, ...]
+    ahead: int
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
@@ -113,7 +119,20 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         arrived=identifier(plan.workspaces[-1].name) if plan.workspaces else "",
         shifted=ends[0],
         ends=ends[1],
+        ahead=_ahead(plan),
     )
+
+
+def _ahead(plan: ReductionPlan) -> int:
+    """Return how many vectors of a shared row a thread loads before it uses them."""
+    p, loads = plan.parameters, plan.phases.loads[0]
+    if not p.inner or p.splits == 1 or any(i.gathered for i in loads):
+        return 1
+    held = sum(words(i.dtype, p.vector_width) for i in loads)
+    # A thread with fewer vectors would wait for its first no longer than for all of them.
+    columns = plan.problem.rows.columns.evaluate(plan.fusion.hints)
+    most = min(MOST_AHEAD // held, columns // (p.splits * p.threads_x * p.vector_width))
+    return next((n for n in (UNROLLED, UNROLLED // 2) if n <= most), 1)
 
 
 def _first_row(p: ReductionParameters, split: str) -> str:
@@ -180,7 +199,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         wide=p.wide_index,
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
-        guard="is_row" if p.inner else "is_column",
+        guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 else "",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
     first = "" if start is None else first_column(emitter, start, chunk)
@@ -197,6 +216,7 @@ def _emit(
     nodes = tuple(n for n in plan.fusion.nodes if n.op.family == "reduction")
     plans = store_plans(lowering, plan.fusion.outputs)
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
+    arrays = _load_ahead(emitter, plan) if _ahead(plan) > 1 else ()
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
     )
@@ -205,8 +225,40 @@ def _emit(
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
+    if plan.parameters.inner and plan.parameters.splits > 1:
+        sweep = replace(sweep, statements=_turns(emitter, plan, arrays, sweep.statements))
     results = phase_of(emitter, 1, guarded=False)
     return sweep, results, accumulators, emitter.names, (first, ends)
+
+
+def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[str, ...]:
+    """Emit what loads the vectors that a thread uses next, and return the arrays of them."""
+    arrays: list[str] = []
+    lane = "v" if plan.parameters.vector_width > 1 else "0"
+    whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
+    for load in sorted(whole, key=reading_order):
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", FILL, len(emitter.scopes) - 2)
+        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kAhead];")
+        text = emitter.load_vector(load, FILL)
+        emitter.add(FILL, emitter.scopes[-2].name, f"{name}[u] = {text};")
+        emitter.cached[load] = f"{name}[u][{lane}]"
+    return tuple(arrays)
+
+
+def _turns(
+    emitter: Emitter, plan: ReductionPlan, arrays: tuple[str, ...], statements: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the loop that loads a thread's next vectors, then the one that takes them."""
+    end = "end" if plan.parameters.shifted else "columns"
+    kind = "fusec::i64" if plan.parameters.wide_index else "int"
+    column = f"const {kind} column = first + u * kStep;"
+    head = "for (int u = 0; u < kAhead; ++u)"
+    loads = block(f"if (column < {end})", emitter.take(FILL, emitter.scopes[-2].name))
+    return (
+        *arrays,
+        *unrolled(head, (column, *loads)),
+        *unrolled(head, (column, f"if (column >= {end}) break;", *statements)),
+    )
 
 
 def _ends(
