@@ -192,7 +192,7 @@ TEMPLATE_NAMES = frozenset([
     "counter", "counts", "d", "digit", "e", "element", "empty", "end", "entry", "fetch", "first",
     "first_column", "first_line", "first_row", "found", "from", "full", "group", "i", "identity",
     "in_tile", "inclusive", "index", "index_errors", "is_column", "is_row", "kBarriers", "kBlocks",
-    "kChunks", "kCluster", "kColumns", "kColumnVecs", "kernel", "kExtent", "Key", "key", "kFan",
+    "kChunks", "kCluster", "kColumns", "kColumnVecs", "kernel", "kExtent", "kAhead", "Key", "key", "kFan",
     "kGroupRows", "kGroups", "kItems", "kKeep", "kLanes", "kLength", "kLines", "kLineVecs", "kOwn",
     "kPack", "kPart", "kPiece", "kPitch", "kRangeRows", "kRanges", "kReads", "kReadStep",
     "kReadVec", "kRows", "kRowsPerThread", "kShift", "kSpan", "kSplits", "kStages", "kStep",

@@ -19,10 +19,11 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan
-from fusec.schedule.reduction_choice import ReductionParameters
+from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
 from fusec.schedule.reduction_rows import UNROLLED, is_at_once
 from fusec.schedule.registers import words
 
+AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
 MOST_AHEAD = 32
 """Words that a thread loads ahead at most: of more it would have too few neighbours."""
 
@@ -124,15 +125,21 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
 
 
 def _ahead(plan: ReductionPlan) -> int:
-    """Return how many vectors of a shared row a thread loads before it uses them."""
+    """Return how many vectors of a shared row a thread loads before it uses them.
+
+    A thread with fewer vectors than these would only wait for all of them at once.
+    """
     p, loads = plan.parameters, plan.phases.loads[0]
     if not p.inner or p.splits == 1 or any(i.gathered for i in loads):
         return 1
-    held = sum(words(i.dtype, p.vector_width) for i in loads)
-    # A thread with fewer vectors would wait for its first no longer than for all of them.
+    held = max(1, sum(words(i.dtype, p.vector_width) for i in loads))
     columns = plan.problem.rows.columns.evaluate(plan.fusion.hints)
-    most = min(MOST_AHEAD // held, columns // (p.splits * p.threads_x * p.vector_width))
-    return next((n for n in (UNROLLED, UNROLLED // 2) if n <= most), 1)
+    most = columns // (p.splits * p.threads_x * p.vector_width)
+    for ahead in AHEAD:
+        words_ahead = FLIGHT // 4 if ahead > UNROLLED else MOST_AHEAD
+        if ahead <= most and ahead * held <= words_ahead:
+            return ahead
+    return 1
 
 
 def _first_row(p: ReductionParameters, split: str) -> str:
