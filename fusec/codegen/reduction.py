@@ -263,7 +263,7 @@ def _turns(
     loads = block(f"if (column < {end})", emitter.take(FILL, emitter.scopes[-2].name))
     return (
         *arrays,
-        *unrolled(head, (column, *loads)),
+        *unrolled(head, (column, *loads) if loads else ()),
         *unrolled(head, (column, f"if (column >= {end}) break;", *statements)),
     )
 
