@@ -12,7 +12,7 @@ from fusec.codegen.parts import emit_stores, parts_of, without_second
 from fusec.codegen.views import Body, KernelView, head, parameter_names, store_plans
 from fusec.index.access import Facts
 from fusec.index.domain import stored_once
-from fusec.index.instances import Instance
+from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim, dim, floordiv, product
 from fusec.ir.expression import Index, Var
 from fusec.ir.graph import Fusion
@@ -37,7 +37,8 @@ class PointwiseView(KernelView):
     tail: the elements after the last whole vector of a flat loop, one per thread, or None; shift:
     how far a thread's rows begin behind an aligned place, where their vectors begin there, or
     empty; margin: of vectors that may be read whole, how far they are from the ends of a row;
-    inside: where those beside a row may be, too, what asks whether they are in their tensors.
+    inside: where those beside a row may be, too, what asks whether they are in their tensors;
+    column_block: which of the blocks side by side on a row takes a thread's columns.
     """
 
     index_type: str
@@ -51,6 +52,7 @@ class PointwiseView(KernelView):
     shift: str
     margin: str
     inside: tuple[str, ...]
+    column_block: str
     body: Body
     tail: Body | None
 
@@ -83,6 +85,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         shift=_shift(plan),
         margin="kVec" if any("load_across" in line for line in body.loads) else "0",
         inside=() if any(INSIDE in line for line in body.loads + body.once) else body.inside,
+        column_block="(gridDim.y - 1 - blockIdx.y)" if _descends(plan) else "blockIdx.y",
         body=body,
         tail=tail,
     )
@@ -90,6 +93,24 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
 
 def _columns(plan: PointwisePlan) -> Dim:
     return product(a.extent for a in plan.problem.domain.axes[plan.parameters.break_point :])
+
+
+def _descends(plan: PointwisePlan) -> bool:
+    """Return whether blocks begin at the ends of rows.
+
+    Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
+    the ends are what L2 still holds.
+    """
+    p = plan.parameters
+    about = plan.problem.domain, p.break_point, p.vector_width, p.shifted
+    row, chunk, lane = bind(*about)[1]
+    if not p.break_point:
+        return False
+    lowering = lowered_flat(plan.fusion, *about)
+    loads = instances_under([lowering.at_home(o.value) for o in plan.fusion.outputs])
+    return any(
+        i.kind == "load" and row in i.variables and not {chunk, lane} & i.variables for i in loads
+    )
 
 
 def _shift(plan: PointwisePlan) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.codegen.accumulators import Accumulator, accumulate
 from fusec.codegen.across import place_of
-from fusec.codegen.ctext import dim_text, identifier
+from fusec.codegen.ctext import dim_text, identifier, storage_type
 from fusec.codegen.emit import Emitter
 from fusec.codegen.ends import emit_ends, first_column, hold_ends
 from fusec.codegen.names import Names
-from fusec.codegen.nest import Alias, Scope, named
+from fusec.codegen.nest import FILL, Alias, Scope, block, named, unrolled
 from fusec.codegen.phases import Phase, emit_outputs, phase_of, reduction_roots
 from fusec.codegen.row_tiles import TurnsOfRows, slot_of, turns_of_rows, turns_of_tile
 from fusec.codegen.views import KernelView, head, parameter_names, store_plans
@@ -21,9 +21,15 @@ from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
 from fusec.schedule.reduction import ReductionPlan, at_once
-from fusec.schedule.reduction_choice import ReductionParameters
+from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
+from fusec.schedule.reduction_rows import UNROLLED
+from fusec.schedule.registers import words
 from fusec.schedule.row_tiles import tiled_in
 from fusec.segment.protocol import Refusal
+
+AHEAD = (2 * UNROLLED, UNROLLED, UNROLLED // 2)
+MOST_AHEAD = 32
+"""Words that a thread loads ahead at most: of more it would have too few neighbours."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +62,8 @@ class ReductionView(KernelView):
     the blocks that have left their partial results; shifted: where the first vector of a row
     begins, if they are, or empty; ends: the declarations of a thread's elements beside them;
     row_turns: how a thread comes by its rows, of which columns run along memory.
-    across: whether vectors of columns are read wherever they begin.
+    across: whether vectors of columns are read wherever they begin; ahead:
+    how many vectors of a row that blocks share are loaded before the first of them is used.
     """
 
     index_type: str
@@ -82,6 +89,7 @@ class ReductionView(KernelView):
     ends: tuple[str, ...]
     row_turns: TurnsOfRows
     across: bool
+    ahead: int
 
 
 def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
@@ -120,7 +128,26 @@ def view(plan: ReductionPlan, kernel: Kernel) -> ReductionView:
         ends=ends[1],
         row_turns=turns.beside((sweep, results)),
         across=parameters.shifted and not parameters.inner,
+        ahead=_ahead(plan),
     )
+
+
+def _ahead(plan: ReductionPlan) -> int:
+    """Return how many vectors of a shared row a thread loads before it uses them.
+
+    A thread with fewer vectors than these would only wait for all of them at once.
+    """
+    p, loads = plan.parameters, plan.phases.loads[0]
+    if not p.inner or p.splits == 1 or any(i.gathered for i in loads):
+        return 1
+    held = max(1, sum(words(i.dtype, p.vector_width) for i in loads))
+    columns = plan.problem.rows.columns.evaluate(plan.fusion.hints)
+    most = columns // (p.splits * p.threads_x * p.vector_width)
+    for ahead in AHEAD:
+        words_ahead = FLIGHT // 4 if ahead > UNROLLED else MOST_AHEAD
+        if ahead <= most and ahead * held <= words_ahead:
+            return ahead
+    return 1
 
 
 def _first_row(p: ReductionParameters, split: str) -> str:
@@ -195,7 +222,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         wide=p.wide_index,
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
-        guard="is_row" if p.inner else "is_column",
+        guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 else "",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
     first = "" if start is None else first_column(emitter, start, chunk)
@@ -219,6 +246,7 @@ def _emit(
     emitter.count([*(p.instance for p in plans), *reduction_roots(lowering, nodes)])
     if emitter.part:
         _load_across(emitter, plan)
+    arrays = _load_ahead(emitter, plan) if _ahead(plan) > 1 else ()
     accumulators = tuple(
         accumulate(emitter, lowering, n, 0, array=not plan.parameters.inner) for n in nodes
     )
@@ -227,6 +255,8 @@ def _emit(
         due = tuple(p for p in plans if p.instance.depth == number)
         emit_outputs(emitter, due, number, elements)
     sweep = phase_of(emitter, 0, (), accumulators)
+    if plan.parameters.inner and plan.parameters.splits > 1:
+        sweep = replace(sweep, statements=_turns(emitter, plan, arrays, sweep.statements))
     results = phase_of(emitter, 1, guarded=False)
     return sweep, results, accumulators, emitter.names, (first, ends), turns
 
@@ -242,6 +272,36 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
             line = f"const auto {name} = fusec::load_across<kVec, kPart>({about});"
             emitter.add(0, "row", line)
             emitter.cached[load] = f"{name}[{lane.name}]"
+
+
+def _load_ahead(emitter: Emitter, plan: ReductionPlan) -> tuple[str, ...]:
+    """Emit what loads the vectors that a thread uses next, and return the arrays of them."""
+    arrays: list[str] = []
+    lane = "v" if plan.parameters.vector_width > 1 else "0"
+    whole = (i for i in plan.phases.loads[0] if emitter.is_whole(i))
+    for load in sorted(whole, key=reading_order):
+        name = emitter.fresh(f"{load.name}_ahead", "ahead", FILL, len(emitter.scopes) - 2)
+        arrays.append(f"fusec::Vec<{storage_type(load.dtype)}, kVec> {name}[kAhead];")
+        text = emitter.load_vector(load, FILL)
+        emitter.add(FILL, emitter.scopes[-2].name, f"{name}[u] = {text};")
+        emitter.cached[load] = f"{name}[u][{lane}]"
+    return tuple(arrays)
+
+
+def _turns(
+    emitter: Emitter, plan: ReductionPlan, arrays: tuple[str, ...], statements: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return the loop that loads a thread's next vectors, then the one that takes them."""
+    end = "end" if plan.parameters.shifted else "columns"
+    kind = "fusec::i64" if plan.parameters.wide_index else "int"
+    column = f"const {kind} column = first + u * kStep;"
+    head = "for (int u = 0; u < kAhead; ++u)"
+    loads = block(f"if (column < {end})", emitter.take(FILL, emitter.scopes[-2].name))
+    return (
+        *arrays,
+        *unrolled(head, (column, *loads) if loads else ()),
+        *unrolled(head, (column, f"if (column >= {end}) break;", *statements)),
+    )
 
 
 def _ends(

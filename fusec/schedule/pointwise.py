@@ -102,8 +102,11 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         chunks = ceildiv(columns, parameters.vector_width) + int(parameters.shifted)
         if parameters.shifted:
             width = parameters.vector_width
-            groups = ceildiv(rows, width * parameters.unroll)
-            grid = (groups * width, ceildiv(chunks, parameters.threads_x), dim(1))
+            blocks = ceildiv(rows, width * parameters.unroll) * width
+            if rows.is_const and rows.value % (width * parameters.unroll):
+                # Of the last rows, fewer than a block each: no blocks without a row.
+                blocks += min(width, rows.value % (width * parameters.unroll)) - width
+            grid = (blocks, ceildiv(chunks, parameters.threads_x), dim(1))
         elif parameters.break_point:
             grid = (
                 ceildiv(rows, parameters.threads_y * parameters.unroll),

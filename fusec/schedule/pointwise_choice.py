@@ -31,6 +31,9 @@ NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
 IN_FLIGHT = 16
 """Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
+LONG = 512
+"""Vectors of a row from which those that would be of NARROW bytes are shifted as well."""
+MOST_THREADS = 1024
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
 ROWS = 0.13
@@ -149,9 +152,10 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     assert best is not None
     _, break_point, width = best
     narrow = width * smallest < NARROW or _is_by_elements(fusion, domain, break_point, width)
-    if narrow and widths[0] > 1:
+    if widths[0] > 1 and (narrow or (width * smallest <= NARROW and widths[0] > width)):
+        least = WARP if narrow else LONG
         for outer in reversed(range(1, len(domain.axes))):
-            if not _fits(fusion, domain, outer, widths[0]):
+            if not _fits(fusion, domain, outer, widths[0], least):
                 continue
             if start_of(fusion, domain, outer, widths[0]) is not None:
                 return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
@@ -220,10 +224,10 @@ def vector_facts(
     )
 
 
-def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int, least: int) -> bool:
     """Return whether rows have enough vectors for blocks of a row each, and not too many."""
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
-    return WARP * width <= columns <= MAX_GRID_Y * THREADS * width
+    return least * width <= columns <= MAX_GRID_Y * THREADS * width
 
 
 def _operations(fusion: Fusion) -> float:
@@ -251,7 +255,7 @@ def _cost(
     lowering = lowered_flat(fusion, domain, break_point, width)
     cost = ROWS * (break_point > 0) + 0.02 * break_point
     size = columns.evaluate(fusion.hints)
-    if break_point and size > MAX_GRID_Y * THREADS * width:
+    if break_point and size > MAX_GRID_Y * MOST_THREADS * width:
         return float("inf"), False
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
@@ -308,12 +312,18 @@ def _shape(
         loops = bind(domain, break_point, width, shifted)[1]
         loads = loads_of(lowering, loops, break_point, start)
         rows = product(a.extent for a in domain.axes[:break_point]).evaluate(fusion.hints)
-        unroll = max(unroll, rows_of_thread(loads, rows, rows * chunks))
+        threads = rows * chunks
+        if shifted:  # the rows of a thread are a vector's width apart
+            rows = -(-rows // width)
+        unroll = max(unroll, rows_of_thread(loads, rows, threads))
         if not loads.late:
-            most = max(1, rows * chunks // LEAST_THREADS)
+            most = max(1, threads // LEAST_THREADS)
             unroll = max(unroll, min(8, IN_FLIGHT * 2 // bytes_per_thread, power_below(most)))
+        if shifted:
+            unroll = min(unroll, power_below(rows))
     threads_x = _side_by_side(chunks) if shifted else min(THREADS, power_above(chunks))
-    threads_y = 1 if shifted else THREADS // threads_x
+    threads_x = max(threads_x, power_above(-(-chunks // MAX_GRID_Y)))
+    threads_y = 1 if shifted else max(1, THREADS // threads_x)
     if shifted and 2 * threads_x < THREADS and not heavy:
         unroll = max(unroll, 2)  # fewer blocks of as many bytes
     return PointwiseParameters(break_point, width, unroll, threads_x, threads_y, shifted, wide)

@@ -20,6 +20,8 @@ PLACES = 65
 """Places along an axis that are looked at where no formula tells how an address grows."""
 WARP = 32
 """Threads that load at a time: of a strided load each another line of the cache, at most."""
+LINE = 128
+"""Bytes of a line of the cache."""
 PROBED = 2
 """Bytes of the elements that the probes `strided` load."""
 
@@ -82,13 +84,19 @@ def lines_of_warp(load: Strided, domain: Domain, sizes: Mapping[str, int]) -> in
     """Return how many lines of the cache a warp reads from that goes along the domain's axes.
 
     Those of a load that runs along an axis near the end, like that of a matrix of a few columns
-    that is stored by columns, are as many as there are places on the axes after it.
+    that is stored by columns, are as many as there are places on the axes after it. Where the step
+    from one place on the last axis to the next is short, as in a matrix of a few rows that is
+    stored by columns, several places share a line.
     """
     if load.axis is None or load.load.address is None:
         return WARP
     after = domain.axes[domain.axes.index(load.axis) + 1 :]
     across = product(a.extent for a in after if a in load.load.address.variables)
-    return min(WARP, across.evaluate(sizes))
+    last = innermost(domain)
+    step = None if last is None else load.load.address.coefficient(last)
+    steps = WARP * LINE if step is None else abs(step.evaluate(sizes))
+    shared = -(-WARP * steps * load.load.dtype.size // LINE)
+    return min(WARP, across.evaluate(sizes), max(1, shared))
 
 
 def reach_by_lines(along: float, strided: float, lines: int, size: int) -> float:
