@@ -26,7 +26,11 @@ THREADS = 256
 MOST_BYTES = 16
 """Bytes of the widest access."""
 WARP = 32
-"""Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps."""
+"""Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps.
+
+Four times as many where accesses would be of a word: these are fast as they are.
+"""
+WORD = 4
 NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
 IN_FLIGHT = 16
@@ -151,9 +155,10 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
                 break  # narrower vectors only cost more instructions
     assert best is not None
     _, break_point, width = best
-    narrow = width * smallest < NARROW or _is_by_elements(fusion, domain, break_point, width)
-    if widths[0] > 1 and (narrow or (width * smallest <= NARROW and widths[0] > width)):
-        least = WARP if narrow else LONG
+    narrow = width * smallest < NARROW
+    by_elements = _is_by_elements(fusion, domain, break_point, width)
+    if (narrow or by_elements) and widths[0] > 1:
+        least = WARP if by_elements or width * smallest < WORD else 4 * WARP
         for outer in reversed(range(1, len(domain.axes))):
             if not _fits(fusion, domain, outer, widths[0], least):
                 continue
@@ -167,7 +172,7 @@ def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int
     lane = bind(domain, break_point, width)[1][2]
     lowering, facts = lowered_flat(fusion, domain, break_point, width), Facts(fusion.hints)
     return any(
-        size < NARROW
+        size < WORD
         and runs_along(address, conditions, lane, width)
         and access_class(address, conditions, lane, width, facts) == "scalar"
         for address, conditions, size in accesses(fusion, lowering)
@@ -225,7 +230,7 @@ def vector_facts(
 
 
 def _fits(fusion: Fusion, domain: Domain, break_point: int, width: int, least: int) -> bool:
-    """Return whether rows have enough vectors for blocks of a row each, and not too many."""
+    """Return whether rows have `least` vectors for blocks of a row each, and not too many."""
     columns = product(a.extent for a in domain.axes[break_point:]).evaluate(fusion.hints)
     return least * width <= columns <= MAX_GRID_Y * THREADS * width
 

@@ -31,6 +31,8 @@ NARROW = 4
 """Bytes of accesses from which on only long rows are rather taken by shifted vectors."""
 LEAST_VECTORS = 64
 """Vectors of a row beside which its ends, an element each of a few threads, are little."""
+LEAST_ROWS = 64
+"""Rows of columns that are reduced, beside which the first and the last are little."""
 LEAST_ACROSS = 24
 """The same of columns that are reduced: what is little beside them is the rest of the last one."""
 LEAST_VECTORS_OF_WORDS = 512
@@ -140,7 +142,8 @@ class RowsProblem(Problem):
         narrow = self.vectors[0] * smallest
         if not self.inner:
             columns = self.rows.rows.evaluate(self.hints)
-            return narrow <= NARROW and columns >= LEAST_ACROSS * self.shifted
+            enough = self.rows.columns.evaluate(self.hints) >= LEAST_ROWS
+            return enough and narrow <= NARROW and columns >= LEAST_ACROSS * self.shifted
         columns = self.rows.columns.value
         least = LEAST_VECTORS if narrow < NARROW else LEAST_VECTORS_OF_WORDS
         return narrow <= NARROW and columns >= least * self.shifted
