@@ -28,7 +28,8 @@ MOST_BYTES = 16
 WARP = 32
 """Vectors of a row that are shifted, at least: blocks have no other rows, and have whole warps.
 
-Four times as many where accesses would be of a word: these are fast as they are.
+Four times as many where accesses would be of a word, twice as many where some would: these are
+fast as they are.
 """
 WORD = 4
 NARROW = 8
@@ -158,7 +159,8 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
     narrow = width * smallest < NARROW
     by_elements = _is_by_elements(fusion, domain, break_point, width)
     if (narrow or by_elements) and widths[0] > 1:
-        least = WARP if by_elements or width * smallest < WORD else 4 * WARP
+        most = 2 * WARP if by_elements else 4 * WARP
+        least = WARP if width * smallest < WORD else most
         for outer in reversed(range(1, len(domain.axes))):
             if not _fits(fusion, domain, outer, widths[0], least):
                 continue
