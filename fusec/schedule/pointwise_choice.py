@@ -164,7 +164,7 @@ def likeliest(fusion: Fusion, domain: Domain, wide: bool, registers: int) -> Poi
         for outer in reversed(range(1, len(domain.axes))):
             if not _fits(fusion, domain, outer, widths[0], least):
                 continue
-            if start_of(fusion, domain, outer, widths[0]) is not None:
+            if _is_by_vectors(fusion, domain, outer, widths[0]):
                 return _shape(fusion, domain, outer, widths[0], wide, shifted=True)
     return _shape(fusion, domain, break_point, width, wide)
 
@@ -179,6 +179,17 @@ def _is_by_elements(fusion: Fusion, domain: Domain, break_point: int, width: int
         and access_class(address, conditions, lane, width, facts) == "scalar"
         for address, conditions, size in accesses(fusion, lowering)
     )
+
+
+def _is_by_vectors(fusion: Fusion, domain: Domain, break_point: int, width: int) -> bool:
+    """Return whether vectors can be shifted, and a row's elements come by no narrower accesses."""
+    start = start_of(fusion, domain, break_point, width)
+    if start is None:
+        return False
+    lowering = lowered_flat(fusion, domain, break_point, width, True)
+    loops = bind(domain, break_point, width, True)[1]
+    loads = loads_of(lowering, loops, break_point, start)
+    return not any(loads.lane in i.variables for i in loads.elements)
 
 
 def start_of(fusion: Fusion, domain: Domain, break_point: int, width: int) -> Index | None:
