@@ -36,8 +36,6 @@ NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
 IN_FLIGHT = 16
 """Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
-LONG = 512
-"""Vectors of a row from which those that would be of NARROW bytes are shifted as well."""
 MOST_THREADS = 1024
 MAX_GRID_Y = 65535
 """Blocks in the second dimension of a grid (CUDA programming guide, technical specifications)."""
