@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_on_cpu import run_plan
-from families import plan_of
+from families import plan_of, text_of
 from gpu_check import DRY, check_on_gpu
 from graphs import pinned
 from host_json import from_json, to_json
@@ -111,6 +111,22 @@ def test_a_reduction(shape: Shape, axes: tuple[int, ...], tmp_path: Path) -> Non
     b, x = builder_of(shape)
     b.output(b.apply("sum", x, dims=axes))
     check_sums("reduction", b, shape, [axes], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "width", "ahead"),
+    [(1900, 4, 4), (1004, 4, 2), (700, 4, 1), (1902, 2, 8)],
+    ids=["four", "two", "one", "eight"],
+)
+def test_vectors_that_are_loaded_ahead(
+    columns: int, width: int, ahead: int, tmp_path: Path
+) -> None:
+    """Some threads have fewer vectors left than they load at a time."""
+    b, x = builder_of((2, columns))
+    b.output(b.apply("sum", x, dims=[1]))
+    settings: dict[str, Setting] = {"splits": 3, "threads_x": 32, "vector_width": width}
+    assert f"kAhead = {ahead};" in text_of(plan_of("reduction", b.finish(), **settings))
+    check_sums("reduction", b, (2, columns), [(1,)], tmp_path, **settings)
 
 
 @pytest.mark.parametrize(

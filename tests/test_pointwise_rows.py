@@ -20,6 +20,7 @@ from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.pointwise import Pointwise, PointwisePlan
 from fusec.schedule.space import WIDTHS
+from fusec.schedule.strides import lines_of_warp, strided_loads
 
 ROTATED = """
 fusion: rotated
@@ -113,6 +114,37 @@ def test_rows_of_odd_lengths_are_moved_by_whole_vectors(fusion: Fusion, shifted:
 
 def test_shifted_kernels_build_without_spills() -> None:
     assert_builds(plan_of("pointwise", bias(4097, 3001)))
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(3, 3), (8, 8), (17, 16), (35, 24)])
+def test_few_rows_have_a_block_each(rows: int, blocks: int) -> None:
+    fusion = bias(rows, 30001)
+    family = Pointwise()
+    problem: Any = family.known(fusion)
+    few = family.plan(problem, replace(family.likeliest(problem, GPU), unroll=2), GPU)
+    assert few.parameters.shifted
+    assert few.kernels[0].grid[0].evaluate(fusion.hints) == blocks
+
+
+@pytest.mark.parametrize(("row", "last"), [("[B, 1]", True), ("[H]", False)])
+def test_ends_of_rows_that_were_read_before_come_first(row: str, last: bool) -> None:
+    text = text_of(plan_of("pointwise", bias(6, 30001, row)))
+    assert ("(gridDim.y - 1 - blockIdx.y)" in text) == last
+
+
+def test_rows_longer_than_a_grid_is_high_have_larger_blocks() -> None:
+    """A few rows that are stored by columns: one thread takes all elements of a column."""
+    fusion = read_text(
+        "fusion: few\ninputs:\n  x: {type: 'f16[4, 27728987]', strides: [1, 4]}\n"
+        "  w: 'f16[27728987]'\nops:\n  - y = mul(x, w)\noutputs: [y]\n"
+    )
+    plan: Any = plan_of("pointwise", fusion)
+    p = plan.parameters
+    assert (p.break_point, p.unroll, p.threads_x) == (1, 4, 512)
+    assert plan.kernels[0].grid[1].evaluate({}) <= 65535
+    domain = plan.problem.segment_domain
+    (strided,), _ = strided_loads(fusion, domain)
+    assert lines_of_warp(strided, domain, {}) == 2  # 32 places, 8 bytes apart
 
 
 def test_rows_of_one_thread_begin_alike() -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from fusec.index.domain import Domain, find_domain, repeated, stored_once
 from fusec.index.instances import Instance, Lowering, instances_under
 from fusec.ir.annotations import Setting
-from fusec.ir.dim import ceildiv, dim, product
+from fusec.ir.dim import ceildiv, dim, minimum, product
 from fusec.ir.expression import of_var
 from fusec.ir.graph import Fusion, Node
 from fusec.schedule.blocks import shape_trouble
@@ -103,9 +103,7 @@ class Pointwise(Family[FlatProblem, PointwiseParameters, PointwisePlan]):
         if parameters.shifted:
             width = parameters.vector_width
             blocks = ceildiv(rows, width * parameters.unroll) * width
-            if rows.is_const and rows.value % (width * parameters.unroll):
-                # Of the last rows, fewer than a block each: no blocks without a row.
-                blocks += min(width, rows.value % (width * parameters.unroll)) - width
+            blocks = minimum(rows, blocks)  # of few rows, no blocks without any
             grid = (blocks, ceildiv(chunks, parameters.threads_x), dim(1))
         elif parameters.break_point:
             grid = (
