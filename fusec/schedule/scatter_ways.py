@@ -103,8 +103,9 @@ def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
 
 
 def shares_warps(scatter: Scatter, width: int) -> bool:
-    """Return whether the lanes of every warp have one element, where threads take one each."""
-    return scatter.axis != len(scatter.shape) - 1 and scatter.lines // width % 32 == 0
+    """Return whether the lanes of every warp have one element, and one place, with one thread each."""
+    across = scatter.axis != len(scatter.shape) - 1
+    return across and scatter.of_slices and scatter.lines // width % 32 == 0
 
 
 def _by_lines(scatter: Scatter, target: Target, width: int) -> Launches:
