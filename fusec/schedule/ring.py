@@ -32,12 +32,11 @@ MOST_CLUSTER = 16
 MOST_PORTABLE = 8
 """Blocks of a cluster that every GPU which has clusters grants."""
 MOST_GROUPS = 3
-NEAR_CLUSTER = 2
-"""Blocks of a cluster that wait for each other for so short that one row in work is enough.
+"""Groups of a block; one, where there is no room for two slots of each and a row is reduced once.
 
-Where a row is reduced once, or in so few blocks, one group with three slots is as fast as three
-with a slot each, or faster: softmax of 32 K, 128 K and 256 K halves on an H200 by 1, 4 and 8 %,
-layer norm of 32 K by 5 %. Layer norm of 128 K, in clusters of 8, is 11 % slower so.
+One group with three slots is as fast then as three with a slot each, or faster: softmax of 32 K,
+128 K and 256 K halves on an H200 by 1, 4 and 8 %. Of rows that are reduced twice (layer norm of
+128 K in clusters of 8, group norm) it is 11 % slower, as none is reduced while one waits.
 """
 GROUP_THREADS = (256, 192)
 """Softmax of 32 K to 256 K halves on an H200: groups of 256 to 512 threads reach a copy.
@@ -273,10 +272,9 @@ def _with_cluster(
     rows, width = problem.rows.rows.evaluate(problem.hints), problem.vectors[0]
     turns = max(1, -(-rows // target.resident_clusters(cluster)))
     room = (target.shared - SMALL - kept) // part
-    # A group waits for the other blocks once for each phase of reductions.
-    far = _phases(problem.online or problem, width) > 1 and cluster > NEAR_CLUSTER
     several = min(MOST_GROUPS, turns, room)
-    groups = max(1, several) if far or room >= 2 * several else 1
+    waits_twice = _phases(problem.online or problem, width) > 1
+    groups = max(1, several) if waits_twice or room >= 2 * several else 1
     vectors = problem.rows.columns.value // (width * cluster)
     threads = max(32, min(most if groups > 1 or room > 1 else 2 * most, power_below(vectors)))
     each = min(MOST_SLOTS, -(-turns // groups), room // groups)
