@@ -38,7 +38,8 @@ class PointwiseView(KernelView):
     how far a thread's rows begin behind an aligned place, where their vectors begin there, or
     empty; margin: of vectors that may be read whole, how far they are from the ends of a row;
     inside: where those beside a row may be, too, what asks whether they are in their tensors;
-    column_block: which of the blocks side by side on a row takes a thread's columns.
+    row_block, column_block: which of the blocks on a column, and side by side on a row, takes a
+    thread's rows and columns.
     """
 
     index_type: str
@@ -52,6 +53,7 @@ class PointwiseView(KernelView):
     shift: str
     margin: str
     inside: tuple[str, ...]
+    row_block: str
     column_block: str
     body: Body
     tail: Body | None
@@ -85,6 +87,7 @@ def view(plan: PointwisePlan, kernel: Kernel) -> PointwiseView:
         shift=_shift(plan),
         margin="kVec" if any("load_across" in line for line in body.loads) else "0",
         inside=() if any(INSIDE in line for line in body.loads + body.once) else body.inside,
+        row_block=_row_block(plan),
         column_block="(gridDim.y - 1 - blockIdx.y)" if _descends(plan) else "blockIdx.y",
         body=body,
         tail=tail,
@@ -101,16 +104,43 @@ def _descends(plan: PointwisePlan) -> bool:
     Values of rows alone are mostly made by a kernel that has read these rows to their ends, so that
     the ends are what L2 still holds.
     """
-    p = plan.parameters
-    about = plan.problem.domain, p.break_point, p.vector_width, p.shifted
-    row, chunk, lane = bind(*about)[1]
-    if not p.break_point:
-        return False
-    lowering = lowered_flat(plan.fusion, *about)
-    loads = instances_under([lowering.at_home(o.value) for o in plan.fusion.outputs])
-    return any(
-        i.kind == "load" and row in i.variables and not {chunk, lane} & i.variables for i in loads
+    row, chunk, lane = _loops(plan)
+    return any(row in i.variables and not {chunk, lane} & i.variables for i in _loads(plan))
+
+
+def _row_block(plan: PointwisePlan) -> str:
+    """Return the block on a column that takes a thread's rows.
+
+    The last ones begin where values of columns alone are wider than what is stored, as sums of
+    halves are: a kernel has read all rows to make them, and L2 still holds the last.
+    """
+    wide = plan.parameters.wide_index
+    row, chunk, lane = _loops(plan)
+    size = max(o.value.dtype.size for o in plan.fusion.outputs)
+    of_columns = any(
+        row not in i.variables and {chunk, lane} & i.variables and i.dtype.size > size
+        for i in _loads(plan)
     )
+    if _descends(plan) or not of_columns:
+        return "static_cast<fusec::i64>(blockIdx.x)" if wide else "blockIdx.x"
+    last = "gridDim.x - 1 - blockIdx.x"
+    return f"static_cast<fusec::i64>({last})" if wide else f"({last})"
+
+
+def _loops(plan: PointwisePlan) -> tuple[Var, Var, Var]:
+    p = plan.parameters
+    return bind(plan.problem.domain, p.break_point, p.vector_width, p.shifted)[1]
+
+
+def _loads(plan: PointwisePlan) -> list[Instance]:
+    """Return what is loaded, nothing for a flat loop."""
+    p = plan.parameters
+    if not p.break_point:
+        return []
+    about = plan.problem.domain, p.break_point, p.vector_width, p.shifted
+    lowering = lowered_flat(plan.fusion, *about)
+    found = instances_under([lowering.at_home(o.value) for o in plan.fusion.outputs])
+    return [i for i in found if i.kind == "load"]
 
 
 def _shift(plan: PointwisePlan) -> str:

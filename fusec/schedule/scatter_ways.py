@@ -103,7 +103,7 @@ def vectors_trouble(scatter: Scatter, way: str, width: int) -> Refusal | None:
 
 
 def shares_warps(scatter: Scatter, width: int) -> bool:
-    """Return whether the lanes of every warp have one element, and one place, with one thread each."""
+    """Return whether the lanes of every warp have one element, and one place for it."""
     across = scatter.axis != len(scatter.shape) - 1
     return across and scatter.of_slices and scatter.lines // width % 32 == 0
 
