@@ -222,7 +222,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         wide=p.wide_index,
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
-        guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 else "",
+        guard="is_column" if not p.inner else "is_row" if p.threads_y > 1 or p.splits == 1 else "",
     )
     elements = frozenset({chunk, lane} if p.inner else {row, chunk, lane})
     first = "" if start is None else first_column(emitter, start, chunk)

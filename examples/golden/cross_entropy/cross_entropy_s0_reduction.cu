@@ -38,7 +38,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
     for (int v = 0; v < kVec; ++v) {
       top_values[v] = fusec::to_float(logits_vec[v]);
     }
-    top_part.push(top_values);
+    if (is_row) {
+      top_part.push(top_values);
+    }
   }
   top_part = fusec::block_reduce_rows<fusec::ExpSumMerge<float>, kThreadsX, kThreadsY>(top_part);
 
