@@ -368,3 +368,25 @@ def caught(source: str, header: str, old: str, new: str, number: int, rule: str)
     changed = {header: replaced(device_headers()[header], old, new, number)}
     found = [v for text in texts_of(source) for v in check(text, changed, until=rule)]
     assert any(rule in v.rule for v in found), found
+
+
+TILED = """
+fusion: tiled
+inputs:
+  x: f32[65536, 14]
+ops:
+  - r = rsqrt(add(mean(mul(x, x), dims=[1], keepdim=true), 1e-6))
+  - y = mul(x, r)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("dropped", "rule"),
+    [("fusec::rows_arrived();", "async copy"), ("__syncthreads();", "barrier before read")],
+)
+def test_tiles_of_rows_arrive_and_are_left_in_order(dropped: str, rule: str) -> None:
+    (source,) = driver.plan(read_text(TILED), CompileOptions()).kernel_sources
+    assert check(source.text) == []
+    assert source.text.count(dropped) == 1
+    assert rule in {v.rule for v in check(source.text.replace(dropped, ""))}

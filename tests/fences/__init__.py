@@ -27,6 +27,8 @@ ACCESSES = frozenset({"read", "write", "read_constant", "pure", "uniform"})
 GROUPS = re.compile(r"constexpr int kGroups = (\d+);")
 STAGES = re.compile(r"(constexpr int kStages = )(\d+);")
 OWN_GROUP = "const int group = threadIdx.x / (32 * kWarps);"
+TILES = "extern __shared__ __align__(16) char shared_memory[];"
+TILE = re.compile(r"\(shared_memory \+ (k\w+Tile)\)")
 RELEASES = frozenset({"acquire", "release", "exchange"})
 
 
@@ -49,7 +51,7 @@ def check(
 
     With `until`, ways are tried until a violation of such a rule is found.
     """
-    text = of_one_group(text)
+    text = with_tiles_apart(of_one_group(text))
     used = headers_for(text, {**device_headers(), **(headers or {})})
     functions = functions_by_name(tuple(used.values()))
     kernels = [f for f in functions_of(text) if f.body.words is not None]
@@ -58,6 +60,15 @@ def check(
         for violation in check_kernel(kernel, text, functions, used, until):
             found[violation.rule, violation.line, violation.message] = violation
     return sorted(found.values(), key=lambda v: (v.line, v.rule, v.message))
+
+
+def with_tiles_apart(text: str) -> str:
+    """Return a kernel whose tiles of rows are arrays of their own; the plan says where they lie."""
+    names = TILE.findall(text)
+    if not names or TILES not in text:
+        return text
+    arrays = "".join(f" extern __shared__ __align__(16) char tile_{name}[];" for name in names)
+    return TILE.sub(r"(tile_\1)", text).replace(TILES, TILES + arrays)
 
 
 def of_one_group(text: str) -> str:

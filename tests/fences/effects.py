@@ -78,6 +78,10 @@ EFFECTS: dict[str, Effect] = {
     "copy_async_16": Effect("copy_async", shared=0, bytes=16),
     "copy_async_16_bytes": Effect("copy_async", shared=0, bytes=16),
     "copy_async": Effect("copy_async", shared=0, bytes=4),
+    # row_tile.cuh: a block's run of elements; which thread copies what is left to the emulator.
+    "bring_rows": Effect("bring_rows", shared=0),
+    "leave_rows": Effect("leave_rows", shared=1),
+    "shift_of": Effect("no_shift"),  # as if the run began at a vector
     "copy_commit": Effect("copy_commit"),
     "copy_wait": Effect("copy_wait"),
     # grid.cuh: order between blocks, at gpu scope.

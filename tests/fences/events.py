@@ -205,6 +205,26 @@ class Effects:
         if place is not None:
             self.order.access("write", place, self.length(place), self.mask, self.line, done=False)
 
+    def bring_rows(self) -> Any:
+        """Begin to copy a run of elements to a tile, of which each thread has a part."""
+        place = self.pointer(self.effect.shared)
+        if place is None:
+            return self.walk.unknown("tile", False)
+        length = self.walk.length(place, self.template(1) or 1)
+        self.order.access("write", place, length, self.mask, self.line, done=False)
+        return place
+
+    def leave_rows(self) -> None:
+        """Read a tile's run of elements, which is stored."""
+        place = self.pointer(self.effect.shared)
+        if place is not None:
+            length = self.walk.length(place, self.template(1) or 1)
+            self.order.access("read", place, length, self.mask, self.line)
+
+    def no_shift(self) -> int:
+        """Return that a run begins where a vector does."""
+        return 0
+
     def copy_commit(self) -> None:
         """Close a group of copies."""
         self.order.copy_commit(self.mask)
