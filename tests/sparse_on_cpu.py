@@ -117,7 +117,7 @@ def _run(
     blocks: Sequence[tuple[int, int, int]],
 ) -> None:
     function = cuda_on_cpu.build(kernel, text, folder)
-    library = ctypes.CDLL(str(folder / f"{kernel.name}.so"))
+    library = function.library
     flat = [n for block in blocks for n in block]
     library.choose_blocks((ctypes.c_uint * len(flat))(*flat), len(blocks))
     values: list[Any] = []

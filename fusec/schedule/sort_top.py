@@ -13,6 +13,7 @@ from fusec.ir.dtype import U32, U64
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.schedule.blocks import access_trouble
 from fusec.schedule.common import specialise, tensor_arguments
+from fusec.schedule.orders import PlannedOrder, along_rows, of_all
 from fusec.schedule.plan import Guard, Kernel, Plan, Workspace
 from fusec.schedule.problem import vector_guards
 from fusec.schedule.sort_parts import Parts, free_name, key_bits, runs_along
@@ -204,4 +205,14 @@ def top_plan(parts: Parts, p: TopParameters) -> Plan[Parts, TopParameters]:
     )
     fusion, _ = specialise(parts.segment, (d.name for d in parts.fusion.dims))
     guards = (*parts.index[1], *width_of(parts)[1])
-    return Plan("sort", fusion, (kernel,), p, workspaces, guards, parts.specialised, problem=parts)
+    about = fusion, (kernel,), p, workspaces, guards, parts.specialised
+    return Plan("sort", *about, problem=parts, orders=_orders(parts, p))
+
+
+def _orders(parts: Parts, p: TopParameters) -> dict[str, PlannedOrder]:
+    """Return the orders of sums over the rows, and over their results, that lanes share."""
+    if not p.lanes:
+        return {}
+    before = along_rows(dim(parts.length), p.items * p.vector_width, p.lanes)
+    after = along_rows(dim(parts.keep), 1, p.lanes)
+    return {**of_all(parts.before, before), **of_all(parts.after, after)}
