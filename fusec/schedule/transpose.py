@@ -116,19 +116,17 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         """Return the problem for any number of tiles side by side."""
         return _with_any_batch(problem)
 
-    def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters:
+    def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters | Refusal:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
         shifted = min(read * min(problem.sizes), write * _least_stored(problem)) < NARROW
+        tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
-            read = write = 16 // min(*problem.sizes, _least_stored(problem))
-        else:
-            shifted = False
-        tried_ones = [
-            TransposeParameters(lines, columns, read, write, shifted, problem.wide)
-            for lines, columns in shapes(min(problem.sizes), shifted=shifted)
-        ]
-        tried_ones = [p for p in tried_ones if Tile(p, problem.sizes).trouble is None]
+            widest = 16 // min(*problem.sizes, _least_stored(problem))
+            tried_ones = _with_tiles(problem, widest, widest, shifted=True)
+        tried_ones = tried_ones or _with_tiles(problem, read, write, shifted=False)
+        if not tried_ones:
+            return Refusal("tile", f"no tile has accesses of {read} and {write} elements")
         fewest = min(_units(problem, p) for p in tried_ones)
         found: TransposeParameters | None = None
         for tried in tried_ones:
@@ -257,6 +255,17 @@ def _tiles(crossing: Crossing, p: TransposeParameters) -> Dim:
     lines = ceildiv(crossing.line.extent, p.tile_lines)
     before = p.shifted * (p.write_width - 1)
     return lines * ceildiv(crossing.column.extent + before, p.tile_columns)
+
+
+def _with_tiles(
+    problem: Crossing, read: int, write: int, *, shifted: bool
+) -> list[TransposeParameters]:
+    """Return parameters with accesses of some widths, and each tile that goes with them."""
+    every = (
+        TransposeParameters(lines, columns, read, write, shifted, problem.wide)
+        for lines, columns in shapes(min(problem.sizes), shifted=shifted)
+    )
+    return [p for p in every if Tile(p, problem.sizes).trouble is None]
 
 
 def _units(crossing: Crossing, p: TransposeParameters) -> int:
