@@ -185,8 +185,6 @@ def test_a_new_function_with_an_instruction_is_missed() -> None:
 LONG_K = "turns"
 WGMMA = "persistent"
 BACKWARD = "examples/layernorm_backward.yaml"
-SEED = "examples/seed_2146.yaml"
-ROWS_MEET = "      named_barrier_sync<kThreadsX>(1 + threadIdx.y);"
 SYNC = "    __syncthreads();\n"
 NAMED = "  named_barrier_sync<Config::kMultipliers>(1);\n"
 FENCE = "  fence_proxy_async_shared_cta();\n"
@@ -307,8 +305,6 @@ HEADERS = [
     ("scan_tiles", "scan_tiles.cuh", "    spin_until(flags + first + lane, 1);\n", 0, "acquire"),
     (BACKWARD, "reduce_in_turns.cuh", "  turn ^= 1;\n", 0, "barrier before write"),
     (BACKWARD, "reduce_in_turns.cuh", SYNC, 0, "barrier before read"),
-    (SEED, "reduce_in_turns.cuh", ROWS_MEET, 0, "barrier before read"),
-    (SEED, "reduce_in_turns.cuh", " + threadIdx.y", 0, "barrier for all"),
     (BACKWARD, "reduce_strided.cuh", "      __syncthreads();\n", 0, "barrier before read"),
     (BACKWARD, "reduce_strided.cuh", "      __syncthreads();\n", 1, "barrier before write"),
     ("scan_rows", "scan.cuh", SYNC, 0, "barrier before read"),

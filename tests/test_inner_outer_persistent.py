@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -162,65 +161,6 @@ def test_numbers_are_right_in_any_order_of_threads(name: str, tmp_path: Path) ->
     verdict = compare(fusion, fusion.hints, inputs, first)
     assert verdict.ok, verdict.text()
     assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in other.items()}
-
-
-TOGETHER = {"threads_x": 128, "threads_y": 4, "blocks": 1}
-
-
-@pytest.mark.parametrize("make", [lambda: seed(3, 23, 1024), lambda: layer_norm(45, 2048)])
-def test_rows_of_several_warps_are_taken_several_at_a_time(
-    make: Callable[[], Fusion], tmp_path: Path
-) -> None:
-    fusion = make()
-    plan = InnerOuterPersistent().build(fusion, H200, TOGETHER)
-    inputs = random_inputs(fusion, fusion.hints, seed=3)
-    first = run_plan(plan, inputs, tmp_path)
-    other = run_plan(plan, inputs, tmp_path, backwards=True, at_once=True)
-    verdict = compare(fusion, fusion.hints, inputs, first)
-    assert verdict.ok, verdict.text()
-    assert {k: v.tobytes() for k, v in first.items()} == {k: v.tobytes() for k, v in other.items()}
-
-
-START = "start_row = min(first + static_cast<int>(threadIdx.y), end - 1)"
-
-
-@pytest.mark.parametrize(
-    ("ranges", "old", "new"),
-    [
-        (4, "named_barrier_sync<kThreadsX>(1 + threadIdx.y);", ""),  # parts are read too early
-        (4, "named_barrier_sync<kThreadsX>(1 + threadIdx.y);", "__syncthreads();"),  # rows run out
-        (4, "partials[turn][kThreadsY == 1 ? 0 : threadIdx.y]", "partials[turn][0]"),
-        (4, "row + kThreadsY, end - 1", "row + 1, end - 1"),
-        (4, "row + kThreadsY, end - 1", "row + kThreadsY, end + kThreadsY"),
-        (4, START, "start_row = first"),
-        (12, START, "start_row = first + static_cast<int>(threadIdx.y)"),  # rows there are not
-    ],
-)
-def test_a_wrong_kernel_of_rows_at_a_time_is_seen(
-    ranges: int, old: str, new: str, tmp_path: Path
-) -> None:
-    fusion = layer_norm(45, 2048)
-    plan = InnerOuterPersistent().build(fusion, H200, {**TOGETHER, "ranges": ranges})
-    inputs = random_inputs(fusion, fusion.hints, seed=3)
-    try:
-        found = [
-            run_plan(plan, inputs, tmp_path, edit=lambda t: t.replace(old, new), **order)
-            for order in ({}, {"at_once": True}, {"backwards": True, "at_once": True})
-        ]
-    except AssertionError:
-        return
-    assert not all(compare(fusion, fusion.hints, inputs, f).ok for f in found)
-
-
-def test_rows_at_a_time_leave_one_partial_row() -> None:
-    chosen = plan_of(layer_norm(65536, 1024)).parameters
-    assert (chosen.threads_x, chosen.threads_y, chosen.blocks) == (64, 8, 1)
-    assert chosen.ranges <= H200.sms
-    refused = InnerOuterPersistent().refusal(
-        layer_norm(65536, 1024), H200, {"threads_x": 64, "threads_y": 16}
-    )
-    assert refused is not None
-    assert "has a barrier" in refused.because
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ SIZES = {
     "reduction_outer": (240, 162),
     "inner_persistent": (252, 279),
     "outer_persistent": (54, 50),
-    "inner_outer_persistent": (2205, 281),
+    "inner_outer_persistent": (1800, 278),
     "column_accumulators": (1080, 225),
     "scan_rows": (94, 92),
     "scan_columns": (90, 81),

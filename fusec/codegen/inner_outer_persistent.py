@@ -130,7 +130,6 @@ class _Making:
 
     def view(self) -> InnerOuterView:
         p, bands, emitter = self.parameters, self.split.bands, self.emitter
-        first_singles = self._singles()
         constants = self._constants()
         ring, held = self._rows()
         plans = store_plans(self.lowering, self.split.main.outputs)
@@ -185,11 +184,7 @@ class _Making:
             unstored=" || ".join(outside),
             row_bound=self._row_bound(),
             turns=bool(self.split.row_sums),
-            kernel=(
-                *copying.take(0, "kernel"),
-                *emitter.take(0, "kernel"),
-                *first_singles,
-            ),
+            kernel=(*copying.take(0, "kernel"), *emitter.take(0, "kernel")),
             constants=constants,
             constant_statements=emitter.statements(-1, guarded=False),
             shared=tuple(r.array for r in ring),
@@ -244,30 +239,6 @@ class _Making:
                 self.emitter.add(-1, "vector", f"{name}[c] = {line};")
                 self.emitter.cached[instance] = f"{name}[c][{self.element}]"
         return tuple(found)
-
-    def _singles(self) -> tuple[str, ...]:
-        """Emit the elements of which a row has one, a row ahead; return those of the first row."""
-        if not self.work.single:
-            return ()
-        p, names = self.parameters, self.names
-        kind = "const fusec::i64" if p.wide_index else "const int"
-        start, after = "first", names.fresh("next_row", "row")
-        lines: list[str] = []
-        if p.threads_y > 1:
-            start = names.fresh("start", "row")
-            lines.append(f"{kind} {start} = min(first + static_cast<int>(threadIdx.y), end - 1);")
-        self.emitter.add(0, "row", f"{kind} {after} = min(row + kThreadsY, end - 1);")
-        starting, ahead = (self._emitter(names, Alias(row)) for row in (start, after))
-        for instance in self.work.single:
-            coming = names.fresh(f"{instance.name}_ahead", "ahead")
-            name = names.fresh(instance.name, "value")
-            value = f"fusec::to_float({coming})" if instance.dtype.is_half else coming
-            stored = storage_type(instance.dtype)
-            lines.append(f"{stored} {coming} = {starting.element(instance, 0)};")
-            self.emitter.add(0, "row", f"const {compute_type(instance.dtype)} {name} = {value};")
-            self.emitter.add(0, "row", f"{coming} = {ahead.element(instance, 0)};")
-            self.emitter.given[instance] = Text(name)
-        return (*starting.take(0, "kernel"), *ahead.take(0, "kernel"), *lines)
 
     def _rows(self) -> tuple[tuple[Ring, ...], tuple[HeldRow, ...]]:
         """Name the rows in the ring and in registers, and tell the emitter where they are."""

@@ -10,8 +10,6 @@ from fusec.segment.protocol import Refusal
 
 MAX_THREADS = 1024
 """Threads of a block (CUDA programming guide, technical specifications)."""
-NAMED_BARRIERS = 15
-"""Barriers of a block by which some of its warps wait, beside that of all (PTX bar.sync)."""
 STATIC_SHARED = 48 << 10
 """Bytes of shared memory of a block that no attribute has to allow (the same place)."""
 

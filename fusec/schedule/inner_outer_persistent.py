@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from fusec.ir.dim import ceildiv, dim
 from fusec.ir.graph import Fusion, Input, Node, Output
 from fusec.passes.squeeze_unit_reductions import squeeze_unit_reductions
-from fusec.schedule.blocks import NAMED_BARRIERS, access_trouble, shape_trouble, shared_trouble
+from fusec.schedule.blocks import access_trouble, column_sums, shape_trouble, shared_trouble
 from fusec.schedule.common import (
     MEMORY_BOUND,
     access,
@@ -26,7 +26,6 @@ from fusec.schedule.inner_outer_persistent_choice import (
     likeliest,
     register_limit,
     registers,
-    sums_of_block,
     widest,
 )
 from fusec.schedule.inner_outer_persistent_split import Split, split_of
@@ -93,10 +92,9 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         found = found or shape_trouble(p.threads_x, p.threads_y)
         if found is not None:
             return found
-        if problem.row_sums and p.threads_x > 32 and p.threads_y > NAMED_BARRIERS:
+        if problem.row_sums and p.threads_x > 32 and p.threads_y > 1:
             # Those that have no row left do not wait for the others.
-            because = f"each row of several warps has a barrier, of {NAMED_BARRIERS}"
-            return Refusal("block", because)
+            return Refusal("block", "rows of several warps are taken one at a time: threads_y is 1")
         if p.grid_reduce == "overlap" and target.capability < OVERLAPPING:
             return Refusal("grid_reduce", f"kernels of {target.arch} do not overlap")
         threads = p.threads_x * p.threads_y
@@ -111,14 +109,14 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
         if needed > most:
             return Refusal("registers", f"a thread needs about {needed} registers of {most}")
         slots = p.stages * threads * elements * sum(i.dtype.size for i in work.ring)
-        shared = slots + sums_of_block(problem, p.vector_width, p.threads_x, p.threads_y)
-        if slots and shared * p.blocks > target.shared:
+        if slots * p.blocks > target.shared:
             room = target.shared
-            because = f"the rings of {p.blocks} blocks have {shared * p.blocks} bytes of {room}"
+            because = f"the ring of {p.blocks} blocks has {slots * p.blocks} bytes of {room}"
             return Refusal("shared memory", because)
         if (p.stages > 0 or p.row == "ring") and not slots:
             return Refusal("stages", "no row is brought by copies: there is no ring without stages")
-        return shared_trouble(sums_of_block(problem, p.vector_width, p.threads_x, p.threads_y))
+        sums = (n for s in problem.sets for n in s.nodes)
+        return shared_trouble(column_sums(sums, p.vector_width, p.threads_x, p.threads_y))
 
     def plan(
         self, problem: Split, parameters: InnerOuterParameters, target: Target

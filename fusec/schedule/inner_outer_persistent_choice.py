@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.graph import Node
-from fusec.schedule.blocks import NAMED_BARRIERS, STATIC_SHARED, column_sums
 from fusec.schedule.common import needs_wide_index
 from fusec.schedule.grid_reduce import STEP
 from fusec.schedule.inner_outer_persistent_split import Split
@@ -44,8 +43,6 @@ STAYS = (
     ("memory", "ring"),
 )
 """Where column constants and rows stay, from the fastest to what needs the fewest registers."""
-MOST_TOGETHER = 512
-"""Threads of blocks that take several rows at a time: at their end all wait for each other."""
 EQUAL = 0.035
 """The part by which costs may differ and still tell nothing."""
 OVERLAPPING = 90
@@ -158,10 +155,8 @@ def likeliest(split: Split, target: Target) -> InnerOuterParameters | Refusal:
             break
     if best is None:
         return Refusal("registers", "a row and its column accumulators do not fit into a block")
-    slot = sum(width * i.dtype.size for i in work.ring)
-    shapes = _together(split, width, slot, best[1], target)
-    found = [(*_ranges(split, work, shape, target), shape) for shape in shapes]
-    _, ranges, rows, shape = min(found, key=lambda each: each[0])
+    shape = best[1]
+    ranges, rows = _ranges(split, work, shape, target)
     wide, _ = needs_wide_index(split.main)
     return InnerOuterParameters(
         width, shape.threads_x, shape.threads_y, shape.chunks, shape.tiles, ranges, rows,
@@ -204,31 +199,10 @@ def _resident(split: Split, work: Work, width: int, shape: _Shape, target: Targe
     memory, latency = _memory_cycles(work, split), _latency(split, work, width, shape)
     blocks = max(1, min(blocks, math.ceil(3 * latency * shape.tiles / (memory * shape.threads_y))))
     slot = sum(width * i.dtype.size for i in work.ring) * shape.threads * shape.chunks
-    taken = sums_of_block(split, width, shape.threads_x, shape.threads_y)
-    stages, blocks = _stages(slot, taken, blocks, target)
+    stages, blocks = _stages(slot, blocks, target)
     if shape.row == "ring" and not stages:
         return None
     return replace(shape, blocks=blocks, stages=stages)
-
-
-def _together(split: Split, width: int, slot: int, shape: _Shape, target: Target) -> list[_Shape]:
-    """Return a shape, and those of as many threads in fewer blocks, the fewest first.
-
-    The rows of one block leave one partial row. slot: bytes of vectors in a slot of the ring.
-    """
-    found = [shape]
-    rows, blocks = shape.threads_y, shape.blocks
-    while split.row_sums and blocks % 2 == 0:
-        rows, blocks = 2 * rows, blocks // 2
-        taken = sums_of_block(split, width, shape.threads_x, rows)
-        threads = shape.threads_x * rows
-        stages, left = _stages(slot * threads * shape.chunks, taken, blocks, target)
-        most = NAMED_BARRIERS if shape.threads_x > 32 else threads
-        if threads > MOST_TOGETHER or rows > most or taken > STATIC_SHARED:
-            break
-        if left == blocks and (stages or not shape.stages):
-            found.append(replace(shape, threads_y=rows, blocks=blocks, stages=stages))
-    return found[::-1]
 
 
 def register_limit(warps: int, target: Target) -> int:
@@ -289,55 +263,44 @@ def registers(split: Split, work: Work, elements: int, constants: str, row: str)
     return -(-total // 8) * 8
 
 
-def sums_of_block(split: Split, width: int, threads_x: int, threads_y: int) -> int:
-    """Return the bytes of shared memory in which rows at a time add their column sums up."""
-    nodes = (n for s in split.sets for n in s.nodes)
-    return column_sums(nodes, width, threads_x, threads_y)
-
-
 def _words(node: Node) -> int:
     return max(1, node.output.dtype.compute.size // 4)
 
 
-def _stages(slot: int, taken: int, blocks: int, target: Target) -> tuple[int, int]:
-    """Return the slots of the ring of rows, and the blocks per SM that it leaves room for.
-
-    One row is in work, and the next may have arrived: the bytes in flight are those behind it.
-    taken: bytes of a block's shared memory that are no ring.
-    """
+def _stages(slot: int, blocks: int, target: Target) -> tuple[int, int]:
+    """Return the slots of the ring of rows, and the blocks per SM that it leaves room for."""
     if not slot:
         return 0, blocks
     room = target.shared - (8 << 10)
-    while blocks > 1 and (2 * slot + taken) * blocks > room:
+    while blocks > 1 and 2 * slot * blocks > room:
         blocks -= 1
-    if 2 * slot + taken > room:
+    if 2 * slot > room:
         return 0, blocks
-    wanted = 2 + -(-BYTES_IN_FLIGHT // (slot * blocks))
-    return max(2, min(wanted, 6, (room // blocks - taken) // slot)), blocks
+    wanted = 1 + -(-BYTES_IN_FLIGHT // (slot * blocks))
+    return max(2, min(wanted, 6, room // (slot * blocks))), blocks
 
 
-def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[float, int, int]:
-    """Return the load in rows, the ranges of a group and their rows, that load SMs least.
+def _ranges(split: Split, work: Work, shape: _Shape, target: Target) -> tuple[int, int]:
+    """Return the ranges of a group and their rows: the split that loads the busiest SM least.
 
     Of splits that are as good as equal, the one with the fewest ranges, and so partial sums.
     """
     height, groups = split.bands.height.value, split.bands.groups.value
     row = max(1, sum(i.dtype.size for i in (*work.ring, *work.kept)))
     partial = sum(4 * _words(n) for s in split.sets for n in s.nodes)
+    overhead = 2 * partial / row + 4  # in rows: a partial is written and read; the pipeline fills
     step = shape.threads_y
-    overhead = 2 * partial / row + 4 * step  # rows: a partial goes out and in, the pipeline fills
     found: list[tuple[float, int, int, int]] = []
     most = max(1, 2 * shape.blocks * target.sms // (groups * shape.tiles) + 1)
     for wanted in range(1, min(most, max(1, height // (4 * step))) + 1):
         rows = -(-height // (wanted * step)) * step
         ranges = -(-height // rows)
         per_sm = -(-ranges * groups * shape.tiles // target.sms)
-        last = per_sm % shape.blocks / shape.blocks
-        idle = 0.2 * (last - last * last) * shape.blocks  # where blocks leave places empty
-        found.append(((per_sm + idle) * (rows + overhead), per_sm * rows, ranges, rows))
+        idle = 1 + 0.2 * max(0.0, 1 - per_sm / shape.blocks)
+        found.append((per_sm * (rows + overhead) * idle, per_sm * rows, ranges, rows))
     least, load, _, _ = min(found)
     return next(
-        (cost, ranges, rows)
+        (ranges, rows)
         for cost, own, ranges, rows in found
         if cost <= least * (1 + EQUAL) and own <= load
     )

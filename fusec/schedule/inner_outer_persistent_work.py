@@ -19,15 +19,13 @@ class Work:
     """What the main kernel does with each vector, for a vector width.
 
     ring: row vectors that asynchronous copies can bring; kept: other row vectors; constants: the
-    largest values that depend on the column but not on the row; vectors: the loads behind them;
-    single: elements of which a row has one, at places that need no division.
+    largest values that depend on the column but not on the row; vectors: the loads behind them.
     """
 
     ring: tuple[Instance, ...]
     kept: tuple[Instance, ...]
     constants: tuple[Instance, ...]
     vectors: tuple[Instance, ...]
-    single: tuple[Instance, ...]
 
 
 def _roots_of(split: Split, lowering: Lowering) -> list[Instance]:
@@ -63,27 +61,7 @@ def work_of(split: Split, lowering: Lowering, width: int) -> Work:
         tuple(sorted(kept, key=reading_order)),
         tuple(constants),
         tuple(sorted(vectors, key=reading_order)),
-        tuple(sorted(_single(split, found, row, columns), key=_by_name)),
     )
-
-
-def _single(
-    split: Split, loads: Iterable[Instance], row: Var, columns: frozenset[Var]
-) -> list[Instance]:
-    """Return the loads of one element a row that may come before their row is reached."""
-    written = split.main.effects.overwritten
-    return [
-        i
-        for i in loads
-        if i.kind == "load"
-        and i.address is not None
-        and row in i.variables
-        and not i.variables & columns
-        and not i.conditions
-        and not i.gathered
-        and i.name not in written
-        and all(isinstance(atom, Var) for atom, _ in i.address.terms)
-    ]
 
 
 def _by_name(instance: Instance) -> tuple[str, str]:

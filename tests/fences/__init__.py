@@ -27,8 +27,6 @@ ACCESSES = frozenset({"read", "write", "read_constant", "pure", "uniform"})
 GROUPS = re.compile(r"constexpr int kGroups = (\d+);")
 STAGES = re.compile(r"(constexpr int kStages = )(\d+);")
 OWN_GROUP = "const int group = threadIdx.x / (32 * kWarps);"
-OWN_ROWS = re.compile(r"(for \([\w:]+ row = first) \+ threadIdx\.y; row < end")
-MEETING = "block_reduce_rows_in_turns"
 TILES = "extern __shared__ __align__(16) char shared_memory[];"
 TILE = re.compile(r"\(shared_memory \+ (k\w+Tile)\)")
 RELEASES = frozenset({"acquire", "release", "exchange"})
@@ -53,7 +51,7 @@ def check(
 
     With `until`, ways are tried until a violation of such a rule is found.
     """
-    text = with_tiles_apart(of_one_group(with_rows_in_step(text)))
+    text = with_tiles_apart(of_one_group(text))
     used = headers_for(text, {**device_headers(), **(headers or {})})
     functions = functions_by_name(tuple(used.values()))
     kernels = [f for f in functions_of(text) if f.body.words is not None]
@@ -71,14 +69,6 @@ def with_tiles_apart(text: str) -> str:
         return text
     arrays = "".join(f" extern __shared__ __align__(16) char tile_{name}[];" for name in names)
     return TILE.sub(r"(tile_\1)", text).replace(TILES, TILES + arrays)
-
-
-def with_rows_in_step(text: str) -> str:
-    """Return a kernel whose rows at a time end together; each has slots and a barrier of its own.
-
-    That one has more rows than another is left to the emulator.
-    """
-    return OWN_ROWS.sub(r"\1; row < end", text) if MEETING in text else text
 
 
 def of_one_group(text: str) -> str:

@@ -143,17 +143,16 @@ class Effects:
         self.order.warp_barrier(self.mask)
 
     def named_barrier(self) -> None:
-        """Meet as many threads as the barrier is told, of those that name the same one."""
-        count, number = self.template(0), self.arguments[0]
-        apart = isinstance(number, np.ndarray) and is_exact(number)
-        groups = [number == n for n in np.unique(number[self.mask])] if apart else [True]
-        for group in groups:
-            coming = self.mask & group
-            if count != int(coming.sum()) or self.walk.doubtful:
-                message = f"{int(coming.sum())} threads come to a barrier of {count}"
-                self.walk.say("barrier for all", self.node, message)
-            self.order.barrier(coming)
-            self.walk.steps.append(Step("sync", self.line, coming.copy()))
+        """Meet as many threads as the barrier is told."""
+        count = self.template(0)
+        if count != int(self.mask.sum()) or self.walk.doubtful:
+            self.walk.say(
+                "barrier for all",
+                self.node,
+                f"{int(self.mask.sum())} threads come to a barrier of {count}",
+            )
+        self.order.barrier(self.mask)
+        self.step("sync")
 
     def cluster_sync(self) -> None:
         """Meet all threads of all blocks of the cluster."""

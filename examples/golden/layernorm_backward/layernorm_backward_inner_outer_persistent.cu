@@ -10,7 +10,7 @@
 //   23: dx = cast(mul(sub(dxn, add(mul(xn, along_xn), along_one)), rstd_col), bf16)
 //   25: dw = cast(sum(mul(dyf, xn), dims=[0]), bf16)
 //   26: db = cast(sum(dyf, dims=[0]), bf16)
-// Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 3 rows in flight; column sums
+// Schedule: 128 ranges of rows, 256 threads per row, 1 at a time, 2 rows in flight; column sums
 //   stay in registers.
 #include "async_copy.cuh"
 #include "combine.cuh"
@@ -28,10 +28,10 @@ constexpr int kBlocks = 2;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 4096;
 constexpr int kDyRing = 0;        // first byte of dy_ring
-constexpr int kXRing = 32768;     // first byte of x_ring
+constexpr int kXRing = 24576;     // first byte of x_ring
 constexpr int kGroupRows = 2048;  // rows that are summed up together at least
 constexpr int kRangeRows = 16;    // rows of a range
-constexpr int kStages = 4;        // rows in the ring, all but one in flight
+constexpr int kStages = 3;        // rows in the ring, all but one in flight
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     layernorm_backward_inner_outer_persistent(const fusec::bf16* __restrict__ dy,
@@ -46,8 +46,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
-  float mean_ahead = mean[first];
-  float rstd_ahead = rstd[first];
 
   // What only the column determines stays in registers.
   fusec::Vec<float, kVec> cast_2_columns[kChunks];
@@ -98,11 +96,8 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   for (int row = first; row < end; row += kThreadsY) {
     fusec::Vec<fusec::bf16, kVec> dy_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> x_row[kChunks];
-    const int next_row = min(row + kThreadsY, end - 1);
-    const float mean_value = mean_ahead;
-    mean_ahead = mean[next_row];
-    const float rstd_value = rstd_ahead;
-    rstd_ahead = rstd[next_row];
+    const float mean_value = mean[row];
+    const float rstd_value = rstd[row];
     fusec::copy_wait<kStages - 2>();
     fetch(row + (kStages - 1) * kThreadsY, slot == 0 ? kStages - 1 : slot - 1);
     float sum_1_part = fusec::Sum<float>::identity();

@@ -4,7 +4,7 @@
 //   54: T63 = cast(T62, bf16)
 //   57: T66 = sum(T65, dims=[0, 1])
 //   58: T67 = cast(T66, bf16)
-// Schedule: 16 columns by 16 partial rows at a time; partial rows are added in a fixed order.
+// Schedule: 8 columns by 32 partial rows at a time; partial rows are added in a fixed order.
 #include "combine.cuh"
 #include "overlap.cuh"
 #include "reduce_strided.cuh"
@@ -21,9 +21,9 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   fusec::wait_for_kernels_before();
   int block = blockIdx.x;
   // The sums over i0, i1.
-  constexpr int kThreadsX = 16;  // columns of a block
-  constexpr int kThreadsY = 16;  // partial rows side by side
-  constexpr int kRanges = 131;   // partial rows of a group
+  constexpr int kThreadsX = 8;   // columns of a block
+  constexpr int kThreadsY = 32;  // partial rows side by side
+  constexpr int kRanges = 527;   // partial rows of a group
   const int column_of_thread = block * kThreadsX + threadIdx.x % kThreadsX;
   // Threads past the last column repeat it, so that every thread takes part in the reductions.
   const int column = min(column_of_thread, kColumns - 1);

@@ -18,13 +18,12 @@
 //   54: T63 = cast(T62, bf16)
 //   55: T64 = mul(T25, T50)
 //   ... and 24 more lines
-// Schedule: 131 ranges of rows, 64 threads per row, 8 at a time, 2 rows in flight; column sums stay
+// Schedule: 527 ranges of rows, 64 threads per row, 1 at a time, 1 rows in flight; column sums stay
 //   in registers.
 #include "async_copy.cuh"
 #include "combine.cuh"
 #include "math.cuh"
 #include "overlap.cuh"
-#include "reduce.cuh"
 #include "reduce_in_turns.cuh"
 #include "rounding.cuh"
 #include "types.cuh"
@@ -32,17 +31,17 @@
 
 constexpr int kVec = 8;        // elements per access
 constexpr int kThreadsX = 64;  // threads per row
-constexpr int kThreadsY = 8;   // rows at a time
+constexpr int kThreadsY = 1;   // rows at a time
 constexpr int kThreads = kThreadsX * kThreadsY;
-constexpr int kBlocks = 1;  // blocks per SM
+constexpr int kBlocks = 8;  // blocks per SM
 constexpr int kChunks = 2;  // vectors of a row per thread
 constexpr int kColumns = 1024;
 constexpr int kT2Ring = 0;         // first byte of T2_ring
-constexpr int kT3Ring = 49152;     // first byte of T3_ring
-constexpr int kT6Ring = 98304;     // first byte of T6_ring
+constexpr int kT3Ring = 4096;      // first byte of T3_ring
+constexpr int kT6Ring = 8192;      // first byte of T6_ring
 constexpr int kGroupRows = 57344;  // rows that are summed up together at least
-constexpr int kRangeRows = 440;    // rows of a range
-constexpr int kStages = 3;         // rows in the ring, all but one in flight
+constexpr int kRangeRows = 109;    // rows of a range
+constexpr int kStages = 2;         // rows in the ring, all but one in flight
 
 extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
     seed_2146_s1_inner_outer_persistent(const fusec::bf16* __restrict__ T0,
@@ -58,9 +57,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);
-  const int start_row = min(first + static_cast<int>(threadIdx.y), end - 1);
-  float T4_ahead = T4[start_row];
-  float T5_ahead = T5[start_row];
 
   // What only the column determines stays in registers.
   fusec::Vec<float, kVec> T25_columns[kChunks];
@@ -88,7 +84,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   auto* T2_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT2Ring);
   auto* T3_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT3Ring);
   auto* T6_ring = reinterpret_cast<fusec::Vec<fusec::bf16, kVec>*>(shared_memory + kT6Ring);
-  const int thread = threadIdx.y * kThreadsX + threadIdx.x;
+  const int thread = threadIdx.x;
   const auto fetch = [&](int row_ahead, int next_slot) {
     if (row_ahead < end) {
       const int row_ahead_over_1024 = row_ahead / 1024;
@@ -107,20 +103,17 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
   };
 #pragma unroll
   for (int slot = 0; slot < kStages - 1; ++slot) {
-    fetch(first + slot * kThreadsY + threadIdx.y, slot);
+    fetch(first + slot, slot);
   }
   int slot = 0;
   int turn = 0;
 
-  for (int row = first + threadIdx.y; row < end; row += kThreadsY) {
+  for (int row = first; row < end; row += kThreadsY) {
     fusec::Vec<fusec::bf16, kVec> T2_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> T3_row[kChunks];
     fusec::Vec<fusec::bf16, kVec> T6_row[kChunks];
-    const int next_row = min(row + kThreadsY, end - 1);
-    const float T4_value = T4_ahead;
-    T4_ahead = T4[next_row];
-    const float T5_value = T5_ahead;
-    T5_ahead = T5[next_row];
+    const float T5_value = T5[row];
+    const float T4_value = T4[row];
     fusec::copy_wait<kStages - 2>();
     fetch(row + (kStages - 1) * kThreadsY, slot == 0 ? kStages - 1 : slot - 1);
     float T77_part = fusec::Sum<float>::identity();
@@ -174,9 +167,6 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
 #pragma unroll
   for (int c = 0; c < kChunks; ++c) {
     const int column = (c * kThreadsX + threadIdx.x) * kVec;
-    T66_part[c] = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(T66_part[c]);
-    T62_part[c] = fusec::block_reduce_columns<fusec::Sum<float>, kThreadsX, kThreadsY>(T62_part[c]);
-    if (threadIdx.y != 0) continue;
     fusec::store(T66_partials + (range * kColumns + column), T66_part[c]);
     fusec::store(T62_partials + (range * kColumns + column), T62_part[c]);
   }

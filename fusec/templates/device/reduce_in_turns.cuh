@@ -1,10 +1,9 @@
 // Reductions over the rows of a block for kernels that reduce many times in a loop. All threads of
-// a row call together, and all get the result. `turn` starts at 0 and is handed from call to
+// the block call together, and all get the result. `turn` starts at 0 and is handed from call to
 // call: calls alternate between two halves of shared memory, so each needs one barrier where
 // block_reduce_rows needs two. The order of combination is fixed.
 #pragma once
 
-#include "named_barrier.cuh"
 #include "reduce.cuh"
 
 namespace fusec {
@@ -33,11 +32,7 @@ __device__ __forceinline__ T block_reduce_rows_in_turns(T value, int& turn) {
     turn ^= 1;
     value = warp_reduce<Op>(value);
     if (threadIdx.x % 32 == 0) own[threadIdx.x / 32] = value;
-    if constexpr (kThreadsY == 1) {
-      __syncthreads();
-    } else {
-      named_barrier_sync<kThreadsX>(1 + threadIdx.y);  // of 15: other rows do not wait
-    }
+    __syncthreads();
     if constexpr (kWarps <= 4) {
       value = own[0];
 #pragma unroll
