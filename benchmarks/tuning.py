@@ -79,11 +79,19 @@ def _settings(settings: Mapping[str, Any]) -> str:
 
 def summary(segments: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the geometric mean of default over best, where enough records were measured."""
-    enough = [s["over_best"] for s in segments if len(s.get("records", ())) >= MANY]
-    mean = exp(sum(map(log, enough)) / len(enough)) if enough else None
     every = [s["over_best"] for s in segments if "over_best" in s]
-    all_ = exp(sum(map(log, every)) / len(every)) if every else None
-    return {"segments": len(every), "over_best": all_, "of_many": len(enough), "many": mean}
+    enough = [s["over_best"] for s in segments if len(s.get("records", ())) >= MANY]
+    return {
+        "segments": len(every),
+        "over_best": _mean(every),
+        "of_many": len(enough),
+        "many": _mean(enough),
+    }
+
+
+def _mean(ratios: Sequence[float]) -> float | None:
+    """Return the geometric mean, None of none."""
+    return exp(sum(map(log, ratios)) / len(ratios)) if ratios else None
 
 
 def main(arguments: Sequence[str]) -> int:

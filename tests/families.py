@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_on_cpu import run_plan
+from cuda_on_cpu import build_all, run_plan
 
 from fusec import target
 from fusec.codegen.dispatch import plan_sources
@@ -75,3 +75,17 @@ def run_on_host(
         outputs = run_plan(plan, given, folder, backwards=backwards)
         verdict = compare(fusion, sizes, given, outputs)
         assert verdict.ok, f"{plan.parameters}\n{verdict.text()}"
+
+
+def wrong_on_host(plans: Sequence[Any], folder: Path) -> list[str]:
+    """Run the kernels of plans of one kernel each, compiled together; return what is wrong."""
+    kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
+    wrong: list[str] = []
+    for seed, (plan, built) in enumerate(zip(plans, build_all(kernels, folder), strict=True)):
+        segment = plan.problem.segment
+        inputs = random_inputs(segment, segment.hints, seed)
+        outputs = run_plan(plan, inputs, folder, seed=seed, built=[built])
+        verdict = compare(segment, segment.hints, inputs, outputs)
+        if not verdict.ok:
+            wrong.append(f"{seed}: {plan.parameters}\n{verdict.text()}")
+    return wrong

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 from cuda_on_cpu import build_all, run_plan
-from families import GPU, assert_builds, plan_of, text_of
+from families import GPU, assert_builds, plan_of, text_of, wrong_on_host
 
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.reference.verdict import compare
 from fusec.run.inputs import random_inputs
 from fusec.schedule.registry import find_scheduler
 from fusec.segment.protocol import Refusal
@@ -65,20 +64,6 @@ def drawn(seed: int, fusion: Fusion, scheduler: str, storages: list[str]) -> Any
     raise AssertionError(f"{seed}: nothing is legal")
 
 
-def check(plans: list[Any], tmp_path: Path) -> list[str]:
-    """Run the kernels of plans on the host, and return what differs from the reference."""
-    kernels = [(s.kernel, s.text) for p in plans for s in plan_sources(p)]
-    wrong: list[str] = []
-    for seed, (plan, made) in enumerate(zip(plans, build_all(kernels, tmp_path), strict=True)):
-        segment = plan.problem.segment
-        inputs = random_inputs(segment, segment.hints, seed)
-        outputs = run_plan(plan, inputs, tmp_path, seed=seed, built=[made])
-        verdict = compare(segment, segment.hints, inputs, outputs)
-        if not verdict.ok:
-            wrong.append(f"{seed}: {plan.parameters}\n{verdict.text()}")
-    return wrong
-
-
 def sums(seed: int) -> Any:
     """Return the plan of a random reduction."""
     draw = random.Random(seed)
@@ -90,7 +75,7 @@ def sums(seed: int) -> Any:
 
 @pytest.mark.parametrize("seeds", [range(8)], ids=["8 fusions"])
 def test_sums_of_rows_that_begin_anywhere(seeds: range, tmp_path: Path) -> None:
-    assert check([sums(seed) for seed in seeds], tmp_path) == []
+    assert wrong_on_host([sums(seed) for seed in seeds], tmp_path) == []
 
 
 NORMS = {
@@ -126,7 +111,7 @@ def norms(seed: int) -> Any:
 
 @pytest.mark.parametrize("seeds", [range(8)], ids=["8 fusions"])
 def test_norms_of_rows_that_begin_anywhere(seeds: range, tmp_path: Path) -> None:
-    assert check([norms(seed) for seed in seeds], tmp_path) == []
+    assert wrong_on_host([norms(seed) for seed in seeds], tmp_path) == []
 
 
 ENDS = (1020, 0, 1, 2, 1020, 1019, 1014, 1013, 0)
