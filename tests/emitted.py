@@ -20,7 +20,7 @@ import pytest
 from fusec import driver
 from fusec.emit.c import files_of, view_of
 from fusec.emit.view import ProgramView
-from fusec.hostir.program import Launch
+from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.run.arrays import StridedArray

@@ -10,7 +10,8 @@ from typing import Any
 from cuda_on_cpu import tensor_map
 from fake_device import FakeDevice, argument
 
-from fusec.hostir.program import HostProgram, Launch
+from fusec.hostir.instructions import Launch
+from fusec.hostir.program import HostProgram
 from fusec.run.arrays import span
 from fusec.run.launch import tensor_map_operands
 from fusec.schedule.plan import (

@@ -17,7 +17,7 @@ from emulated import emulated
 
 from fusec import driver
 from fusec.emit.c import view_of
-from fusec.hostir.program import Launch
+from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
 from fusec.run import execute as run_execute

@@ -12,7 +12,8 @@ from emitted import STRICT, compile_c
 from fusec.codegen.render import environment
 from fusec.emit.expressions import FUNCTIONS, Sizes, divisors, largest_terms
 from fusec.emit.scratch import places
-from fusec.hostir.program import Allocate, Buffer, Free, HostProgram, Instruction, Memset
+from fusec.hostir.instructions import Allocate, Free, Instruction, Memset
+from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.dim import Call, Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 from fusec.ir.dtype import F32
 

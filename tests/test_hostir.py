@@ -8,8 +8,9 @@ import pytest
 from host_json import from_json, to_json
 
 from fusec.diagnostics import FusecError, InternalError
+from fusec.hostir.instructions import Alias, Allocate, Copy, Free, Launch, Memset
 from fusec.hostir.lower import lower
-from fusec.hostir.program import Alias, Allocate, Copy, Free, HostProgram, Launch, Memset
+from fusec.hostir.program import HostProgram
 from fusec.hostir.sizes import parse_dim
 from fusec.ir.dim import ceildiv, dim, maximum, symbol
 from fusec.ir.dtype import BF16, F32, U32

@@ -11,18 +11,8 @@ import pytest
 from fake_device import FakeDevice, argument, array_at
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
-from fusec.hostir.program import (
-    Alias,
-    Allocate,
-    Buffer,
-    Copy,
-    Free,
-    HostProgram,
-    Launch,
-    Memset,
-    Scalar,
-    dense_strides,
-)
+from fusec.hostir.instructions import Alias, Allocate, Copy, Free, Launch, Memset
+from fusec.hostir.program import Buffer, HostProgram, Scalar, dense_strides
 from fusec.ir.dim import ceildiv, dim, symbol
 from fusec.ir.dtype import BF16, BOOL, F16, F32, F64, I32, I64, U8
 from fusec.run.arrays import StridedArray

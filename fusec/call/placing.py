@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fusec.call.memory import Layout, Place
-from fusec.hostir.program import Alias, Allocate, Buffer, Free, HostProgram, Memset
+from fusec.hostir.instructions import Alias, Allocate, Free, Memset
+from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Sizes
 from fusec.run.arrays import bytes_of, layout_of
 

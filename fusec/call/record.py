@@ -11,17 +11,9 @@ import numpy as np
 
 from fusec.call.memory import Arena, Place
 from fusec.call.placing import memory_of
-from fusec.diagnostics import Unsupported
-from fusec.hostir.program import (
-    Alias,
-    Allocate,
-    Copy,
-    EncodeTensorMap,
-    Free,
-    Launch,
-    Memset,
-    Scalar,
-)
+from fusec.diagnostics import InternalError, Unsupported
+from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Free, Launch, Memset
+from fusec.hostir.program import Scalar
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import bytes_of
@@ -211,6 +203,8 @@ class Record:
                         yield LaunchStep(each.kernel, function, shape, packed, slots)
                 case Allocate() | Free() | Alias():
                     pass
+                case _:
+                    raise InternalError(f"a call of a program with `{each}`")
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []

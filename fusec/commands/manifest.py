@@ -21,7 +21,7 @@ from fusec.commands.manifest_records import (
     SegmentRecord,
 )
 from fusec.driver import Compilation, Package
-from fusec.hostir.program import Launch
+from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion, Input
 from fusec.run.nvrtc import least_driver
 from fusec.schedule.plan import KernelPlan

@@ -103,7 +103,7 @@ def print_verdict(package: Package, verdict: Verdict) -> None:
 
 def origin(package: Package, name: str) -> str:
     """Return the segment and kernel that write an output."""
-    from fusec.hostir.program import Alias
+    from fusec.hostir.instructions import Alias
 
     program = package.program
     # What is a view of another buffer is written under that one's name.

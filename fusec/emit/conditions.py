@@ -7,7 +7,8 @@ from itertools import chain
 
 from fusec.emit.expressions import Sizes, divisors, largest_terms
 from fusec.emit.scratch import places
-from fusec.hostir.program import Alias, EncodeTensorMap, HostProgram, Launch
+from fusec.hostir.instructions import Alias, EncodeTensorMap, Launch
+from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim, symbol
 from fusec.ir.graph import DimFact
 from fusec.run.launch import GRID_LIMITS

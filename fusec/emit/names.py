@@ -77,7 +77,7 @@ def check_agree(programs: Sequence[HostProgram]) -> None:
 
 def views_of(program: HostProgram) -> tuple[str, ...]:
     """Return the outputs that are parts of other memory, without being written in place."""
-    from fusec.hostir.program import Alias
+    from fusec.hostir.instructions import Alias
 
     in_place = {output for output, _ in program.aliases}
     aliases = (i.buffer for i in program.instructions if isinstance(i, Alias))

@@ -23,15 +23,8 @@ from fusec.emit.view import (
     SetView,
     Step,
 )
-from fusec.hostir.program import (
-    Alias,
-    Allocate,
-    Copy,
-    EncodeTensorMap,
-    HostProgram,
-    Launch,
-    Memset,
-)
+from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Launch, Memset
+from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim
 from fusec.run.launch import map_enumerators
 from fusec.schedule.plan import (

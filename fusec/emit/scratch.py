@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.hostir.program import Allocate, Free, HostProgram, Memset
+from fusec.hostir.instructions import Allocate, Free, Memset
+from fusec.hostir.program import HostProgram
 from fusec.ir.dim import Dim
 
 

@@ -102,7 +102,7 @@ def _exact(fusion: Fusion, options: CompileOptions, found: int) -> Exact:
 
 def peak_bytes(program: HostProgram, sizes: Mapping[str, int]) -> int:
     """Return the most memory that is live at once besides the inputs, at `sizes`."""
-    from fusec.hostir.program import Allocate, Free
+    from fusec.hostir.instructions import Allocate, Free
 
     live, peak = dict[str, int](), 0
     for instruction in program.instructions:

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from fusec.codegen.alignment import alignments
 from fusec.codegen.render import KernelSource
-from fusec.hostir.program import Alias, Buffer, Instruction
+from fusec.hostir.instructions import Alias, Instruction
+from fusec.hostir.program import Buffer
 from fusec.index.access import Facts
 from fusec.schedule.plan import KernelPlan
 

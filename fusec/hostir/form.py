@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from fusec.hostir.program import (
-    Alias,
-    Allocate,
-    Buffer,
-    Copy,
-    EncodeTensorMap,
-    Free,
-    IndexCheck,
-    Launch,
-    Memset,
-    Scalar,
-)
+from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Free, Launch, Memset
+from fusec.hostir.program import Buffer, IndexCheck, Scalar
 from fusec.hostir.records import Records
 from fusec.schedule.plan import (
     Guard,

@@ -11,21 +11,17 @@ from fusec.codegen.render import KernelSource
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.hostir.alignment import aligned
 from fusec.hostir.checks import index_checks
-from fusec.hostir.program import (
+from fusec.hostir.instructions import (
     Alias,
     Allocate,
-    Buffer,
     Copy,
     EncodeTensorMap,
     Free,
-    HostProgram,
     Instruction,
     Launch,
     Memset,
-    Scalar,
-    check_program,
-    dense_strides,
 )
+from fusec.hostir.program import Buffer, HostProgram, Scalar, check_program, dense_strides
 from fusec.ir.dim import Dim, dim, shape_text, symbol
 from fusec.ir.dtype import U64
 from fusec.ir.effects import own_strides

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    EncodeTensorMap,
+    For,
+    Free,
+    Instruction,
+    Launch,
+    Post,
+    reads,
+    writes,
+)
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.orders import PlannedOrder
 from fusec.schedule.plan import (
-    Argument,
     Guard,
     ScalarArgument,
-    SizeArgument,
-    TensorArgument,
     TensorMapArgument,
-    WorkspaceArgument,
 )
 
 if TYPE_CHECKING:
@@ -77,108 +85,6 @@ class Scalar:
 
 
 @dataclass(frozen=True)
-class Allocate:
-    """Give a buffer memory of its own."""
-
-    buffer: str
-
-    def __str__(self) -> str:
-        return f"allocate {self.buffer}"
-
-
-@dataclass(frozen=True)
-class Free:
-    """Give a buffer's memory back."""
-
-    buffer: str
-
-    def __str__(self) -> str:
-        return f"free {self.buffer}"
-
-
-@dataclass(frozen=True)
-class Alias:
-    """Make a buffer a view of another one, at an offset in elements of the view."""
-
-    buffer: str
-    of: str
-    offset: Dim
-
-    def __str__(self) -> str:
-        place = "" if self.offset == 0 else f" at {self.offset}"
-        return f"alias {self.buffer} = {self.of}{place}"
-
-
-@dataclass(frozen=True)
-class Memset:
-    """Fill a buffer with zeros; `once`: when it is allocated, and kernels leave it so."""
-
-    buffer: str
-    once: bool = False
-
-    def __str__(self) -> str:
-        return f"memset {self.buffer}{' once' if self.once else ''}"
-
-
-@dataclass(frozen=True)
-class Copy:
-    """Copy a dense buffer's bytes into another one."""
-
-    target: str
-    source: str
-
-    def __str__(self) -> str:
-        return f"copy {self.target} <- {self.source}"
-
-
-@dataclass(frozen=True)
-class EncodeTensorMap:
-    """Describe a buffer to the bulk copy unit; launches refer to the map by name."""
-
-    name: str
-    map: TensorMapArgument
-
-    def __str__(self) -> str:
-        shape = shape_text(self.map.extents)
-        box = "x".join(str(b) for b in self.map.box)
-        return (
-            f"encode {self.name} = {self.map.buffer} {shape} box {box} swizzle {self.map.swizzle}"
-        )
-
-
-@dataclass(frozen=True)
-class Launch:
-    """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
-
-    overlapped: whether it starts while the kernel before it still runs, for whose end it waits.
-    """
-
-    kernel: str
-    segment: str
-    grid: tuple[Dim, Dim, Dim]
-    block: tuple[int, int, int]
-    arguments: tuple[Argument, ...]
-    shared_bytes: int = 0
-    cluster: tuple[int, int, int] = (1, 1, 1)
-    overlapped: bool = False
-
-    def __str__(self) -> str:
-        arguments = ", ".join(argument_text(a) for a in self.arguments)
-        extra = f" shared {self.shared_bytes}" if self.shared_bytes else ""
-        if self.cluster != (1, 1, 1):
-            extra += f" cluster {_triple(self.cluster)}"
-        if self.overlapped:
-            extra += " overlapped"
-        shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
-        return f"launch {self.kernel} {shape}{extra} ({arguments})"
-
-    @property
-    def written(self) -> tuple[str, ...]:
-        """Return the buffers that the kernel writes, workspaces aside."""
-        return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
-
-
-@dataclass(frozen=True)
 class IndexCheck:
     """An index that must lie from 0 to extent - 1.
 
@@ -208,22 +114,6 @@ class IndexCheck:
             notes=() if self.span else (f"at {self.place}",) if self.place else (),
             help=f"expected 0 to {extent - 1}" if extent else "the tensor has no elements",
         )
-
-
-Instruction = Allocate | Free | Alias | Memset | Copy | EncodeTensorMap | Launch
-
-
-def _triple(values: Iterable[object]) -> str:
-    return ", ".join(str(v) for v in values)
-
-
-def argument_text(argument: Argument) -> str:
-    """Return one launch argument as text; `!` marks what is written."""
-    if isinstance(argument, TensorArgument):
-        return f"{argument.name}{'!' if argument.written else ''}"
-    if isinstance(argument, SizeArgument):
-        return str(argument.value)
-    return f"{argument.name}!" if isinstance(argument, WorkspaceArgument) else argument.name
 
 
 def dense_strides(shape: Shape) -> Shape:
@@ -312,9 +202,18 @@ class HostProgram:
         lines += [f"  check {c}" for c in self.checks]
         lines += [f"  order {name}: {order}" for name, order in self.orders.items()]
         lines += [f"  approximated {name}" for name in (*self.approximated, *self.inside)]
-        lines += [f"  {k}: {i}" for k, i in enumerate(self.instructions)]
+        lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"
+
+
+def _lines(instructions: tuple[Instruction, ...], margin: str = "  ") -> list[str]:
+    lines: list[str] = []
+    for k, instruction in enumerate(instructions):
+        lines.append(f"{margin}{k}: {instruction}")
+        if isinstance(instruction, For):
+            lines += _lines(instruction.body, f"{margin}  ")
+    return lines
 
 
 def check_program(program: HostProgram) -> None:
@@ -324,47 +223,71 @@ def check_program(program: HostProgram) -> None:
             f"the host program has version {program.version}, expected {VERSION}",
             help="compile again",
         )
-    scalars = {s.name for s in program.scalars}
-    live = {b.name for b in program.inputs}
-    maps = set[str]()
-
-    def need(name: str, instruction: Instruction) -> None:
-        if name not in live:
-            raise FusecError(
-                f"host program `{program.name}`: `{instruction}` uses `{name}`, which has no memory"
-            )
-
+    check = _Check(program)
     for instruction in program.instructions:
-        match instruction:
-            case Allocate(buffer):
-                live.add(buffer)
-            case Free(buffer):
-                need(buffer, instruction)
-                live.remove(buffer)
-            case Alias(buffer, of, _):
-                need(of, instruction)
-                live.add(buffer)
-            case Memset(buffer, _):
-                need(buffer, instruction)
-            case Copy(target, source):
-                need(target, instruction)
-                need(source, instruction)
-            case EncodeTensorMap(name, described):
-                need(described.buffer, instruction)
-                maps.add(name)
-            case Launch():
-                for argument in instruction.arguments:
-                    if isinstance(argument, (TensorArgument, WorkspaceArgument)):
-                        need(argument.name, instruction)
-                    elif isinstance(argument, TensorMapArgument) and argument.name not in maps:
-                        raise FusecError(
-                            f"`{instruction}` uses tensor map `{argument.name}`, not encoded"
-                        )
-                    elif isinstance(argument, ScalarArgument) and argument.name not in scalars:
-                        raise FusecError(
-                            f"`{instruction}` uses `{argument.name}`, not a scalar input"
-                        )
+        check.instruction(instruction)
     for name in program.outputs:
-        need(name, Free(name))
+        check.need(name, Free(name))
     for name, order in program.orders.items():
         order.check(name)
+
+
+class _Check:
+    """What is there after the instructions so far."""
+
+    def __init__(self, program: HostProgram) -> None:
+        self.program = program
+        self.names = {s.name for s in program.scalars}
+        self.live = {b.name for b in program.inputs}
+        self.maps = set[str]()
+        self.indices = list[str]()
+
+    def need(self, name: str, instruction: Instruction) -> None:
+        """Raise FusecError where a buffer that an instruction uses has no memory."""
+        if name not in self.live:
+            raise FusecError(
+                f"host program `{self.program.name}`: `{instruction}` uses `{name}`, which has no "
+                "memory"
+            )
+
+    def instruction(self, instruction: Instruction) -> None:
+        """Take one more instruction."""
+        match instruction:
+            case Allocate(buffer):
+                self.live.add(buffer)
+            case Free(buffer):
+                self.need(buffer, instruction)
+                self.live.remove(buffer)
+            case Alias(buffer, of, _):
+                self.need(of, instruction)
+                self.live.add(buffer)
+            case EncodeTensorMap(name, described):
+                self.need(described.buffer, instruction)
+                self.maps.add(name)
+            case For():
+                self._loop(instruction)
+            case _:
+                self._used(instruction)
+
+    def _used(self, instruction: Instruction) -> None:
+        for name in sorted(reads(instruction) | writes(instruction)):
+            if not (isinstance(instruction, Post) and name in self.names):
+                self.need(name, instruction)
+        for argument in instruction.arguments if isinstance(instruction, Launch) else ():
+            if isinstance(argument, TensorMapArgument) and argument.name not in self.maps:
+                raise FusecError(f"`{instruction}` uses tensor map `{argument.name}`, not encoded")
+            if isinstance(argument, ScalarArgument) and argument.name not in self.names:
+                raise FusecError(f"`{instruction}` uses `{argument.name}`, not a scalar input")
+
+    def _loop(self, loop: For) -> None:
+        if loop.index in self.indices:
+            raise FusecError(f"`{loop}` stands in a loop over the same index")
+        self.indices.append(loop.index)
+        before = set(self.live)
+        for instruction in loop.body:
+            self.instruction(instruction)
+        self.indices.pop()
+        freed = before - self.live
+        if freed:
+            raise FusecError(f"`{loop}` frees `{min(freed)}`, which it has not allocated")
+        self.live = before  # what a loop's body allocates or views is gone after it

@@ -220,8 +220,10 @@ class Effects:
 
 
 def own_strides(output: Output) -> tuple[Dim, ...]:
-    """Return the strides of a fresh output in elements: row-major, or as its stride order asks."""
+    """Return the strides of a fresh output in elements: row-major, or as it asks."""
     shape, order = output.value.shape, output.stride_order
+    if output.strides is not None:
+        return output.strides
     order = range(len(shape) - 1, -1, -1) if order is None else order
     return tuple(
         product(e for e, other in zip(shape, order, strict=True) if other < rank) * output.step

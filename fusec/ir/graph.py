@@ -20,6 +20,7 @@ from fusec.ir.annotations import Override, Phase, Pin
 from fusec.ir.dim import Dim, Shape, shape_text
 from fusec.ir.dtype import DType
 from fusec.ir.op import OpDef
+from fusec.ir.sharding import Mesh, Sharding
 
 if TYPE_CHECKING:
     from fusec.ir.effects import Effects
@@ -195,7 +196,8 @@ class Output:
     """An output; `alias` names the input whose memory it is written into.
 
     stride_order: as in nvFuser, the rank of each dim counted from the fastest one (0), or None.
-    part: what this is of the complex output that the caller gets.
+    part: what this is of the complex output that the caller gets. strides: in elements, where it
+    lies in a larger tensor.
     """
 
     value: Value
@@ -203,6 +205,7 @@ class Output:
     stride_order: tuple[int, ...] | None = None
     span: Span | None = None
     part: ComplexPart | None = None
+    strides: Shape | None = None
 
     @property
     def step(self) -> int:
@@ -232,7 +235,9 @@ class Fusion:
 
     phases: the parts of a joint graph, in order; empty for a graph that runs as one. saved: in such
     a part, the inputs and outputs that one phase keeps for another. boundaries: `explicit` where
-    groups end at `segment_set` alone. schedules: what the user sets of segments' schedules.
+    groups end at `segment_set` alone. schedules: what the user sets of segments' schedules. mesh:
+    the ranks that run it together. shardings: how values are divided over them and over streams, by
+    name, as far as it is said.
     """
 
     name: str
@@ -246,6 +251,8 @@ class Fusion:
     saved: tuple[str, ...] = ()
     boundaries: str = "free"
     schedules: tuple[Override, ...] = ()
+    mesh: Mesh | None = None
+    shardings: Mapping[str, Sharding] = field(default_factory=dict[str, Sharding])
     source: str = field(default="", compare=False)
 
     @property

@@ -29,11 +29,16 @@ def structure_of(fusion: Fusion, *, constants: bool = True) -> tuple[Any, ...]:
             None if o.alias is None else position.get(o.alias),
             o.stride_order,
             o.part and o.part.index,
+            o.strides and tuple(map(str, o.strides)),
         )
         for o in fusion.outputs
     )
+    divided = {
+        number[v]: fusion.shardings[v.name].dims for v in number if v.name in fusion.shardings
+    }
     dims = tuple(sorted((d.name, d.default, d.multiple_of) for d in fusion.dims))
-    return tuple(map(input_kind, fusion.inputs)), tuple(nodes), outputs, dims
+    inputs = tuple(map(input_kind, fusion.inputs))
+    return inputs, tuple(nodes), outputs, dims, fusion.mesh, tuple(sorted(divided.items()))
 
 
 def _operand(operand: Value | Const, number: dict[Value, int], exact: bool) -> Hashable:

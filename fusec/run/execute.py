@@ -10,18 +10,17 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.program import (
+from fusec.hostir.instructions import (
     Alias,
     Allocate,
-    Buffer,
     Copy,
     EncodeTensorMap,
     Free,
-    HostProgram,
     Instruction,
     Launch,
     Memset,
 )
+from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, bytes_of, lay_out
@@ -216,6 +215,8 @@ class Bound:
                 self._step(instruction, lambda: self.device.copy(to, origin, size))
             case Launch():
                 self._prepare_launch(instruction)
+            case _:
+                raise InternalError(f"a program with `{instruction}` cannot be bound")
 
     def _step(self, instruction: Instruction, issue: Callable[[], None]) -> None:
         self.steps.append(Step(instruction, issue))

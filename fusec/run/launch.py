@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError, InternalError, Unsupported
-from fusec.hostir.program import Launch
+from fusec.hostir.instructions import Launch
 from fusec.ir.dtype import DType
 from fusec.schedule.plan import (
     Argument,

@@ -9,7 +9,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from fusec.hostir.program import Launch
+from fusec.hostir.instructions import Launch
 from fusec.run.device import Device
 from fusec.run.execute import Bound
 

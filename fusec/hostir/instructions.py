@@ -1,0 +1,310 @@
+"""The instructions of host programs, and what each reads and writes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from fusec.hostir.records import OMITTED
+from fusec.ir.dim import Dim, shape_text
+from fusec.schedule.plan import (
+    Argument,
+    SizeArgument,
+    TensorArgument,
+    TensorMapArgument,
+    WorkspaceArgument,
+)
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Give a buffer memory of its own."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"allocate {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Free:
+    """Give a buffer's memory back."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"free {self.buffer}"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """Make a buffer a view of another one, at an offset in elements of the view."""
+
+    buffer: str
+    of: str
+    offset: Dim
+
+    def __str__(self) -> str:
+        place = "" if self.offset == 0 else f" at {self.offset}"
+        return f"alias {self.buffer} = {self.of}{place}"
+
+
+@dataclass(frozen=True)
+class Memset:
+    """Fill a buffer with zeros; `once`: when it is allocated, and kernels leave it so."""
+
+    buffer: str
+    once: bool = False
+
+    def __str__(self) -> str:
+        return f"memset {self.buffer}{' once' if self.once else ''}"
+
+
+@dataclass(frozen=True)
+class Copy:
+    """Copy a dense buffer's bytes into another one."""
+
+    target: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"copy {self.target} <- {self.source}"
+
+
+@dataclass(frozen=True)
+class EncodeTensorMap:
+    """Describe a buffer to the bulk copy unit; launches refer to the map by name."""
+
+    name: str
+    map: TensorMapArgument
+
+    def __str__(self) -> str:
+        shape = shape_text(self.map.extents)
+        box = "x".join(str(b) for b in self.map.box)
+        return (
+            f"encode {self.name} = {self.map.buffer} {shape} box {box} swizzle {self.map.swizzle}"
+        )
+
+
+@dataclass(frozen=True)
+class Launch:
+    """Start a kernel; arguments name buffers, scalars and tensor maps of the program.
+
+    overlapped: whether it starts while the kernel before it still runs, for whose end it waits.
+    """
+
+    kernel: str
+    segment: str
+    grid: tuple[Dim, Dim, Dim]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+    cluster: tuple[int, int, int] = (1, 1, 1)
+    overlapped: bool = False
+
+    def __str__(self) -> str:
+        arguments = ", ".join(argument_text(a) for a in self.arguments)
+        extra = f" shared {self.shared_bytes}" if self.shared_bytes else ""
+        if self.cluster != (1, 1, 1):
+            extra += f" cluster {_triple(self.cluster)}"
+        if self.overlapped:
+            extra += " overlapped"
+        shape = f"<{_triple(self.grid)}; {_triple(self.block)}>"
+        return f"launch {self.kernel} {shape}{extra} ({arguments})"
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """Return the buffers that the kernel writes, workspaces aside."""
+        return tuple(a.name for a in self.arguments if isinstance(a, TensorArgument) and a.written)
+
+
+@dataclass(frozen=True)
+class Post:
+    """Run a segment on the current stream; its outputs are buffers that are there."""
+
+    segment: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"post {self.segment} ({', '.join(self.inputs)}) -> {', '.join(self.outputs)}"
+
+
+@dataclass(frozen=True)
+class GetStream:
+    """Keep the number of the current stream under a name; 0 is the caller's."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"get stream {self.name}"
+
+
+@dataclass(frozen=True)
+class SetStream:
+    """Make a stream the current one: what follows goes there."""
+
+    stream: Dim
+
+    def __str__(self) -> str:
+        return f"set stream {self.stream}"
+
+
+@dataclass(frozen=True)
+class Synchronize:
+    """Let the current stream wait for all that a stream has been given so far."""
+
+    stream: Dim
+
+    def __str__(self) -> str:
+        return f"synchronize stream {self.stream}"
+
+
+@dataclass(frozen=True)
+class Collective:
+    """Begin an exchange of blocks between the ranks along an axis of the mesh, in stream order.
+
+    kind: all_gather, all_reduce, reduce_scatter, all_to_all or broadcast. reduction: of the kinds
+    that add, sum, prod, max or min. root: the place along the axis of which a broadcast comes.
+    """
+
+    kind: str
+    target: str
+    source: str
+    axis: str
+    ranks: int
+    reduction: str = field(default="", metadata=OMITTED)
+    root: Dim | None = field(default=None, metadata=OMITTED)
+
+    def __str__(self) -> str:
+        reduction = f" {self.reduction}" if self.reduction else ""
+        root = "" if self.root is None else f" of {self.root}"
+        where = f"over {self.axis}: {self.ranks}"
+        return f"{self.kind}{reduction}{root} {self.target} <- {self.source} {where}"
+
+
+@dataclass(frozen=True)
+class Send:
+    """Begin to send a buffer to the rank at a place along an axis of the mesh, in stream order.
+
+    What is begun up to the next wait goes together: ranks may send before they receive.
+    """
+
+    source: str
+    axis: str
+    place: Dim
+
+    def __str__(self) -> str:
+        return f"send {self.source} to {self.axis}: {self.place}"
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Begin to receive a buffer from the rank at a place along an axis of the mesh."""
+
+    target: str
+    axis: str
+    place: Dim
+
+    def __str__(self) -> str:
+        return f"receive {self.target} from {self.axis}: {self.place}"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Let the current stream wait for an exchange that was begun with a buffer."""
+
+    buffer: str
+
+    def __str__(self) -> str:
+        return f"wait {self.buffer}"
+
+
+@dataclass(frozen=True)
+class For:
+    """Run instructions `count` times; `index` counts from 0 and stands in their sizes."""
+
+    index: str
+    count: Dim
+    body: tuple[Instruction, ...]
+
+    def __str__(self) -> str:
+        return f"for {self.index} from 0 to {self.count}:"
+
+
+Instruction = (
+    Allocate
+    | Free
+    | Alias
+    | Memset
+    | Copy
+    | EncodeTensorMap
+    | Launch
+    | Post
+    | GetStream
+    | SetStream
+    | Synchronize
+    | Collective
+    | Send
+    | Receive
+    | Wait
+    | For
+)
+
+
+def reads(instruction: Instruction) -> frozenset[str]:
+    """Return the buffers whose contents an instruction reads, those of a loop's body together."""
+    match instruction:
+        case Copy(_, source) | Send(source):
+            return frozenset({source})
+        case Collective():
+            return frozenset({instruction.source})
+        case Launch():
+            # A workspace's tickets outlast a launch; a tensor map may be read or written by.
+            arguments = instruction.arguments
+            named = {a.name for a in arguments if isinstance(a, WorkspaceArgument)}
+            named |= {a.name for a in arguments if isinstance(a, TensorArgument) and not a.written}
+            return frozenset(named | _mapped(instruction))
+        case Post():
+            return frozenset(instruction.inputs)
+        case For():
+            return frozenset[str]().union(*map(reads, instruction.body))
+        case _:
+            return frozenset()
+
+
+def writes(instruction: Instruction) -> frozenset[str]:
+    """Return the buffers whose contents an instruction changes, those of a loop's body together."""
+    match instruction:
+        case Memset(buffer):
+            return frozenset({buffer})
+        case Copy(target) | Receive(target):
+            return frozenset({target})
+        case Collective():
+            return frozenset({instruction.target})
+        case Launch():
+            spaces = (a.name for a in instruction.arguments if isinstance(a, WorkspaceArgument))
+            return frozenset((*instruction.written, *spaces)) | _mapped(instruction)
+        case Post():
+            return frozenset(instruction.outputs)
+        case For():
+            return frozenset[str]().union(*map(writes, instruction.body))
+        case _:
+            return frozenset()
+
+
+def _mapped(launch: Launch) -> frozenset[str]:
+    return frozenset(a.buffer for a in launch.arguments if isinstance(a, TensorMapArgument))
+
+
+def _triple(values: Iterable[object]) -> str:
+    return ", ".join(str(v) for v in values)
+
+
+def argument_text(argument: Argument) -> str:
+    """Return one launch argument as text; `!` marks what is written."""
+    if isinstance(argument, TensorArgument):
+        return f"{argument.name}{'!' if argument.written else ''}"
+    if isinstance(argument, SizeArgument):
+        return str(argument.value)
+    return f"{argument.name}!" if isinstance(argument, WorkspaceArgument) else argument.name

@@ -1,0 +1,139 @@
+"""How tensors are divided: over the ranks of a mesh, and over the streams of a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from math import prod
+
+from fusec.diagnostics import Span
+from fusec.ir.dim import Dim, dim
+
+STREAM = "stream"
+"""The axis along which a loop over streams divides a tensor, beside those of the mesh."""
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """Ranks in a grid: the name and the size of each axis, outermost first.
+
+    ranks: which stand in it, in row-major order.
+    """
+
+    axes: tuple[tuple[str, int], ...]
+    ranks: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Return the sizes of the axes."""
+        return tuple(size for _, size in self.axes)
+
+    @property
+    def size(self) -> int:
+        """Return the number of ranks."""
+        return prod(self.shape)
+
+    def extent(self, axis: str) -> int:
+        """Return the size of one axis."""
+        return dict(self.axes)[axis]
+
+    def place(self, rank: int) -> dict[str, int]:
+        """Return where a rank stands along each axis."""
+        left, found = self.ranks.index(rank), dict[str, int]()
+        for name, size in reversed(self.axes):
+            left, found[name] = divmod(left, size)
+        return found
+
+    def group(self, rank: int, axis: str) -> tuple[int, ...]:
+        """Return the ranks that differ from `rank` along one axis alone, in order, itself too."""
+        own = {name: place for name, place in self.place(rank).items() if name != axis}
+        return tuple(r for r in self.ranks if own.items() <= self.place(r).items())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name}: {size}" for name, size in self.axes)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One factor of a dim: it is divided into `parts` along `axis`; None: it stays whole.
+
+    axis: of the mesh, or STREAM.
+    """
+
+    axis: str | None
+    parts: Dim
+
+    def __str__(self) -> str:
+        return f"{self.axis or '_'}:{self.parts}"
+
+
+Parts = tuple[Part, ...]
+"""The factors of a dim, outermost first; what they leave is one more, innermost, and whole."""
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How a tensor is divided: the factors of each dim.
+
+    No axis occurs twice. Factors of one part are left out, and so are whole ones at the end.
+    """
+
+    dims: tuple[Parts, ...]
+    span: Span | None = None
+
+    @classmethod
+    def whole(cls, rank: int) -> Sharding:
+        """Return the sharding of a tensor that every rank has, and no loop divides."""
+        return cls(((),) * rank)
+
+    @classmethod
+    def of(cls, rank: int, divided: dict[int, Parts], span: Span | None = None) -> Sharding:
+        """Return the sharding with factors of some dims."""
+        return cls(tuple(divided.get(k, ()) for k in range(rank)), span).normal
+
+    @property
+    def normal(self) -> Sharding:
+        """Return the same without factors that say nothing."""
+        return replace(self, dims=tuple(_normal(parts) for parts in self.dims))
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether nothing is divided."""
+        return not any(self.dims)
+
+    @property
+    def axes(self) -> Iterator[tuple[str, int]]:
+        """Yield each axis along which the tensor is divided, with the dim that it divides."""
+        for k, parts in enumerate(self.dims):
+            yield from ((part.axis, k) for part in parts if part.axis is not None)
+
+    def without(self, *axes: str) -> Sharding:
+        """Return the sharding in which some axes divide nothing."""
+        kept = (tuple(_whole(p) if p.axis in axes else p for p in parts) for parts in self.dims)
+        return replace(self, dims=tuple(kept)).normal
+
+    def along(self, axis: str) -> int | None:
+        """Return the dim that an axis divides, if any."""
+        return dict(self.axes).get(axis)
+
+    def __str__(self) -> str:
+        texts = (f"{k}: {' '.join(map(str, p))}" for k, p in enumerate(self.dims) if p)
+        return "{" + ", ".join(texts) + "}"
+
+
+def _whole(part: Part) -> Part:
+    return Part(None, part.parts)
+
+
+def _normal(parts: Parts) -> Parts:
+    kept: list[Part] = []
+    for part in parts:
+        if part.parts == dim(1):
+            continue
+        if kept and kept[-1].axis is None and part.axis is None:
+            kept[-1] = Part(None, kept[-1].parts * part.parts)
+        else:
+            kept.append(part)
+    while kept and kept[-1].axis is None:
+        kept.pop()
+    return tuple(kept)

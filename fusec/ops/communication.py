@@ -1,0 +1,143 @@
+"""Operations between ranks and along loops over streams: what a divided fusion is made of.
+
+No file names them: `fusec.shard` puts them into the fusion that one rank runs. Blocks of dim 0 are
+what ranks exchange, as in NCCL; operations of movement beside them bring other dims there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from fusec.diagnostics import FusecError, InternalError, Span
+from fusec.ir.dim import Dim, dim
+from fusec.ir.dtype import DType
+from fusec.ir.graph import Node, Operand, Type, Value
+from fusec.ir.op import OpDef, Param
+from fusec.ops.dtypes import dtype_of
+
+FAMILY = "communication"
+"""Of the operations in which a rank waits for others."""
+PLACEMENT = "placement"
+"""Of those that say where a tensor lies in a larger one: they move nothing."""
+REDUCTIONS = ("sum", "prod", "max", "min")
+
+Operands = Sequence[Operand]
+Attributes = Mapping[str, Any]
+Shape = tuple[Dim, ...]
+
+
+def _alone(*_: Any, **__: Any) -> Any:
+    raise InternalError("one rank alone cannot evaluate an operation between ranks")
+
+
+def _compute(operands: Operands, _: DType) -> tuple[DType, ...]:
+    return tuple(dtype_of(o) for o in operands)
+
+
+def _op(
+    name: str, family: str, doc: str, shape: Callable[[Shape, Attributes], Shape], *params: Param
+) -> OpDef:
+    def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
+        return (Type(dtype_of(operands[0]), shape(operands[0].shape, attributes)),)
+
+    operand = Param("arg", "operand")
+    return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc)
+
+
+def _same(shape: Shape, _: Attributes) -> Shape:
+    return shape
+
+
+def _gathered(shape: Shape, attributes: Attributes) -> Shape:
+    return (shape[0] * dim(attributes["ranks"]), *shape[1:])
+
+
+def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
+    own = shape[at].divide(parts)
+    if own is None:
+        raise FusecError(f"an extent of {shape[at]} is not divided into {parts} equal parts")
+    return (*shape[:at], own, *shape[at + 1 :])
+
+
+def _scattered(shape: Shape, attributes: Attributes) -> Shape:
+    return _divided(shape, 0, dim(attributes["ranks"]))
+
+
+def _sliced(shape: Shape, attributes: Attributes) -> Shape:
+    return _divided(shape, attributes["dim"], attributes["parts"])
+
+
+def _stacked(shape: Shape, attributes: Attributes) -> Shape:
+    at: int = attributes["dim"]
+    parts: Dim = attributes["parts"]
+    return (*shape[:at], shape[at] * parts, *shape[at + 1 :])
+
+
+_AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
+_REDUCTION = Param("reduction", "str", "sum")
+_DIM, _PARTS = Param("dim", "axis"), Param("parts", "size")
+
+ALL_GATHER = _op(
+    "all_gather", FAMILY, "Return the blocks of all ranks along `axis`, one after the other.",
+    _gathered, _AXIS, _RANKS,
+)  # fmt: skip
+ALL_REDUCE = _op(
+    "all_reduce", FAMILY, "Return the sum, product or extreme over the ranks along `axis`.",
+    _same, _AXIS, _RANKS, _REDUCTION,
+)  # fmt: skip
+REDUCE_SCATTER = _op(
+    "reduce_scatter", FAMILY, "Reduce over the ranks along `axis`, of which each gets its block.",
+    _scattered, _AXIS, _RANKS, _REDUCTION,
+)  # fmt: skip
+ALL_TO_ALL = _op(
+    "all_to_all", FAMILY, "Give block j to the rank at place j along `axis`; get one of each.",
+    _same, _AXIS, _RANKS,
+)  # fmt: skip
+RECEIVE_SLICE = _op(
+    "receive_slice", FAMILY,
+    "In a loop of as many iterations as there are ranks along `axis`: return the tensor of the rank"
+    " whose place the loop's slice has.",
+    _same, _AXIS, _RANKS,
+)  # fmt: skip
+SEND_SLICE = _op(
+    "send_slice", FAMILY,
+    "In such a loop: give the rank whose place the slice has what was computed for it. Return, "
+    "after the loop, the blocks that came from all ranks along `axis`, by their places.",
+    _gathered, _AXIS, _RANKS,
+)  # fmt: skip
+RANK_SLICE = _op(
+    "rank_slice", PLACEMENT, "Return the rank's own of `parts` equal parts of a dim.",
+    _sliced, _DIM, _PARTS, _AXIS,
+)  # fmt: skip
+STREAM_SLICE = _op(
+    "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
+    _sliced, _DIM, _PARTS,
+)  # fmt: skip
+STREAM_STACK = _op(
+    "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
+    _stacked, _DIM, _PARTS,
+)  # fmt: skip
+
+OPERATIONS = (
+    ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, RECEIVE_SLICE, SEND_SLICE, RANK_SLICE,
+    STREAM_SLICE, STREAM_STACK,
+)  # fmt: skip
+
+
+def communicates(node: Node) -> bool:
+    """Return whether a node's rank waits for others."""
+    return node.op.family == FAMILY
+
+
+def places(node: Node) -> bool:
+    """Return whether a node's result is part of its operand's memory, or the reverse."""
+    return node.op.family == PLACEMENT
+
+
+def make_node(
+    op: OpDef, operand: Value, name: str, span: Span | None = None, **attributes: Any
+) -> Node:
+    """Return an application of one of these operations, its result called `name`."""
+    (result,) = op.infer((operand,), attributes)
+    return Node(op, (operand,), attributes, (Value(name, result),), span)
