@@ -10,7 +10,7 @@ from fusec.hostir.guards import distinct_elements, guards_of
 from fusec.hostir.instructions import Free
 from fusec.hostir.placing import Lowering, place_input, place_outputs
 from fusec.hostir.program import HostProgram, Scalar
-from fusec.hostir.steps import Steps
+from fusec.hostir.loops import Lowered
 from fusec.hostir.units import Unit, units_of, views_of
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, whole_name
@@ -40,12 +40,12 @@ def lower(
     writer = {o.value: k for k, s in enumerate(segmented.segments) for o in s.fusion.outputs}
     place_outputs(state, writer)
     units = units_of(segmented)
-    steps = Steps(state, streams)
+    lowered = Lowered(state, streams)
     last_read = _last_reads(state, units)
     for index, unit in enumerate(units):
-        state.body += steps.unit(unit)
+        state.body += lowered.unit(unit)
         freed = (name for name, k in last_read.items() if k == index)
-        state.body += [Free(own) for name in freed if (own := steps.memory(name)) is not None]
+        state.body += [Free(own) for name in freed if (own := lowered.memory(name)) is not None]
     _check_layouts(state)
     own, inside = approximated(original or fusion, fusion)
     return HostProgram(

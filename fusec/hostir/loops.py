@@ -51,7 +51,7 @@ class _Loop:
     slice: Dim
 
 
-class Steps:
+class Lowered:
     """Makes the instructions of units, and names the buffers that these need."""
 
     def __init__(self, state: Lowering, streams: int) -> None:
