@@ -66,7 +66,7 @@ class CompileOptions:
     FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
     arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
     alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
-    shipped.
+    shipped. overlap: whether kernels start beside the end of those before them.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -84,6 +84,7 @@ class CompileOptions:
     precise: bool = False
     untuned: bool = False
     tuned: Path | None = None
+    overlap: bool = False
 
     @property
     def target(self) -> str:
