@@ -85,6 +85,10 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",
     )
+    @click.option(
+        "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
+        help="Streams on which the iterations of a loop run in turn.",
+    )  # fmt: skip
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -100,6 +104,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         schedule: str | None,
         untuned: bool,
         overlap: bool,
+        streams: int,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -127,6 +132,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             schedule=schedule,
             untuned=untuned,
             overlap=overlap,
+            streams=streams,
         )
         return function(*args, options=options, **rest)
 
