@@ -7,9 +7,10 @@ from dataclasses import replace
 from math import gcd, lcm, prod
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, Symbol, symbol
+from fusec.ir.dim import Dim, Shape, Symbol, product, symbol
+from fusec.ir.divided import check_shardings
 from fusec.ir.graph import DimFact, Fusion, Input
-from fusec.ir.sharding import STREAM, Mesh, Parts, Sharding
+from fusec.ir.sharding import STREAM, Parts, Sharding
 from fusec.ir.substitute import substitute_dims
 
 
@@ -19,21 +20,14 @@ def with_shares(fusion: Fusion) -> Fusion:
     So S is what a rank has, also in what is known of it; what streams divide is declared a
     multiple. FusecError where a default, or an extent, is not divided.
     """
+    check_shardings(fusion)
     factors = dict[str, int]()
     for name, sharding in fusion.shardings.items():
         value = fusion.find(name)
-        if value is None:
-            raise FusecError(f"`{name}` is divided, and no operation makes it", span=sharding.span)
-        if len(sharding.dims) != value.rank:
-            raise FusecError(
-                f"`{name}` has {value.rank} dims, its sharding {len(sharding.dims)}",
-                span=sharding.span,
-            )
+        assert value is not None
         for k, parts in enumerate(sharding.dims):
-            _check_axes(fusion.mesh, name, parts, sharding)
-            count = _least_multiple(parts)
             where = f"dim {k} of `{name}`"
-            _divide(fusion, value.shape[k], count, factors, sharding, where)
+            _divide(fusion, value.shape[k], _to_last_axis(parts), factors, sharding, where)
     values = {name: symbol(name) * factor for name, factor in factors.items()}
     found = substitute_dims(fusion, values)
     facts = tuple(_shared(fact, factors.get(fact.name, 1)) for fact in fusion.dims)
@@ -45,32 +39,18 @@ def with_shares(fusion: Fusion) -> Fusion:
     return replace(found, dims=_multiples(found))
 
 
-def _least_multiple(parts: Parts) -> int:
-    """Return what an extent is a multiple of, if ranks divide it: all factors to the last axis."""
+def _to_last_axis(parts: Parts) -> Parts:
+    """Return the factors of a dim up to the last one along the mesh: what they leave is whole."""
     along = [k for k, part in enumerate(parts) if part.axis not in (None, STREAM)]
-    return prod(part.parts.value for part in parts[: along[-1] + 1]) if along else 1
-
-
-def _check_axes(mesh: Mesh | None, name: str, parts: Parts, sharding: Sharding) -> None:
-    known = {} if mesh is None else dict(mesh.axes)
-    for part in parts:
-        if part.axis in (None, STREAM):
-            continue
-        if part.axis not in known:
-            raise FusecError(f"`{name}`: the mesh has no axis `{part.axis}`", span=sharding.span)
-        if part.parts != known[part.axis]:
-            raise FusecError(
-                f"`{name}`: {part.parts} parts along `{part.axis}`, which has {known[part.axis]} "
-                "ranks",
-                span=sharding.span,
-            )
+    return parts[: along[-1] + 1] if along else ()
 
 
 def _divide(
-    fusion: Fusion, extent: Dim, count: int, factors: dict[str, int], said: Sharding, where: str
+    fusion: Fusion, extent: Dim, parts: Parts, factors: dict[str, int], said: Sharding, where: str
 ) -> None:
-    """Let symbols of an extent be multiples, so that `count` ranks divide it."""
+    """Let symbols of an extent be multiples, so that it is divided into equal parts."""
     declared = [fact.name for fact in fusion.dims]
+    count = prod(part.parts.value for part in parts if part.parts.is_const)
     for monomial, coefficient in _with(extent, factors).terms:
         need = count // gcd(count, coefficient)
         if need == 1:
@@ -86,9 +66,11 @@ def _divide(
                 span=said.span,
             )
         factors[chosen] = factors.get(chosen, 1) * need
-    if count > 1 and _with(extent, factors).divide(count) is None:
-        raise FusecError(f"{where}: {extent} is not known to be a multiple of {count}",
-                         span=said.span)  # fmt: skip
+    whole = product(part.parts for part in parts)
+    if _with(extent, factors).divide(_with(whole, factors)) is None:
+        raise FusecError(
+            f"{where}: {extent} is not known to be a multiple of {whole}", span=said.span
+        )
 
 
 def _with(extent: Dim, factors: Mapping[str, int]) -> Dim:
