@@ -111,7 +111,32 @@ class Effects:
         """Return the strides in elements with which a result of a node lies in memory."""
         if value in self.into:
             return self.into[value].strides
+        larger = self.inside(value)
+        if larger is not None:
+            entry = self.fusion.input_of.get(larger)
+            return self.strides(larger) if entry is None else entry.strides
         return own_strides(self.fusion.output_of.get(value) or Output(value))
+
+    def inside(self, value: Value) -> Value | None:
+        """Return the tensor of whose memory a result of a node is a part, or None.
+
+        What a node makes for one other alone, which puts it beside others, lies there at once.
+        """
+        node = self.fusion.producer.get(value)
+        if node is not None and node.op.lies == "inside":
+            return node.inputs[0]
+        users = self.fusion.users.get(value, ())
+        alone = len(users) == 1 and users[0].op.lies == "around"
+        if node is None or not alone or value in self.fusion.output_of:
+            return None
+        return users[0].output
+
+    def placed(self, value: Value) -> tuple[Dim, ...] | None:
+        """Return the strides of what is computed in its place in a larger tensor, else None."""
+        node = self.fusion.producer.get(value)
+        if self.inside(value) is None or node is None or node.op.lies:
+            return None
+        return self.strides(value)
 
     def inputs_for(
         self, read: Collection[Value], outputs: Iterable[Output] | None = None
