@@ -34,13 +34,15 @@ class Placed(Parameters):
     """Where a tensor lies in a larger one: which of so many equal parts of a dim it is.
 
     kind: the operation's name. axis: of the mesh, along which the rank's place is the number of the
-    part; empty where the loop's index is.
+    part; empty where the loop's index is. copied: whether the part has memory of its own, since
+    parts of the larger tensor do not begin as kernels need it.
     """
 
     kind: str
     dim: int
     parts: Dim
     axis: str = ""
+    copied: bool = False
 
 
 ExchangePlan = Plan[Problem, Exchanged]
@@ -113,12 +115,17 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
         """Return what the operation says: there is nothing to choose."""
         node = problem.segment.nodes[0]
         given = node.attributes
-        return Placed(node.op.name, given["dim"], given["parts"], given.get("axis", ""))
+        copied = not problem.segment.effects.shares(node)
+        return Placed(node.op.name, given["dim"], given["parts"], given.get("axis", ""), copied)
 
     def plan(self, problem: Problem, parameters: Placed, target: Target) -> PlacementPlan:
         """Return a plan without kernels."""
         return Plan(self.name, problem.segment, (), parameters, problem=problem)
 
     def price(self, plan: PlacementPlan, target: Target) -> Estimate:
-        """Return a price of nothing: an address is all that changes."""
-        return Estimate(bytes=0, ctas=0, kernels=0)
+        """Return a price of nothing, where an address is all that changes; else that of a copy."""
+        if not plan.parameters.copied:
+            return Estimate(bytes=0, ctas=0, kernels=0)
+        node, hints = plan.fusion.nodes[0], plan.fusion.hints
+        part = min(tensor_bytes(v, hints) for v in (node.inputs[0], node.output))
+        return Estimate(bytes=2 * part, written=part, ctas=0)

@@ -167,7 +167,7 @@ def extract(
         *fusion.effects.inputs_for(read, outputs),
         *(Input(v, fusion.effects.strides(v)) for v in read if v not in fusion.input_of),
     )
-    dims = () if not fusion.dims else _dims_used(fusion, inputs, ordered)
+    dims = () if not fusion.dims else _dims_used(fusion, (*inputs, *outputs), ordered)
     return replace(
         fusion,
         name=name,
@@ -182,12 +182,12 @@ def extract(
 
 
 def _dims_used(
-    fusion: Fusion, inputs: Iterable[Input], nodes: Iterable[Node]
+    fusion: Fusion, ends: Iterable[Input | Output], nodes: Iterable[Node]
 ) -> tuple[DimFact, ...]:
-    """Return the symbols that occur in the sizes of some inputs and nodes."""
+    """Return the symbols that occur in the sizes of some inputs, outputs and nodes."""
     used = set[str]()
-    for entry in inputs:
-        used.update(*(s.symbols for s in (*entry.value.shape, *entry.strides)))
+    for entry in ends:
+        used.update(*(s.symbols for s in (*entry.value.shape, *(entry.strides or ()))))
     for node in nodes:
         for value in node.outputs:
             used.update(*(s.symbols for s in value.shape))
