@@ -83,7 +83,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
     from fusec.schedule.overrides import with_overrides
-    from fusec.schedule.registry import schedulers
+    from fusec.schedule.registry import host_schedulers, schedulers
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
@@ -91,11 +91,12 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.tuned import store_for
 
     gpu = target.find(options.target, options.rates)
-    offers = Offers(schedulers(), gpu)
+    all = (*schedulers(), *host_schedulers())
+    offers = Offers(all, gpu)
     found = redefine(
         fusion,
-        lambda f: search(f, schedulers(), gpu, offers=offers),
-        schedulers(),
+        lambda f: search(f, all, gpu, offers=offers),
+        all,
         gpu,
         options.redefine,
     )
