@@ -1,0 +1,209 @@
+"""A host program as steps: loops run, each step on a stream, with the steps that it waits for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import (
+    Alias,
+    Collective,
+    EncodeTensorMap,
+    For,
+    Free,
+    GetStream,
+    Instruction,
+    Receive,
+    Send,
+    SetStream,
+    Synchronize,
+    Wait,
+)
+from fusec.hostir.program import HostProgram
+from fusec.ir.dim import Dim, dim
+
+START = -1
+"""Stands among steps for all that the caller's stream was given before the program."""
+
+Sizes = Mapping[str, int]
+Clock = Mapping[int, int]
+"""By stream the number of its last step that is surely over."""
+_NEVER = START - 1
+
+
+@dataclass(frozen=True)
+class Step:
+    """One instruction on a stream; 0 is the caller's.
+
+    sizes: with the indices of loops. after: the last steps of other streams, by number, that must
+    be over before; START is one. over: what is over when it begins. tag: of an exchange and its
+    wait, the name of what is exchanged, another for each time.
+    """
+
+    instruction: Instruction
+    stream: int
+    sizes: Sizes
+    after: tuple[int, ...]
+    over: Clock
+    tag: str = ""
+
+    def follows(self, other: Step) -> bool:
+        """Return whether all that was over when another step began is over when this one does."""
+        return all(self.over.get(s, _NEVER) >= last for s, last in other.over.items())
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of a program in the order in which they are issued.
+
+    last: those that the caller's stream waits for at the end.
+    """
+
+    steps: tuple[Step, ...]
+    last: tuple[int, ...]
+
+    @property
+    def streams(self) -> int:
+        """Return how many streams there are, the caller's too."""
+        return 1 + max((s.stream for s in self.steps), default=0)
+
+    @property
+    def awaited(self) -> tuple[int, ...]:
+        """Return the numbers of the steps that some step of another stream waits for, in order."""
+        return tuple(sorted({*self.last, *(n for s in self.steps for n in s.after)}))
+
+
+def steps_of(program: HostProgram, sizes: Sizes) -> Steps:
+    """Return the steps of a program at given sizes.
+
+    A stream whose first step waits for nothing waits for the caller's; FusecError names a symbol
+    without a size.
+    """
+    found = _Running(dict(sizes))
+    for instruction in program.instructions:
+        found.run(instruction)
+    return Steps(tuple(found.steps), found.rest())
+
+
+class _Running:
+    """The steps so far, and what each stream knows to be over."""
+
+    def __init__(self, sizes: Sizes) -> None:
+        self.sizes, self.current = sizes, 0
+        self.steps: list[Step] = []
+        self.clocks: dict[int, Clock] = {START: {0: START}}  # when each step is over
+        self.known: dict[int, Clock] = {0: {0: START}}
+        self.waits: dict[int, set[int]] = {}  # of streams, for their next step to wait for
+        self.begun: dict[str, list[tuple[str, int]]] = {}
+        self.times = Counter[str]()
+
+    def run(self, instruction: Instruction) -> None:
+        """Take one more instruction, all of a loop."""
+        match instruction:
+            case For(index, count, body):
+                outer = self.sizes
+                for number in range(count.evaluate(outer)):
+                    self.sizes = {**outer, index: number}
+                    for each in body:
+                        self.run(each)
+                self.sizes = outer
+            case GetStream(name):
+                self.sizes = {**self.sizes, name: self.current}
+            case SetStream(stream):
+                self.current = self._number(stream)
+            case Synchronize(stream):
+                self._synchronise(self._number(stream))
+            case Alias() | Free() | EncodeTensorMap():
+                over = self._over(self.current, self._needed(self.current))
+                self.steps.append(Step(instruction, self.current, self.sizes, (), over))
+            case Collective() | Send() | Receive():
+                self._begin(instruction)
+            case Wait(buffer):
+                self._wait(buffer)
+            case _:
+                self._add(instruction, self.current)
+
+    def rest(self) -> tuple[int, ...]:
+        """Return what the caller's stream has still to wait for."""
+        for stream in self.known:
+            if stream:
+                self.waits.setdefault(0, set()).update(self._given(stream))
+        return self._needed(0)
+
+    def _number(self, stream: Dim) -> int:
+        number = stream.evaluate(self.sizes)
+        if number < 0:
+            raise InternalError(f"stream `{stream}` has the number {number}")
+        return number
+
+    def _clock(self, stream: int) -> Clock:
+        return self.known.get(stream, {})
+
+    def _given(self, stream: int) -> set[int]:
+        """Return the last step of a stream, with what its next one would wait for."""
+        last = self._clock(stream).get(stream)
+        return {*self.waits.get(stream, ()), *(() if last is None else (last,))}
+
+    def _synchronise(self, stream: int) -> None:
+        if stream != self.current:
+            self.waits.setdefault(self.current, set()).update(self._given(stream))
+
+    def _needed(self, stream: int) -> tuple[int, ...]:
+        """Return what the next step of a stream must wait for: what nothing else there implies."""
+        wanted = set(self.waits.get(stream, ()))
+        clock = self._clock(stream)
+        if stream and 0 not in clock and not any(0 in self.clocks[n] for n in wanted):
+            wanted.add(START)
+        wanted = {n for n in wanted if clock.get(self._stream(n), _NEVER) < n}
+        implied = {
+            n
+            for n in wanted
+            for other in wanted - {n}
+            if self.clocks[other].get(self._stream(n), _NEVER) >= n
+        }
+        return tuple(sorted(wanted - implied))
+
+    def _stream(self, number: int) -> int:
+        return 0 if number == START else self.steps[number].stream
+
+    def _over(self, stream: int, after: tuple[int, ...]) -> Clock:
+        clock = dict(self._clock(stream))
+        for number in after:
+            for other, last in self.clocks[number].items():
+                clock[other] = max(clock.get(other, _NEVER), last)
+        return clock
+
+    def _add(self, instruction: Instruction, stream: int, tag: str = "") -> int:
+        after, number = self._needed(stream), len(self.steps)
+        over = self._over(stream, after)
+        self.waits.pop(stream, None)
+        self.steps.append(Step(instruction, stream, self.sizes, after, over, tag))
+        self.known[stream] = self.clocks[number] = {**over, stream: number}
+        return number
+
+    def _begin(self, exchange: Collective | Send | Receive) -> None:
+        name = exchange.source if isinstance(exchange, Send) else exchange.target
+        tag = f"{name}#{self.times[name]}" if self.times[name] else name
+        self.times[name] += 1
+        number = self._add(_placed(exchange, self.sizes), self.current, tag)
+        if not isinstance(exchange, Send):
+            self.begun.setdefault(name, []).append((tag, self.steps[number].stream))
+
+    def _wait(self, buffer: str) -> None:
+        """Wait on the stream where the exchange was begun; the current one waits for that."""
+        if not self.begun.get(buffer):
+            raise InternalError(f"`{Wait(buffer)}` waits for an exchange that was not begun")
+        for tag, stream in self.begun.pop(buffer):
+            number = self._add(Wait(buffer), stream, tag)
+            if stream != self.current:
+                self.waits.setdefault(self.current, set()).add(number)
+
+
+def _placed(exchange: Collective | Send | Receive, sizes: Sizes) -> Collective | Send | Receive:
+    """Return an exchange with its place as a number."""
+    if isinstance(exchange, Collective):
+        root = None if exchange.root is None else dim(exchange.root.evaluate(sizes))
+        return replace(exchange, root=root)
+    return replace(exchange, place=dim(exchange.place.evaluate(sizes)))
