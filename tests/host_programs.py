@@ -30,7 +30,7 @@ from fusec.ir.dim import Dim, dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.run.exchange import Exchange
+from fusec.run.exchange import Begin, Exchange
 
 B, H, INDEX = symbol("B"), symbol("H"), symbol("i")
 
@@ -139,12 +139,18 @@ class Threads:
 
     shared: Exchanged
     rank: int
+    left: int = 0
     pending: dict[str, list[Callable[[], None]]] = field(default_factory=dict[str, Any])
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Note how many there will be."""
+        self.left = len(exchanges)
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
         """Put down what is sent."""
+        self.left -= 1
         if isinstance(exchange, Send):
             self.shared.put((self.rank, group[exchange.place.value], "p2p"), source)
             return
@@ -163,7 +169,7 @@ class Threads:
         assert name not in self.pending, f"two exchanges of {name}"
         self.pending[name] = [end]
 
-    def wait(self, buffer: str) -> None:
+    def wait(self, buffer: str, stream: int = 0) -> None:
         """End what was begun with a buffer."""
         for end in self.pending.pop(buffer):
             end()

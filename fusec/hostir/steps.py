@@ -189,16 +189,15 @@ class _Running:
         self.times[name] += 1
         number = self._add(_placed(exchange, self.sizes), self.current, tag)
         if not isinstance(exchange, Send):
-            self.begun.setdefault(name, []).append((tag, self.steps[number].stream))
+            self.begun.setdefault(name, []).append((tag, number))
 
     def _wait(self, buffer: str) -> None:
-        """Wait on the stream where the exchange was begun; the current one waits for that."""
         if not self.begun.get(buffer):
             raise InternalError(f"`{Wait(buffer)}` waits for an exchange that was not begun")
-        for tag, stream in self.begun.pop(buffer):
-            number = self._add(Wait(buffer), stream, tag)
-            if stream != self.current:
+        for tag, number in self.begun.pop(buffer):
+            if self._stream(number) != self.current:
                 self.waits.setdefault(self.current, set()).add(number)
+            self._add(Wait(buffer), self.current, tag)
 
 
 def _placed(exchange: Collective | Send | Receive, sizes: Sizes) -> Collective | Send | Receive:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+from fusec.diagnostics import FusecError
 from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.hostir.steps import Step
 from fusec.ir.sharding import Mesh
@@ -13,8 +14,33 @@ from fusec.ir.sharding import Mesh
 Exchange = Collective | Send | Receive
 
 
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Dense memory of a GPU, and the stream in whose order it is used."""
+
+    address: int
+    elements: int
+    dtype: Any
+    stream: int
+
+
+@dataclass(frozen=True)
+class Begin:
+    """One exchange as it is begun: what `Transport.begin` takes."""
+
+    exchange: Exchange
+    target: Any
+    source: Any
+    group: tuple[int, ...]
+    place: int
+
+
 class Transport(Protocol):
     """Carries exchanges between ranks, one object for each process."""
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Do ahead what a run's exchanges need."""
+        ...
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
@@ -25,23 +51,13 @@ class Transport(Protocol):
         """
         ...
 
-    def wait(self, buffer: str) -> None:
+    def wait(self, buffer: str, stream: int = 0) -> None:
         """End what was begun with a buffer; all that is sent or received goes together."""
         ...
 
     def close(self) -> None:
         """Let go of the other ranks."""
         ...
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """Dense memory of a GPU that an exchange reads or fills, in the order of a stream."""
-
-    address: int
-    elements: int
-    dtype: Any
-    stream: int
 
 
 @dataclass(frozen=True)
@@ -57,8 +73,8 @@ class Member:
         """Return where it stands along each axis, by the symbol that programs have for that."""
         return {f"{axis}.place": place for axis, place in self.mesh.place(self.rank).items()}
 
-    def begin(self, step: Step, target: Any, source: Any) -> None:
-        """Begin the exchange that a step says."""
+    def exchange(self, step: Step, target: Any, source: Any) -> Begin:
+        """Return the exchange that a step begins, of memory that is the transport's to read."""
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         named = (
@@ -67,5 +83,19 @@ class Member:
             else replace(exchange, target=step.tag)
         )
         group = self.mesh.group(self.rank, exchange.axis)
-        place = self.mesh.place(self.rank)[exchange.axis]
-        self.transport.begin(named, target, source, group, place)
+        return Begin(named, target, source, group, self.mesh.place(self.rank)[exchange.axis])
+
+    def begin(self, exchange: Begin) -> None:
+        """Begin an exchange."""
+        given = (exchange.target, exchange.source, exchange.group, exchange.place)
+        self.transport.begin(exchange.exchange, *given)
+
+
+def member_for(step: Step, member: Member | None) -> Member:
+    """Return the rank that a step is for; FusecError where none is."""
+    if member is None:
+        raise FusecError(
+            f"`{step.instruction}` needs other ranks",
+            help="run it on several: fusec run --ranks",
+        )
+    return member

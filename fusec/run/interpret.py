@@ -33,7 +33,7 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
 from fusec.run.arrays import as_declared, bytes_of, lay_out
-from fusec.run.exchange import Exchange, Member
+from fusec.run.exchange import Begin, Exchange, Member, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
 
@@ -88,6 +88,7 @@ class _Interpreter:
         self.regions: dict[str, Region] = {}
         self.own: dict[str, Region] = {}
         self.given: dict[str, Array] = {}
+        self.exchanges: list[Callable[[], Begin]] = []
         for buffer in program.inputs:
             self._place_input(buffer, inputs, sizes)
         steps = steps_of(program, sizes)
@@ -97,6 +98,8 @@ class _Interpreter:
             arena.make()
         for name, array in self.given.items():
             self.regions[name].bytes[:] = array
+        if member is not None:
+            member.transport.prepare([exchange() for exchange in self.exchanges])
 
     def run(self, draw: Random | None, observe: Observe | None) -> dict[str, Array]:
         for task in self.tasks if draw is None else self._drawn(draw):
@@ -233,23 +236,19 @@ class _Interpreter:
         return self._viewer(name, sizes)
 
     def _exchange(self, step: Step, exchange: Exchange) -> Callable[[], None]:
-        member = self._member(step)
+        member = member_for(step, self.member)
         target = None if isinstance(exchange, Send) else self._dense(exchange.target, step)
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
 
-        def run() -> None:
-            member.begin(step, target and target(), source and source())
+        def begin() -> Begin:
+            return member.exchange(step, target and target(), source and source())
 
-        return run
+        self.exchanges.append(begin)
+        return lambda: member.begin(begin())
 
     def _wait(self, step: Step) -> Callable[[], None]:
-        member = self._member(step)
+        member = member_for(step, self.member)
         return lambda: member.transport.wait(step.tag)
-
-    def _member(self, step: Step) -> Member:
-        if self.member is None:
-            raise InternalError(f"`{step.instruction}` in a program that one rank runs alone")
-        return self.member
 
     def _dense(self, name: str, step: Step) -> Callable[[], Array]:
         """Return what gives a buffer as the contiguous array that ranks exchange."""
