@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, Protocol
 
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step
 from fusec.ir.sharding import Mesh
+from fusec.run.arrays import dense_strides, layout_of
 
 Exchange = Collective | Send | Receive
 
@@ -99,3 +102,12 @@ def member_for(step: Step, member: Member | None) -> Member:
             help="run it on several: fusec run --ranks",
         )
     return member
+
+
+def dense_elements(buffer: Buffer, step: Step) -> int:
+    """Return how many elements an exchange of a buffer has; InternalError where it is not dense."""
+    shape, strides = layout_of(buffer, step.sizes)
+    steps = zip(shape, strides, dense_strides(shape), strict=True)
+    if any(extent > 1 and found != wanted for extent, found, wanted in steps):
+        raise InternalError(f"`{step.instruction}`: `{buffer.name}` is not dense")
+    return prod(shape)

@@ -33,7 +33,7 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
 from fusec.run.arrays import as_declared, bytes_of, lay_out
-from fusec.run.exchange import Begin, Exchange, Member, member_for
+from fusec.run.exchange import Begin, Exchange, Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
 
@@ -252,12 +252,5 @@ class _Interpreter:
 
     def _dense(self, name: str, step: Step) -> Callable[[], Array]:
         """Return what gives a buffer as the contiguous array that ranks exchange."""
-        view = self._viewer(name, step.sizes)
-
-        def run() -> Array:
-            array = view()
-            if not array.flags.c_contiguous:
-                raise InternalError(f"`{step.instruction}`: `{name}` is not dense")
-            return array
-
-        return run
+        dense_elements(self.program.buffer[name], step)
+        return self._viewer(name, step.sizes)
