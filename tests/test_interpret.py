@@ -83,7 +83,9 @@ def test_the_steps_of_a_loop() -> None:
     assert [(s.stream, s.after) for s in posts.values()] == [
         (1, (1,)), (1, ()), (2, (1,)), (2, ()), (1, ()), (1, ()), (2, ()), (2, ()),
     ]  # fmt: skip
-    assert [s.sizes["i"] for s in posts.values()] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [p.instruction.inputs[0] for p in posts.values()][::2] == [
+        f"x_part.i.{k}" for k in range(4)
+    ]
     numbers = [*posts]
     assert steps.last == (numbers[5], numbers[7])
     assert steps.awaited == (1, *steps.last)

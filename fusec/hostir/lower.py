@@ -8,9 +8,9 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.checks import index_checks
 from fusec.hostir.guards import distinct_elements, guards_of
 from fusec.hostir.instructions import Free
+from fusec.hostir.loops import Lowered
 from fusec.hostir.placing import Lowering, place_input, place_outputs
 from fusec.hostir.program import HostProgram, Scalar
-from fusec.hostir.loops import Lowered
 from fusec.hostir.units import Unit, units_of, views_of
 from fusec.ir.dim import shape_text
 from fusec.ir.graph import Fusion, Input, whole_name

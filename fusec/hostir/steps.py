@@ -1,19 +1,17 @@
-"""A host program as steps: loops run, each step on a stream, with the steps that it waits for."""
+"""A host program as steps: each on a stream, with those of other streams that it waits for."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import (
     Alias,
     Collective,
     EncodeTensorMap,
-    For,
     Free,
-    GetStream,
     Instruction,
     Receive,
     Send,
@@ -22,12 +20,12 @@ from fusec.hostir.instructions import (
     Wait,
 )
 from fusec.hostir.program import HostProgram
-from fusec.ir.dim import Dim, dim
+from fusec.hostir.unroll import unroll
+from fusec.ir.dim import Dim
 
 START = -1
 """Stands among steps for all that the caller's stream was given before the program."""
 
-Sizes = Mapping[str, int]
 Clock = Mapping[int, int]
 """By stream the number of its last step that is surely over."""
 _NEVER = START - 1
@@ -37,14 +35,13 @@ _NEVER = START - 1
 class Step:
     """One instruction on a stream; 0 is the caller's.
 
-    sizes: with the indices of loops. after: the last steps of other streams, by number, that must
-    be over before; START is one. over: what is over when it begins. tag: of an exchange and its
-    wait, the name of what is exchanged, another for each time.
+    after: the last steps of other streams, by number, that must be over before; START is one. over:
+    what is over when it begins. tag: of an exchange and its wait, the name of what is exchanged,
+    another for each time.
     """
 
     instruction: Instruction
     stream: int
-    sizes: Sizes
     after: tuple[int, ...]
     over: Clock
     tag: str = ""
@@ -56,11 +53,12 @@ class Step:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps of a program in the order in which they are issued.
+    """The steps of a program, whose loops have run, in the order in which they are issued.
 
     last: those that the caller's stream waits for at the end.
     """
 
+    program: HostProgram
     steps: tuple[Step, ...]
     last: tuple[int, ...]
 
@@ -75,23 +73,24 @@ class Steps:
         return tuple(sorted({*self.last, *(n for s in self.steps for n in s.after)}))
 
 
-def steps_of(program: HostProgram, sizes: Sizes) -> Steps:
-    """Return the steps of a program at given sizes.
+def steps_of(program: HostProgram, sizes: Mapping[str, int]) -> Steps:
+    """Return the steps of a program at given sizes, and where its rank stands.
 
     A stream whose first step waits for nothing waits for the caller's; FusecError names a symbol
     without a size.
     """
-    found = _Running(dict(sizes))
-    for instruction in program.instructions:
+    flat = unroll(program, sizes)
+    found = _Running()
+    for instruction in flat.instructions:
         found.run(instruction)
-    return Steps(tuple(found.steps), found.rest())
+    return Steps(flat, tuple(found.steps), found.rest())
 
 
 class _Running:
     """The steps so far, and what each stream knows to be over."""
 
-    def __init__(self, sizes: Sizes) -> None:
-        self.sizes, self.current = sizes, 0
+    def __init__(self) -> None:
+        self.current = 0
         self.steps: list[Step] = []
         self.clocks: dict[int, Clock] = {START: {0: START}}  # when each step is over
         self.known: dict[int, Clock] = {0: {0: START}}
@@ -100,24 +99,15 @@ class _Running:
         self.times = Counter[str]()
 
     def run(self, instruction: Instruction) -> None:
-        """Take one more instruction, all of a loop."""
+        """Take one more instruction."""
         match instruction:
-            case For(index, count, body):
-                outer = self.sizes
-                for number in range(count.evaluate(outer)):
-                    self.sizes = {**outer, index: number}
-                    for each in body:
-                        self.run(each)
-                self.sizes = outer
-            case GetStream(name):
-                self.sizes = {**self.sizes, name: self.current}
             case SetStream(stream):
-                self.current = self._number(stream)
+                self.current = _number(stream)
             case Synchronize(stream):
-                self._synchronise(self._number(stream))
+                self._synchronise(_number(stream))
             case Alias() | Free() | EncodeTensorMap():
                 over = self._over(self.current, self._needed(self.current))
-                self.steps.append(Step(instruction, self.current, self.sizes, (), over))
+                self.steps.append(Step(instruction, self.current, (), over))
             case Collective() | Send() | Receive():
                 self._begin(instruction)
             case Wait(buffer):
@@ -131,12 +121,6 @@ class _Running:
             if stream:
                 self.waits.setdefault(0, set()).update(self._given(stream))
         return self._needed(0)
-
-    def _number(self, stream: Dim) -> int:
-        number = stream.evaluate(self.sizes)
-        if number < 0:
-            raise InternalError(f"stream `{stream}` has the number {number}")
-        return number
 
     def _clock(self, stream: int) -> Clock:
         return self.known.get(stream, {})
@@ -179,7 +163,7 @@ class _Running:
         after, number = self._needed(stream), len(self.steps)
         over = self._over(stream, after)
         self.waits.pop(stream, None)
-        self.steps.append(Step(instruction, stream, self.sizes, after, over, tag))
+        self.steps.append(Step(instruction, stream, after, over, tag))
         self.known[stream] = self.clocks[number] = {**over, stream: number}
         return number
 
@@ -187,7 +171,7 @@ class _Running:
         name = exchange.source if isinstance(exchange, Send) else exchange.target
         tag = f"{name}#{self.times[name]}" if self.times[name] else name
         self.times[name] += 1
-        number = self._add(_placed(exchange, self.sizes), self.current, tag)
+        number = self._add(exchange, self.current, tag)
         if not isinstance(exchange, Send):
             self.begun.setdefault(name, []).append((tag, number))
 
@@ -200,9 +184,8 @@ class _Running:
             self._add(Wait(buffer), self.current, tag)
 
 
-def _placed(exchange: Collective | Send | Receive, sizes: Sizes) -> Collective | Send | Receive:
-    """Return an exchange with its place as a number."""
-    if isinstance(exchange, Collective):
-        root = None if exchange.root is None else dim(exchange.root.evaluate(sizes))
-        return replace(exchange, root=root)
-    return replace(exchange, place=dim(exchange.place.evaluate(sizes)))
+def _number(stream: Dim) -> int:
+    number = stream.value
+    if number < 0:
+        raise InternalError(f"stream `{stream}` has the number {number}")
+    return number

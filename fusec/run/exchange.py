@@ -11,6 +11,7 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step
+from fusec.ir.evaluate import Sizes
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
 
@@ -104,9 +105,9 @@ def member_for(step: Step, member: Member | None) -> Member:
     return member
 
 
-def dense_elements(buffer: Buffer, step: Step) -> int:
+def dense_elements(buffer: Buffer, sizes: Sizes, step: Step) -> int:
     """Return how many elements an exchange of a buffer has; InternalError where it is not dense."""
-    shape, strides = layout_of(buffer, step.sizes)
+    shape, strides = layout_of(buffer, sizes)
     steps = zip(shape, strides, dense_strides(shape), strict=True)
     if any(extent > 1 and found != wanted for extent, found, wanted in steps):
         raise InternalError(f"`{step.instruction}`: `{buffer.name}` is not dense")

@@ -139,6 +139,7 @@ class Bound:
         self._exchanges: list[Begin] = []
         self._scalars = scalar_values(self.program, inputs, self.sizes)
         steps = steps_of(self.program, self.sizes)
+        self.program = steps.program
         self.streams = Streams(self.device, self.device.stream, steps)
         try:
             for buffer in self.program.inputs:
@@ -226,7 +227,7 @@ class Bound:
             self.steps.append(Step(step.instruction, issue, number, step))
 
     def _prepared(self, step: ProgramStep) -> Callable[[], None] | None:
-        device, sizes = self.device, step.sizes
+        device, sizes = self.device, self.sizes
         # What the caller's stream is given goes to the device's own, which nobody names.
         on = () if step.stream == 0 else (self.streams.handles[step.stream],)
         match step.instruction:
@@ -289,13 +290,13 @@ class Bound:
         self.address[name] = block[0]
 
     def _launch(self, launch: Launch, step: ProgramStep) -> Callable[[], None] | None:
-        shape = geometry(launch, step.sizes)
+        shape = geometry(launch, self.sizes)
         if shape.empty:
             return None
         if step.after:
             shape = replace(shape, overlapped=False)  # it follows more than the kernel before it
         packed = pack_arguments(
-            launch.arguments, step.sizes, self.address, self._scalars, self._maps
+            launch.arguments, self.sizes, self.address, self._scalars, self._maps
         )
         device, function = self.device, self._functions[launch.kernel]
         config = launch_config(device.driver, shape, self.streams.handles[step.stream])
@@ -314,7 +315,7 @@ class Bound:
 
     def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
         buffer = self.program.buffer[name]
-        elements = dense_elements(buffer, step)
+        elements = dense_elements(buffer, self.sizes, step)
         return DeviceMemory(self.address[name], elements, buffer.dtype, self._handle(step))
 
     def reset(self) -> None:

@@ -82,7 +82,7 @@ class _Interpreter:
         sizes: Sizes,
         member: Member | None,
     ) -> None:
-        self.program, self.segments, self.member = program, segments, member
+        self.sizes, self.segments, self.member = sizes, segments, member
         self.scalars = scalar_values(program, inputs, sizes)
         self.arenas = {role: Arena(role) for role in ("input", "output", "temporary", "workspace")}
         self.regions: dict[str, Region] = {}
@@ -90,9 +90,10 @@ class _Interpreter:
         self.given: dict[str, Array] = {}
         self.exchanges: list[Callable[[], Begin]] = []
         for buffer in program.inputs:
-            self._place_input(buffer, inputs, sizes)
+            self._place_input(buffer, inputs)
+        self.made = {post.segment: post.outputs for post in program.posts}
         steps = steps_of(program, sizes)
-        self.sizes = sizes
+        self.program = steps.program
         self.tasks = [_Task(s, k, self._prepare(s)) for k, s in enumerate(steps.steps)]
         for arena in self.arenas.values():
             arena.make()
@@ -110,7 +111,7 @@ class _Interpreter:
             if observe is not None:
                 observe(task.step, began, perf_counter())
         self._check_inputs()
-        return {name: self._view(name, self.sizes).copy() for name in self.program.outputs}
+        return {name: self._view(name, self.regions[name]).copy() for name in self.program.outputs}
 
     def _drawn(self, draw: Random) -> Any:
         """Yield the tasks in an order that the streams allow."""
@@ -127,8 +128,8 @@ class _Interpreter:
                 del queues[stream]
             yield task
 
-    def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any], sizes: Sizes) -> None:
-        name = buffer.name
+    def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
+        name, sizes = buffer.name, self.sizes
         if name not in inputs:
             raise FusecError(f"input `{name}` is missing")
         shape = tuple(d.evaluate(sizes) for d in buffer.shape)
@@ -154,7 +155,7 @@ class _Interpreter:
         match step.instruction:
             case Allocate(name):
                 buffer = self.program.buffer[name]
-                size = bytes_of(buffer, step.sizes)
+                size = bytes_of(buffer, self.sizes)
                 region = self.regions[name] = self.arenas[buffer.role].take(size, step)
                 self.own[name] = region
                 return region.poison
@@ -163,17 +164,17 @@ class _Interpreter:
                     self.own.pop(name).free(step)
                 return None
             case Alias():
-                self._alias(step.instruction, step.sizes)
+                self._alias(step.instruction)
                 return None
             case Memset(name):
                 region = self.regions[name]
                 return lambda: region.bytes.fill(0)
             case Copy(target, source):
                 to, origin = self.regions[target], self.regions[source]
-                size = bytes_of(self.program.buffer[target], step.sizes)
+                size = bytes_of(self.program.buffer[target], self.sizes)
                 return lambda: to.copy(origin, size)
             case Post() as post:
-                return self._post(post, step.sizes)
+                return self._post(post)
             case Collective() | Send() | Receive() as exchange:
                 return self._exchange(step, exchange)
             case Wait():
@@ -181,22 +182,22 @@ class _Interpreter:
             case other:
                 raise InternalError(f"`{other}` is not for segments: the program is expanded")
 
-    def _alias(self, alias: Alias, sizes: Sizes) -> None:
+    def _alias(self, alias: Alias) -> None:
         buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]
-        offset = alias.offset.evaluate(sizes) * buffer.dtype.size
-        size = bytes_of(buffer, sizes)
+        offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size
+        size = bytes_of(buffer, self.sizes)
         if offset < 0 or offset + size > of.size:
             raise InternalError(
                 f"`{alias}` reaches over bytes {offset} to {offset + size} of {of.size}"
             )
         self.regions[alias.buffer] = of.part(offset, size)
 
-    def _view(self, name: str, sizes: Sizes, region: Region | None = None) -> Array:
+    def _view(self, name: str, region: Region) -> Array:
         """Return a buffer as an array whose elements are its memory."""
-        buffer = self.program.buffer[name]
+        buffer, sizes = self.program.buffer[name], self.sizes
         shape = tuple(d.evaluate(sizes) for d in buffer.shape)
         steps = tuple(s.evaluate(sizes) * buffer.dtype.size for s in buffer.strides)
-        held = (region or self.regions[name]).bytes
+        held = region.bytes
         # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
         size = bytes_of(buffer, sizes)
         if not size:
@@ -204,36 +205,36 @@ class _Interpreter:
         raw: Any = held[:size].view(f"V{buffer.dtype.size}")
         return np.lib.stride_tricks.as_strided(raw, shape, steps).view(buffer.dtype.numpy)
 
-    def _viewer(self, name: str, sizes: Sizes) -> Callable[[], Array]:
+    def _viewer(self, name: str) -> Callable[[], Array]:
         """Return what gives a buffer's array once there is memory."""
         region = self.regions[name]
-        return lambda: self._view(name, sizes, region)
+        return lambda: self._view(name, region)
 
-    def _post(self, post: Post, sizes: Sizes) -> Callable[[], None]:
+    def _post(self, post: Post) -> Callable[[], None]:
         fusion = self.segments[post.segment]
         read = {
-            entry.value.name: self._reader(name, sizes)
+            entry.value.name: self._reader(name)
             for entry, name in zip(fusion.inputs, post.inputs, strict=True)
         }
         made = [o.value.name for o in fusion.outputs]
         if len(made) != len(post.outputs):  # others are views, which the segment does not write
-            made = [name for name in made if name in post.outputs]
+            made = [name for name in made if name in self.made[post.segment]]
         written = {
-            value: self._viewer(name, sizes) for value, name in zip(made, post.outputs, strict=True)
+            value: self._viewer(name) for value, name in zip(made, post.outputs, strict=True)
         }
 
         def run() -> None:
-            results = outputs_of(fusion, {n: read_() for n, read_ in read.items()}, sizes)
+            results = outputs_of(fusion, {n: of() for n, of in read.items()}, self.sizes)
             for value, view in written.items():
                 view()[...] = results[value]
 
         return run
 
-    def _reader(self, name: str, sizes: Sizes) -> Callable[[], Any]:
+    def _reader(self, name: str) -> Callable[[], Any]:
         if name in self.scalars:
             value = self.scalars[name]
             return lambda: value
-        return self._viewer(name, sizes)
+        return self._viewer(name)
 
     def _exchange(self, step: Step, exchange: Exchange) -> Callable[[], None]:
         member = member_for(step, self.member)
@@ -252,5 +253,5 @@ class _Interpreter:
 
     def _dense(self, name: str, step: Step) -> Callable[[], Array]:
         """Return what gives a buffer as the contiguous array that ranks exchange."""
-        dense_elements(self.program.buffer[name], step)
-        return self._viewer(name, step.sizes)
+        dense_elements(self.program.buffer[name], self.sizes, step)
+        return self._viewer(name)
