@@ -39,6 +39,7 @@ DUMP_KINDS = {
     "ptx": "the PTX of every kernel",
     "sass": "the machine code of every kernel, disassembled",
     "python": "a runnable script that defines the same fusion",
+    "host-passes": "what each pass over the host program changed",
     "host-program": "what happens on the host: allocations, copies, launches",
 }
 """What can be dumped, by option name."""
@@ -72,7 +73,8 @@ class CompileOptions:
     FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
     arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
     alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
-    shipped.
+    shipped. overlap: whether kernels start beside the end of those before them. streams: on which
+    the iterations of a loop run in turn.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -90,6 +92,8 @@ class CompileOptions:
     precise: bool = False
     untuned: bool = False
     tuned: Path | None = None
+    overlap: bool = False
+    streams: int = 4
 
     @property
     def target(self) -> str:
