@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -142,8 +142,13 @@ class HostProgram:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Return the kernel launches in order."""
-        return tuple(i for i in self.instructions if isinstance(i, Launch))
+        """Return the kernel launches in order, those of loops once."""
+        return tuple(i for i in every(self.instructions) if isinstance(i, Launch))
+
+    @property
+    def posts(self) -> tuple[Post, ...]:
+        """Return where segments run, in order, those of loops once."""
+        return tuple(i for i in every(self.instructions) if isinstance(i, Post))
 
     def covers(self, sizes: Mapping[str, int]) -> bool:
         """Return whether all guards hold at `sizes`."""
@@ -191,6 +196,14 @@ class HostProgram:
         lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"
+
+
+def every(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Yield instructions in order, those of loops behind the loop."""
+    for instruction in instructions:
+        yield instruction
+        if isinstance(instruction, For):
+            yield from every(instruction.body)
 
 
 def _lines(instructions: tuple[Instruction, ...], margin: str = "  ") -> list[str]:
