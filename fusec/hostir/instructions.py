@@ -270,7 +270,7 @@ def reads(instruction: Instruction) -> frozenset[str]:
         case Collective():
             return frozenset({instruction.source})
         case Launch():
-            # A workspace's tickets outlast a launch; kernels load by tensor maps, and store by none.
+            # Tickets in a workspace outlast a launch; tensor maps are loaded by, not stored.
             arguments = instruction.arguments
             named = {a.name for a in arguments if isinstance(a, WorkspaceArgument)}
             named |= {a.name for a in arguments if isinstance(a, TensorArgument) and not a.written}

@@ -99,7 +99,8 @@ class Lowered:
         parts = [self.segments[k] for k in unit.segments]
         written = {v: into[v].value for s in parts if (v := s.nodes[-1].output) in into}
         for value, target in written.items():
-            if any(i.value is target for s in parts for i in s.fusion.inputs):
+            others = (s.fusion for s in parts if s.nodes[-1].output is not value)
+            if any(i.value is target for fusion in others for i in fusion.inputs):
                 raise Unsupported(
                     f"output `{value.name}` is written into `{target.name}` slice by slice, in a "
                     "loop that reads it",
