@@ -67,6 +67,16 @@ def choose(node: Node, axes: Axes, given: Given, said: Sharding | None) -> Choic
     return Choice(operands, result, wanted, partial, reduction, sent)
 
 
+def part_of(node: Node, axes: Axes, given: Given, wanted: Sharding) -> Choice:
+    """Return how a node that reduces nothing is computed as it is wanted, so far as it may be."""
+    legal = (parts if k in axes.open else () for k, parts in enumerate(wanted.dims))
+    result = Sharding(tuple(legal))
+    operands = (
+        None if own is None else _needed(k, own, axes, result, {}) for k, own in enumerate(given)
+    )
+    return Choice(tuple(operands), result, result)
+
+
 def _reduction(node: Node) -> str:
     if node.op.family == "contraction":
         return "sum"
