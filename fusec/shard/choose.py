@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL
@@ -36,6 +36,13 @@ class Choice:
     partial: tuple[str, ...] = ()
     reduction: str = ""
     sent: str | None = None
+
+    @property
+    def outside(self) -> Choice:
+        """Return how the node is computed whole where none of its operands has slices."""
+        operands = (None if own is None else own.without(STREAM) for own in self.operands)
+        result = self.result.without(STREAM)
+        return replace(self, operands=tuple(operands), result=result, sent=None)
 
 
 Given = Sequence[Sharding | None]
