@@ -83,7 +83,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
     from fusec.schedule.overrides import with_overrides
-    from fusec.schedule.registry import schedulers
+    from fusec.schedule.registry import host_schedulers, schedulers
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
@@ -91,11 +91,12 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.tuned import store_for
 
     gpu = target.find(options.target, options.rates)
-    offers = Offers(schedulers(), gpu)
+    all = (*schedulers(), *host_schedulers())
+    offers = Offers(all, gpu)
     found = redefine(
         fusion,
-        lambda f: search(f, schedulers(), gpu, offers=offers),
-        schedulers(),
+        lambda f: search(f, all, gpu, offers=offers),
+        all,
         gpu,
         options.redefine,
     )
@@ -139,7 +140,7 @@ def lower(
     gpu = target.find(options.target, options.rates)
     parts = zip(segmented.segments, segmented.times(gpu), strict=True)
     known = Known(segmented.fusion.hints, options.streams, {s.name: t for s, t in parts})
-    program = lower(segmented, plans, original)
+    program = lower(segmented, plans, original, options.streams)
     return run_pipeline(program, known, without=_left_out(options)[1], observer=observer)
 
 

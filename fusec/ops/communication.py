@@ -14,6 +14,7 @@ from fusec.ir.dim import Call, Dim, dim, floordiv
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
+from fusec.ops.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
 
 FAMILY = "communication"
@@ -36,13 +37,18 @@ def _compute(operands: Operands, _: DType) -> tuple[DType, ...]:
 
 
 def _op(
-    name: str, family: str, doc: str, shape: Callable[[Shape, Attributes], Shape], *params: Param
+    name: str,
+    family: str,
+    doc: str,
+    shape: Callable[[Shape, Attributes], Shape],
+    *params: Param,
+    lies: str = "",
 ) -> OpDef:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
         return (Type(dtype_of(operands[0]), shape(operands[0].shape, attributes)),)
 
     operand = Param("arg", "operand")
-    return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc)
+    return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc, lies=lies)
 
 
 def _same(shape: Shape, _: Attributes) -> Shape:
@@ -118,15 +124,15 @@ SEND_SLICE = _op(
 )  # fmt: skip
 RANK_SLICE = _op(
     "rank_slice", PLACEMENT, "Return the rank's own of `parts` equal parts of a dim.",
-    _sliced, _DIM, _PARTS, _AXIS,
+    _sliced, _DIM, _PARTS, _AXIS, lies="inside",
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
-    _sliced, _DIM, _PARTS,
+    _sliced, _DIM, _PARTS, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
-    _stacked, _DIM, _PARTS,
+    _stacked, _DIM, _PARTS, lies="around",
 )  # fmt: skip
 
 OPERATIONS = (
@@ -145,9 +151,15 @@ def places(node: Node) -> bool:
     return node.op.family == PLACEMENT
 
 
+def stands_alone(node: Node) -> bool:
+    """Return whether no kernel holds a node: the host exchanges or places what others compute."""
+    return communicates(node) or places(node)
+
+
 def make_node(
     op: OpDef, operand: Value, name: str, span: Span | None = None, **attributes: Any
 ) -> Node:
     """Return an application of one of these operations, its result called `name`."""
-    (result,) = op.infer((operand,), attributes)
-    return Node(op, (operand,), attributes, (Value(name, result),), span)
+    complete = attributes_of(op, (operand,), attributes)
+    (result,) = op.infer((operand,), complete)
+    return Node(op, (operand,), complete, (Value(name, result),), span)
