@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+from hypothesis import strategies as st
+from strategies import fusions
+
 from fusec.diagnostics import InternalError
+from fusec.ir.dim import dim
+from fusec.ir.dtype import BOOL
+from fusec.ir.evaluate import Array
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.op import OpDef
 from fusec.ir.sharding import Mesh
 from fusec.ir.verify import verify
-from fusec.ops.communication import make_node
+from fusec.ops.communication import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    RANK_SLICE,
+    RECEIVE_SLICE,
+    REDUCE_SCATTER,
+    SEND_SLICE,
+    STREAM_SLICE,
+    STREAM_STACK,
+    make_node,
+)
+from fusec.ops.find import find_op
 from fusec.parse import read_text
+from fusec.passes.rewrite import fresh_name
 
 
 @dataclass(frozen=True)
@@ -67,3 +88,130 @@ def in_order(nodes: Iterable[Node], given: Iterable[Value]) -> tuple[Node, ...]:
         done.append(node)
         known.update(node.outputs)
     return tuple(done)
+
+
+# -- drawn: exchanges between the operations of any fusion
+
+
+def _doubled(array: Array) -> Array:
+    return array | array[::-1] if array.dtype == bool else array + array[::-1]
+
+
+def _part(array: Array, axis: int, parts: int) -> Array:
+    return np.split(array, parts, axis)[parts // 2]
+
+
+AS_IF: Mapping[OpDef, Callable[..., Array]] = {
+    ALL_GATHER: lambda arg, axis, ranks: np.concatenate([arg] * (ranks - 1) + [arg[::-1]]),
+    ALL_REDUCE: lambda arg, axis, ranks, reduction: _doubled(arg),
+    REDUCE_SCATTER: lambda arg, axis, ranks, reduction: _part(_doubled(arg), 0, ranks),
+    ALL_TO_ALL: lambda arg, axis, ranks: np.roll(arg, len(arg) // ranks, 0),
+    RECEIVE_SLICE: lambda arg, axis, ranks: arg[::-1],
+    SEND_SLICE: lambda arg, axis, ranks: np.concatenate([arg] * ranks),
+    RANK_SLICE: lambda arg, dim, parts, axis: _part(arg, dim, parts),
+    STREAM_SLICE: lambda arg, dim, parts: _part(arg, dim, parts),
+    STREAM_STACK: lambda arg, dim, parts: np.concatenate([arg] * parts, dim),
+}
+"""Functions that stand for exchanges: of their operands alone, and of no other operation's kind."""
+
+
+@contextmanager
+def evaluated_as_if() -> Iterator[None]:
+    """Let the reference evaluate exchanges as these functions."""
+    known = {op: op.reference for op in AS_IF}
+    for op, function in AS_IF.items():
+        object.__setattr__(op, "reference", function)
+    try:
+        yield
+    finally:
+        for op, function in known.items():
+            object.__setattr__(op, "reference", function)
+
+
+class Insertion:
+    """Puts exchanges, slices and loops behind values of a fusion; they keep its types."""
+
+    def __init__(self, fusion: Fusion, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        """Take what draws."""
+        self.fusion, self.draw = fusion, draw
+        self.taken = {v.name for v in fusion.values}
+        self.now: dict[Value, Value] = {}
+        self.nodes: list[Node] = []
+
+    def run(self) -> Fusion:
+        """Return the fusion with what was drawn."""
+        for entry in self.fusion.inputs:
+            self.maybe(entry.value)
+        for node in self.fusion.nodes:
+            current = self.now.get
+            operands = tuple(
+                current(o, o) if isinstance(o, Value) and self.flag() else o for o in node.operands
+            )
+            self.nodes.append(replace(node, operands=operands))
+            for value in node.outputs:
+                self.maybe(value)
+        outputs = list(self.fusion.outputs)
+        for k, output in enumerate(outputs):
+            last = self.now.get(output.value)
+            if last is not None and output.alias is None and self.flag():
+                outputs[k] = replace(output, value=last)
+        nodes = tuple(self.nodes)
+        found = replace(self.fusion, nodes=nodes, outputs=tuple(outputs), mesh=DRAWN)
+        verify(found)
+        return found
+
+    def flag(self) -> bool:
+        return self.draw(st.booleans())
+
+    def maybe(self, value: Value) -> None:
+        """Put something behind a value, or not."""
+        if not value.rank or self.draw(st.integers(0, 2)):
+            return
+        divided_dims = [k for k, e in enumerate(value.shape) if e.divide(dim(2)) is not None]
+        kinds = ["reduce", "gather", *(["all to all", "loop", "rank"] if divided_dims else [])]
+        kind = self.draw(st.sampled_from([*kinds, "ring"]))
+        over = {"axis": "a", "ranks": 2}
+        axis = self.draw(st.sampled_from(divided_dims)) if divided_dims else 0
+        if kind == "reduce":
+            self.now[value] = self.add(ALL_REDUCE, value, **over)
+        elif kind == "gather":
+            whole = self.add(ALL_GATHER, value, **over)
+            self.now[value] = self.add(REDUCE_SCATTER, whole, **over)
+        elif kind == "all to all":
+            if 0 in divided_dims:
+                self.now[value] = self.add(ALL_TO_ALL, value, **over)
+        elif kind == "rank":
+            part = self.add(RANK_SLICE, value, dim=axis, parts=dim(2), axis="a")
+            if axis == 0:
+                self.now[value] = self.add(ALL_GATHER, self.computed(part), **over)
+        elif kind == "loop":
+            part = self.add(STREAM_SLICE, value, dim=axis, parts=dim(2))
+            part = self.computed(part)
+            self.now[value] = self.add(STREAM_STACK, part, dim=axis, parts=dim(2))
+        else:
+            part = self.computed(self.add(RECEIVE_SLICE, value, **over))
+            whole = self.add(SEND_SLICE, part, **over)
+            self.now[value] = self.add(RANK_SLICE, whole, dim=0, parts=dim(2), axis="a")
+
+    def computed(self, value: Value) -> Value:
+        """Return some elementwise operations of a value, none or up to two."""
+        name = "logical_not" if value.dtype == BOOL else "bitwise_not"
+        name = "neg" if value.dtype.is_float else name
+        for _ in range(self.draw(st.integers(0, 2))):
+            value = self.add(find_op(name), value)
+        return value
+
+    def add(self, op: OpDef, value: Value, **attributes: Any) -> Value:
+        """Append an operation on a value."""
+        node = make_node(op, value, fresh_name(self.taken, f"{value.name}_{op.name}"), **attributes)
+        self.nodes.append(node)
+        return node.output
+
+
+DRAWN = Mesh((("a", 2),), (0, 1))
+
+
+@st.composite
+def divided_fusions(draw: Callable[[st.SearchStrategy[Any]], Any], **options: Any) -> Fusion:
+    """Draw a fusion in which ranks exchange values, and loops go over slices."""
+    return Insertion(draw(fusions(**options)), draw).run()
