@@ -136,6 +136,8 @@ class Insertion:
         self.taken = {v.name for v in fusion.values}
         self.now: dict[Value, Value] = {}
         self.nodes: list[Node] = []
+        self.varying: dict[Value, int] = {}
+        self.known: list[Value] = [i.value for i in fusion.inputs]
 
     def run(self) -> Fusion:
         """Return the fusion with what was drawn."""
@@ -148,6 +150,7 @@ class Insertion:
                 for o in node.operands
             )
             self.nodes.append(replace(node, operands=operands))
+            self.known += node.outputs
             for value in node.outputs:
                 self.maybe(value)
         outputs = list(self.fusion.outputs)
@@ -167,40 +170,52 @@ class Insertion:
         """Put something behind a value, or not: behind no index, which must stay in its bounds."""
         if not value.rank or not value.dtype.is_float or self.rng.random() < 0.4:
             return
-        divided_dims = [k for k, e in enumerate(value.shape) if e.divide(dim(2)) is not None]
-        kinds = [
-            "reduce",
-            "gather",
-            *(["all to all", "loop", "loop", "rank"] if divided_dims else []),
-        ]
-        kind = self.rng.choice([*kinds, "ring"])
-        over = {"axis": "a", "ranks": 2}
-        axis = self.rng.choice(divided_dims) if divided_dims else 0
+        over, parts = {"axis": "a", "ranks": 2}, self.rng.choice((2, 3))
+        dims = [k for k, e in enumerate(value.shape) if e.divide(dim(parts)) is not None]
+        whole = [k for k in dims if parts == 2 and k == 0]
+        kinds = [*(["loop", "loop"] if dims else []), *(["all to all", "rank"] if whole else [])]
+        kind = self.rng.choice(["reduce", "gather", "ring", *kinds])
         if kind == "reduce":
-            self.now[value] = self.add(ALL_REDUCE, value, **over)
+            found = self.add(ALL_REDUCE, value, **over)
         elif kind == "gather":
-            whole = self.add(ALL_GATHER, value, **over)
-            self.now[value] = self.add(REDUCE_SCATTER, whole, **over)
+            found = self.add(REDUCE_SCATTER, self.add(ALL_GATHER, value, **over), **over)
         elif kind == "all to all":
-            if 0 in divided_dims:
-                self.now[value] = self.add(ALL_TO_ALL, value, **over)
+            found = self.add(ALL_TO_ALL, value, **over)
         elif kind == "rank":
-            part = self.add(RANK_SLICE, value, dim=axis, parts=dim(2), axis="a")
-            if axis == 0:
-                self.now[value] = self.add(ALL_GATHER, self.computed(part), **over)
+            part = self.add(RANK_SLICE, value, dim=0, parts=dim(2), axis="a")
+            found = self.add(ALL_GATHER, self.computed(part), **over)
         elif kind == "loop":
-            part = self.add(STREAM_SLICE, value, dim=axis, parts=dim(2))
-            part = self.computed(part)
-            self.now[value] = self.add(STREAM_STACK, part, dim=axis, parts=dim(2))
+            how: dict[str, Any] = {"dim": self.rng.choice(dims), "parts": dim(parts)}
+            part = self.add(STREAM_SLICE, value, **how)
+            self.varying[part] = parts
+            found = self.add(STREAM_STACK, self.computed(part), **how)
         else:
-            part = self.computed(self.add(RECEIVE_SLICE, value, **over))
-            whole = self.add(SEND_SLICE, part, **over)
-            self.now[value] = self.add(RANK_SLICE, whole, dim=0, parts=dim(2), axis="a")
+            part = self.add(RECEIVE_SLICE, value, **over)
+            self.varying[part] = 2
+            sent = self.add(SEND_SLICE, self.computed(part), **over)
+            found = self.add(RANK_SLICE, sent, dim=0, parts=dim(2), axis="a")
+        self.now[value] = found
 
     def computed(self, value: Value) -> Value:
-        """Return some elementwise operations of a value, none or up to two."""
-        for _ in range(self.rng.randint(0, 2)):
-            value = self.add(find_op("neg"), value)
+        """Return what up to three elementwise operations make of a value, and of what is there."""
+        for _ in range(self.rng.randint(0, 3)):
+            loop = self.varying.get(value)
+            near = [
+                v for v in self.known
+                if v.type == value.type and self.varying.get(v, loop) == loop
+            ]  # fmt: skip
+            if near and self.likely():
+                other = self.rng.choice(near)
+                name = fresh_name(self.taken, f"{value.name}_mul")
+                made = Value(name, value.type)
+                self.nodes.append(Node(find_op("mul"), (value, other), {}, (made,)))
+                loop = loop or self.varying.get(other)
+            else:
+                made = self.add(find_op("neg"), value)
+            if loop is not None:
+                self.varying[made] = loop
+            self.known.append(made)
+            value = made
         return value
 
     def add(self, op: OpDef, value: Value, **attributes: Any) -> Value:
