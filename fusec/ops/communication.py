@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Call, Dim, dim, floordiv
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
@@ -60,10 +60,20 @@ def _gathered(shape: Shape, attributes: Attributes) -> Shape:
 
 
 def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
+    """Return the shape with one part of a dim; a symbol is declared a multiple, where it is one."""
     own = shape[at].divide(parts)
-    if own is None:
+    if own is None and shape[at].is_const:
         raise FusecError(f"an extent of {shape[at]} is not divided into {parts} equal parts")
-    return (*shape[:at], own, *shape[at + 1 :])
+    part = floordiv(shape[at], parts) if own is None else own
+    return (*shape[:at], part, *shape[at + 1 :])
+
+
+def _times(part: Dim, parts: Dim) -> Dim:
+    """Return the extent of which `_divided` makes a part."""
+    for atom in part.atoms():
+        if isinstance(atom, Call) and floordiv(atom.left, parts) == part:
+            return atom.left
+    return part * parts
 
 
 def _scattered(shape: Shape, attributes: Attributes) -> Shape:
@@ -77,7 +87,7 @@ def _sliced(shape: Shape, attributes: Attributes) -> Shape:
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    return (*shape[:at], shape[at] * parts, *shape[at + 1 :])
+    return (*shape[:at], _times(shape[at], parts), *shape[at + 1 :])
 
 
 _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
