@@ -193,15 +193,18 @@ class Loops:
             if at is None:
                 self._check_reduced([owner[f] for f in factors if f in owner])
             else:
-                found: list[Part] = []
+                found: list[tuple[Axis | None, Part]] = []
                 for factor in factors:
                     axis = owner.get(factor)
-                    part = Part(None, factor.size.substitute(known))
-                    if axis is not None and axis.parallel is not ParallelType.serial:
-                        self._check_one_dim(axis, known)
-                        part = Part(self._name(axis, mesh), part.parts)
-                    found.append(part)
-                parts[at] = tuple(_joined(found))
+                    size = factor.size.substitute(known)
+                    if axis is None or axis.parallel is ParallelType.serial:
+                        found.append((None, Part(None, size)))
+                        continue
+                    self._check_one_dim(axis, known)
+                    if found and found[-1][0] is axis:
+                        size *= found.pop()[1].parts
+                    found.append((axis, Part(self._name(axis, mesh), size)))
+                parts[at] = tuple(part for _, part in found)
         spans = [s for a, s in self.spans.items() if a in self.axes]
         made = Sharding(tuple(parts), next((s for s in spans if s), self.mesh_span))
         return _checked(made, shape, mesh).normal
@@ -246,17 +249,6 @@ class Loops:
                 span=self.spans.get(axis),
                 help="divide its outermost dim: split off a factor of that before",
             )
-
-
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Return factors with those of one axis as one, whose neighbours they are."""
-    joined: list[Part] = []
-    for part in parts:
-        if part.axis is not None and joined and joined[-1].axis == part.axis:
-            joined[-1] = Part(part.axis, joined[-1].parts * part.parts)
-        else:
-            joined.append(part)
-    return joined
 
 
 def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
