@@ -76,12 +76,19 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     )
     @click.option("--untuned", is_flag=True, help="Let price alone choose, not measured schedules.")
     @click.option(
+        "--overlap", is_flag=True, help="Start kernels beside the end of those before (sm_90 on)."
+    )
+    @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),
         default="after",
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",
     )
+    @click.option(
+        "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
+        help="Streams on which the iterations of a loop run in turn.",
+    )  # fmt: skip
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -96,6 +103,8 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         redefine: str,
         schedule: str | None,
         untuned: bool,
+        overlap: bool,
+        streams: int,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -122,6 +131,8 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             redefine=redefine,
             schedule=schedule,
             untuned=untuned,
+            overlap=overlap,
+            streams=streams,
         )
         return function(*args, options=options, **rest)
 

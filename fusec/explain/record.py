@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.query import Exact, KernelFacts, Segmentation, describe
+from fusec.explain.facts import Exact, KernelFacts, Segmentation
+from fusec.explain.query import describe
 from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
 
@@ -59,13 +60,15 @@ Built = Mapping[tuple[str, str], "Artifact"]
 def record_of(program: Compilation, arch: str, built: Built | None = None) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
-    from fusec.hostir.lower import lower
+    from fusec.hostir.expand import expand
 
     gpu, segmented = target.find(arch), program.segmented
     return describe(
         segmented,
         gpu,
-        peak_bytes=peak_bytes(lower(segmented, program.plans), segmented.fusion.hints),
+        peak_bytes=peak_bytes(
+            expand(program.posts, segmented, program.plans), segmented.fusion.hints
+        ),
         occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
     )
 

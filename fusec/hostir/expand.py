@@ -1,0 +1,175 @@
+"""From a host program that runs segments to one that launches their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from fusec.codegen.render import KernelSource
+from fusec.hostir.alignment import aligned
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    EncodeTensorMap,
+    For,
+    Instruction,
+    Launch,
+    Memset,
+    Post,
+)
+from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
+from fusec.hostir.units import views_of
+from fusec.ir.dim import ceildiv, dim, minimum, mod, symbol
+from fusec.ir.dtype import U64
+from fusec.ops.checks import INDEX_ERRORS
+from fusec.schedule.plan import (
+    Argument,
+    Guard,
+    KernelPlan,
+    TensorMapArgument,
+    WorkspaceArgument,
+)
+from fusec.segment.segmented import SegmentedFusion
+
+APART = 256
+"""Bytes of which workspaces of several streams keep a multiple between one another."""
+
+
+def expand(
+    program: HostProgram,
+    segmented: SegmentedFusion,
+    plans: Sequence[KernelPlan],
+    sources: Sequence[Sequence[KernelSource]] | None = None,
+) -> HostProgram:
+    """Return a program whose segments, each with its plan, are launches of kernels.
+
+    sources: the plans' texts, which say what alignment their accesses ask; the most without them.
+    """
+    own = {s.name: plan for s, plan in zip(segmented.segments, plans, strict=True)}
+    loops = _loops(program.instructions)
+    spaces = {n: tuple(_workspaces(n, plan, loops.get(n))) for n, plan in own.items()}
+    inside = _made_inside(segmented, plans)
+    buffers = [b for b in program.buffers if b.name not in inside]
+    first: list[Instruction] = []
+    for name, each in spaces.items():
+        buffers += [b for b in program.buffers if inside.get(b.name) == name]
+        buffers += [b for w in each for b in w.buffers]
+        first += [i for w in each for i in w.first]
+    if any(check.index is None for check in program.checks):
+        shape = (dim(2),)
+        buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
+        first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
+    ahead = tuple(takewhile(lambda i: _is_ahead(i, inside), program.instructions))
+    rest = program.instructions[len(ahead) :]
+    instructions = (*ahead, *first, *_expanded(rest, own, spaces))
+    guards: tuple[Guard, ...] = ()
+    if sources is not None:
+        buffers, guards = aligned(buffers, instructions, plans, sources)
+    expanded = replace(
+        program,
+        buffers=tuple(buffers),
+        instructions=instructions,
+        guards=(*program.guards, *guards),
+    )
+    check_program(expanded)
+    return expanded
+
+
+def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dict[str, str]:
+    """Return what gets memory where a segment makes it, with that segment's name."""
+    final = {o.value for o in segmented.fusion.outputs}
+    found: dict[str, str] = {}
+    for segment, plan in zip(segmented.segments, plans, strict=True):
+        views = {name for name, _ in views_of(segment, plan)}
+        values = (o.value for o in segment.fusion.outputs)
+        found |= {v.name: segment.name for v in values if v.name in views or v not in final}
+    return found
+
+
+def _is_ahead(instruction: Instruction, inside: Mapping[str, str]) -> bool:
+    """Return whether an instruction gives memory to what has it from the beginning."""
+    return isinstance(instruction, (Allocate, Alias)) and instruction.buffer not in inside
+
+
+@dataclass(frozen=True)
+class _Workspace:
+    """Scratch memory of a segment, and what happens to it before everything and each launch."""
+
+    buffers: tuple[Buffer, ...]
+    first: tuple[Instruction, ...]
+    each: tuple[Instruction, ...]
+
+
+def _loops(instructions: Iterable[Instruction]) -> dict[str, For]:
+    """Return the loop of each segment that runs on several streams in turn."""
+    found = [i for i in instructions if isinstance(i, For) and i.streams > 1]
+    return {i.segment: loop for loop in found for i in loop.body if isinstance(i, Post)}
+
+
+def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_Workspace]:
+    """Yield a segment's workspaces; in a loop each stream has one of its own."""
+    for workspace in plan.workspaces:
+        name, dtype = f"{segment}.{workspace.name}", workspace.dtype
+        shape, every = (workspace.size,), "" if loop is None else f"{name}.streams"
+        buffers = [Buffer(name, "workspace", dtype, shape, dense_strides(shape))]
+        each = list[Instruction]()
+        if loop is not None:
+            step = ceildiv(workspace.size * dtype.size, APART) * (APART // dtype.size)
+            shape = (minimum(loop.count, loop.streams), step)
+            buffers.append(Buffer(every, "workspace", dtype, shape, dense_strides(shape)))
+            number = mod(symbol(loop.index, extent=False), loop.streams)
+            each.append(Alias(name, every, number * step))
+        first: list[Instruction] = [Allocate(every or name)]
+        if workspace.init == "zeroed once":
+            first.append(Memset(every or name, once=True))
+        elif workspace.init == "zeroed per launch":
+            each.append(Memset(name))
+        yield _Workspace(tuple(buffers), tuple(first), tuple(each))
+
+
+def _expanded(
+    instructions: Iterable[Instruction],
+    plans: Mapping[str, KernelPlan],
+    spaces: Mapping[str, Sequence[_Workspace]],
+) -> Iterator[Instruction]:
+    for instruction in instructions:
+        match instruction:
+            case Post(segment):
+                for workspace in spaces[segment]:
+                    yield from workspace.each
+                yield from _launches(segment, plans[segment])
+            case For(_, _, body):
+                yield replace(instruction, body=tuple(_expanded(body, plans, spaces)))
+            case _:
+                yield instruction
+
+
+def _launches(segment: str, plan: KernelPlan) -> Iterator[Instruction]:
+    own = {w.name for w in plan.workspaces}
+    for kernel in plan.kernels:
+        arguments = tuple(_resolve(a, segment, kernel.name, own) for a in kernel.arguments)
+        for argument in arguments:
+            if isinstance(argument, TensorMapArgument):
+                yield EncodeTensorMap(argument.name, argument)
+        yield Launch(
+            kernel.name,
+            segment,
+            kernel.grid,
+            kernel.block,
+            arguments,
+            kernel.shared_bytes,
+            kernel.cluster,
+            kernel.overlapped,
+        )
+
+
+def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:
+    """Return an argument by the program's names: workspaces and maps are a segment's own."""
+    if isinstance(argument, WorkspaceArgument) and argument.name != INDEX_ERRORS:
+        return replace(argument, name=f"{segment}.{argument.name}")
+    if isinstance(argument, TensorMapArgument):
+        inside = argument.buffer in workspaces
+        buffer = f"{segment}.{argument.buffer}" if inside else argument.buffer
+        return replace(argument, name=f"{kernel}.{argument.name}", buffer=buffer)
+    return argument
