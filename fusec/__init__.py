@@ -53,9 +53,9 @@ def _program(fusion: Fusion) -> Program:
 
 
 def _ranks() -> executor.Ranks:
-    import importlib
+    from fusec.run import ranks
 
-    return importlib.import_module("fusec.run.ranks").from_environment()
+    return ranks.from_environment()
 
 
 def _barrier() -> None:

@@ -24,9 +24,12 @@ from fusec.nvfuser.modules import make_modules
 from fusec.nvfuser.repro import clone
 from fusec.nvfuser.script import load_script
 from fusec.parse import read_text
+from fusec.parse.dsl.datatype import DataType
 from fusec.parse.dsl.loops import Loops, ParallelType
 from fusec.parse.dsl.mesh import DeviceMesh, part_of
+from fusec.parse.dsl.session import recording
 from fusec.parse.twin import to_python
+from fusec.shard import partition
 
 nvfuser: Any = make_modules()["nvfuser_direct"]
 multidevice: Any = make_modules()["nvfuser_direct.multidevice"]
@@ -432,6 +435,83 @@ def test_memory_is_in_the_order_of_the_dims() -> None:
         tv.set_allocation_domain(a, False)
     with pytest.raises(FusecError, match="every axis"):
         tv.set_allocation_domain(a[:3], True)
+
+
+# -- sizes: a rank gives its parts
+
+
+def sizes_with(define: Any, *arrays: Any) -> dict[str, int]:
+    """Return the sizes of a definition's fusion where a rank gives arrays."""
+    found: list[Fusion] = []
+
+    def run(fusion: Fusion, _: Any) -> None:
+        found.append(fusion)
+
+    with recording(run), DirectDefinition() as fd:
+        define(fd)
+        fd.execute(arrays)
+    return dict(found[0].hints)
+
+
+def test_unknown_sizes_are_those_of_whole_tensors() -> None:
+    def define(fd: DirectDefinition) -> None:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        w = fd.define_tensor([-1, -1])
+        fd.add_output(fd.ops.matmul(x, w))
+        fd.set_mesh([3])
+        fd.shard(x, {0: "mesh"})
+        fd.shard(w, stream={1: 5})
+        graph = fd.graph()
+        assert dict(graph.hints) | {"w.stride0": 0, "w.stride1": 0} == {
+            "x_size0": 66, "x_size1": 64, "w_size1": 65, "w.stride0": 0, "w.stride1": 0,
+        }  # fmt: skip
+        assert partition(graph).hints["x_size0"] == 22
+
+    x, w = np.ones((2, 7), np.float32), np.ones((7, 10), np.float32)
+    assert sizes_with(define, x, w) == {
+        "x_size0": 6, "x_size1": 7, "w_size1": 10, "w.stride0": 10, "w.stride1": 1,
+    }  # fmt: skip
+
+
+def test_a_rank_gives_as_much_as_is_declared() -> None:
+    def define(fd: DirectDefinition) -> None:
+        x = fd.define_tensor([8, 6], contiguity=True)
+        fd.add_output(fd.ops.relu(x))
+        x.set_device_mesh(mesh_of(4))
+        x.outer_split(0, 4)
+        x.axis(0).parallelize(X)
+
+    assert sizes_with(define, np.ones((2, 6), np.float32)) == {}
+    with pytest.raises(FusecError, match="dim 0 of `x` is 8, it is declared as 2"):
+        sizes_with(define, np.ones((8, 6), np.float32))
+
+
+def test_definitions_that_need_sizes_get_those_of_whole_tensors() -> None:
+    """A reshape to constants shows its sizes in an execution alone."""
+
+    def define(fd: DirectDefinition) -> None:
+        x = fd.define_tensor([-1, -1], contiguity=True)
+        s = fd.define_scalar(dtype=DataType.Int)
+        y = fd.ops.slice(x, [0, 0], [4, 6])
+        z = fd.ops.sum(y, [1])
+        fd.add_output(z)
+        for tv, at in ((x, 0), (z, 0)):
+            tv.set_device_mesh(mesh_of(2))
+            tv.outer_split(at, 2)
+            tv.axis(at).parallelize(X)
+        assert [a.is_reduction() for a in z.get_loop_domain()] == [False, False, True]
+        fd.add_output(fd.ops.mul(y, s))
+
+    found: list[Fusion] = []
+    with recording(lambda fusion, _: found.append(fusion)), DirectDefinition() as fd:
+        define(fd)
+        fd.execute([np.ones((2, 6), np.float32), 3])
+    (fusion,) = found
+    assert {n: str(s) for n, s in fusion.shardings.items()} == {
+        "x": "{0: mesh:2}",
+        "z": "{0: mesh:2}",
+    }
+    assert fusion.inputs[0].value.shape == (4, 6)
 
 
 # -- by names of its own

@@ -20,9 +20,12 @@ from fusec.parse.dsl.boundaries import span_of
 from fusec.parse.dsl.handles import Tensor
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.loops import Loops, ParallelType
+from fusec.parse.dsl.parts import with_divided_defaults
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.steps import Build, Steps
 
+UNKNOWN_SIZE = 64
+"""The default of a `-1` until `execute` shows the actual size, or the next that is divided."""
 Say = Callable[[Value, "Mesh | None"], Sharding]
 """Returns how a value is divided over the mesh of its fusion."""
 
@@ -119,7 +122,7 @@ class Divided:
                 )
         made = replace(fusion, mesh=self._common_mesh(), shardings=shardings)
         check_shardings(made)
-        return made
+        return with_divided_defaults(made, UNKNOWN_SIZE)
 
     def ranks_of_inputs(self, build: Build) -> dict[str, tuple[int, ...]]:
         """Return over how many ranks each dim of an input is divided, by name."""
