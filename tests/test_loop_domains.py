@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -421,20 +423,38 @@ def test_what_is_checked_and_says_nothing() -> None:
         y.rfactor([0])
 
 
-def test_memory_is_in_the_order_of_the_dims() -> None:
-    _, tv = one_tensor(4, 6, 8)
-    tv.outer_split(1, 2)
-    tv.axis(1).parallelize(X)
-    a = tv.get_loop_domain()
-    tv.set_allocation_domain((a[1], a[0], a[2], a[3]), True)
-    tv.set_allocation_domain([a[0], a[2], a[3], a[1]], [True] * 4)
-    for wrong in ((a[0], a[1], a[3], a[2]), (a[2], a[1], a[0], a[3])):
-        with pytest.raises(Unsupported, match="allocation domain"):
-            tv.set_allocation_domain(wrong, True)
-    with pytest.raises(Unsupported, match="allocation domain"):
-        tv.set_allocation_domain(a, False)
+def test_allocation_domains_order_the_memory_of_outputs() -> None:
+    with DirectDefinition() as fd:
+        x = fd.define_tensor([4, 12, 8], contiguity=True)
+        y = fd.ops.relu(x)
+        fd.add_output(y)
+        y.outer_split(1, 2)
+        y.axis(1).parallelize(X)
+        y.set_device_mesh(mesh_of(2))
+        a = y.get_loop_domain()
+
+    def order(*axes: int) -> Any:
+        y.set_allocation_domain([a[k] for k in axes], True)
+        return fd.graph().outputs[0].stride_order
+
+    assert order(1, 0, 2, 3) is None
+    assert order(0, 2, 3, 1) is None
+    assert order(0, 1, 3, 2) == (2, 0, 1)
+    assert order(2, 1, 3, 0) == (0, 2, 1)
+    copy = DirectDefinition()
+    clone(fd, copy)
+    assert copy.graph() == fd.graph()
+    y.outer_split(2, 3)
+    a = y.get_loop_domain()
+    assert order(1, 2, 3, 4, 0) == (0, 2, 1)
+    with pytest.raises(Unsupported, match="are apart"):
+        order(0, 1, 2, 4, 3)
+    with pytest.raises(Unsupported, match="are apart"):
+        order(0, 1, 3, 2, 4)
+    with pytest.raises(Unsupported, match="not contiguous"):
+        y.set_allocation_domain(a, False)
     with pytest.raises(FusecError, match="every axis"):
-        tv.set_allocation_domain(a[:3], True)
+        y.set_allocation_domain(a[:3], True)
 
 
 # -- sizes: a rank gives its parts
@@ -658,6 +678,10 @@ def merged(x: Any) -> None:
     x.axis(0).parallelize(STREAM)
 
 
+def ordered(x: Any) -> None:
+    x.set_allocation_domain([x.axis(1), x.axis(0)], True)
+
+
 def several_meshes(x: Any) -> None:
     x.set_device_mesh(mesh_of(4))
     x.definition.set_mesh([2, 2])
@@ -695,6 +719,7 @@ def cut_across(x: Any) -> None:
         (wrong_extent, "6 parts along `mesh`, an axis of 4 ranks", FusecError),
         (twice, "divided twice along `stream`", FusecError),
         (merged, "merged of several dims", Unsupported),
+        (ordered, "of another order than the dims of `x`", Unsupported),
         (several_meshes, "several meshes in one fusion", Unsupported),
         (reduced, "carries a dependence", FusecError),
         (unknown_axis, "did you mean `mesh`", FusecError),
@@ -763,6 +788,33 @@ assert "torch" not in __import__("sys").modules
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "0", "1", "0", "None", "3"]
+
+
+def test_a_barrier_waits_for_all_ranks(tmp_path: Path) -> None:
+    """Each rank leaves a file behind, waits, and finds those of all others."""
+    code = f"""
+import pathlib
+import fusec.nvfuser
+from fusec.nvfuser.multidevice import Communicator
+one, folder = Communicator.instance(), pathlib.Path({str(tmp_path)!r})
+for turn in range(2):
+    (folder / f"{{turn}}.{{one.rank()}}").touch()
+    one.barrier()
+    assert len(list(folder.glob(f"{{turn}}.*"))) == one.size() == one.local_size() == 2
+"""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": port}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True,
+            env={**given, "MASTER_ADDR": "127.0.0.1", "RANK": str(k), "LOCAL_RANK": str(k)},
+        )
+        for k in range(2)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=60)[1] for process in ranks]
+    assert [process.returncode for process in ranks] == [0, 0], said
 
 
 def test_unknown_parameters_are_refused() -> None:
