@@ -91,8 +91,14 @@ def _nested(ranks: list[int], shape: tuple[int, ...]) -> Any:
 
 
 def part_of(tensor: Any, sharding: Sharding, mesh: Mesh) -> Any:
-    """Return this rank's part of a whole tensor, of any kind that has `reshape` and indexing."""
+    """Return this rank's part of a whole tensor, dense in the order of its dims.
+
+    tensor: of any kind that has `shape`, `reshape` and indexing.
+    """
     rank = executor.ranks().rank
     if rank not in mesh.ranks:
         raise FusecError(f"rank {rank} is not in the mesh {{{mesh}}}")
-    return local_part(tensor, sharding.without(STREAM), mesh, rank)
+    part = local_part(tensor, sharding.without(STREAM), mesh, rank)
+    # PyTorch's name for it, and NumPy's.
+    dense = getattr(part, "contiguous", None) or getattr(part, "copy", None)
+    return part if dense is None else dense()
