@@ -20,10 +20,11 @@ from fusec.hostir.instructions import (
     Launch,
     Memset,
 )
+from fusec.hostir.placement import placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import StridedArray, as_declared, bytes_of, lay_out
+from fusec.run.arrays import StridedArray, as_declared, lay_out
 from fusec.run.device import Device
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
 
@@ -96,7 +97,7 @@ class Bound:
         self._functions = executable.functions
         self._memory: list[int] = []
         self._own: dict[str, tuple[int, int]] = {}
-        self._spare: list[tuple[int, int]] = []
+        self._arena: dict[str, tuple[int, int]] = {}
         self._maps: dict[str, Any] = {}
         self._uploads: dict[str, StridedArray] = {}
         self.address: dict[str, int] = {}
@@ -105,6 +106,7 @@ class Bound:
         try:
             for buffer in self.program.inputs:
                 self._place_input(buffer, inputs)
+            self._place_temporaries()
             for instruction in self.program.instructions:
                 self._prepare(instruction)
         except BaseException:
@@ -150,7 +152,7 @@ class Bound:
 
     def bytes_of(self, name: str) -> int:
         """Return how many bytes of memory a buffer reaches over."""
-        return bytes_of(self.program.buffer[name], self.sizes)
+        return self.program.buffer[name].bytes(self.sizes)
 
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
         if buffer.name not in inputs:
@@ -192,9 +194,8 @@ class Bound:
         match instruction:
             case Allocate(name):
                 self._give_memory(name)
-            case Free(name):
-                if name in self._own:
-                    self._spare.append(self._own.pop(name))
+            case Free():
+                pass
             case Alias(name, of, offset):
                 size = self.program.buffer[name].dtype.size
                 self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
@@ -221,23 +222,33 @@ class Bound:
     def _step(self, instruction: Instruction, issue: Callable[[], None]) -> None:
         self.steps.append(Step(instruction, issue))
 
+    def _place_temporaries(self) -> None:
+        """Give what the program frees memory in one arena, where it may lie on one another."""
+        freed = {i.buffer for i in self.program.instructions if isinstance(i, Free)}
+        kept = [b.name for b in self.program.buffers if b.name not in freed]
+        arena = placement(self.program, self.sizes, own=kept)
+        if not freed:
+            return
+        address = self._guarded(arena.size, "temporaries")
+        self._arena["temporaries"] = address, arena.size
+        self.address |= {name: address + offset for name, offset in arena.offsets.items()}
+
+    def _guarded(self, size: int, what: str) -> int:
+        """Return the address of new memory with zones beside it."""
+        address = self._allocate(size + 2 * ZONE, what)
+        self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
+        return address + ZONE
+
     def _give_memory(self, name: str) -> None:
-        size, role = self.bytes_of(name), self.program.buffer[name].role
-        fitting = [block for block in self._spare if block[1] >= size]
+        role = self.program.buffer[name].role
+        if name in self.address:
+            return  # in the arena
         if self._beside is not None and role == "output" and name in self._beside._own:
             self._own[name] = self._beside._own[name]
-            self.address[name] = self._own[name][0]
-            return
-        if role == "temporary" and fitting:
-            # Stream order makes it safe to use a freed temporary's memory again.
-            block = min(fitting, key=lambda b: b[1])
-            self._spare.remove(block)
         else:
-            address = self._allocate(size + 2 * ZONE, f"{role} `{name}`")
-            self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
-            block = (address + ZONE, size)
-        self._own[name] = block
-        self.address[name] = block[0]
+            size = self.bytes_of(name)
+            self._own[name] = self._guarded(size, f"{role} `{name}`"), size
+        self.address[name] = self._own[name][0]
 
     def _prepare_launch(self, launch: Launch) -> None:
         shape = geometry(launch, self.sizes)
@@ -257,7 +268,7 @@ class Bound:
 
     def reset(self) -> None:
         """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
-        for address, size in self._own.values():
+        for address, size in (*self._own.values(), *self._arena.values()):
             self.device.fill(address, POISON, size)
         for instruction in self.program.instructions:
             if isinstance(instruction, Memset) and instruction.once:
@@ -281,6 +292,8 @@ class Bound:
         for name, (address, size) in self._own.items():
             if self.program.buffer[name].role != "temporary":
                 self._check_zones(name, address, size)
+        for name, (address, size) in self._arena.items():
+            self._check_zones(name, address, size)
         return results
 
     def _check_indices(self) -> None:

@@ -1,0 +1,73 @@
+"""Where the memory of a host program lies: offsets in one arena, for whoever runs the program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.lifetimes import lifetimes
+from fusec.hostir.packing import Block, least_size, pack, size_of
+from fusec.hostir.program import HostProgram
+
+ALIGNMENT = 256
+"""Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Offsets in bytes of buffers in one arena of `size` bytes.
+
+    least: the bytes of what is in use at once at most; no placement takes less.
+    """
+
+    offsets: Mapping[str, int]
+    size: int
+    least: int
+
+
+def aligned(size: int) -> int:
+    """Return a size rounded up to whole units of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def placement(
+    program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
+) -> Placement:
+    """Return where the buffers lie that a program allocates, but for those in `own`.
+
+    A buffer is used again where all that used it is surely over, whatever streams do. sizes: of all
+    dims and loops.
+    """
+    names, blocks = blocks_of(program, sizes, own)
+    offsets = pack(blocks)
+    placed = dict(zip(names, offsets, strict=True))
+    return Placement(placed, size_of(blocks, offsets), least_size(blocks))
+
+
+def blocks_of(
+    program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
+) -> tuple[list[str], list[Block]]:
+    """Return the buffers to be placed, and each one's block."""
+    inputs = [b.name for b in program.inputs]
+    live = [life for life in lifetimes(program.instructions, inputs) if life.buffer not in own]
+    numbers: dict[str, int] = {}
+    for life in live:
+        numbers.setdefault(life.buffer, len(numbers))
+    beside = [set[int]() for _ in numbers]
+    for k, life in enumerate(live):
+        number = numbers[life.buffer]
+        for other in live[:k]:
+            if life.before(other) or other.before(life):
+                continue
+            if other.buffer == life.buffer:
+                raise InternalError(f"`{life.buffer}` is allocated again while it is in use")
+            beside[number].add(numbers[other.buffer])
+            beside[numbers[other.buffer]].add(number)
+    blocks: list[Block] = []
+    for name, number in numbers.items():
+        spans = [life for life in live if life.buffer == name]
+        size = aligned(max(program.buffer[name].bytes(sizes), 1))
+        first, last = min(s.first for s in spans), max(s.last for s in spans)
+        blocks.append(Block(size, first, last, frozenset(beside[number])))
+    return list(numbers), blocks
