@@ -45,9 +45,21 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     from fusec.passes.check_indices import check_indices
 
     _allow_depth(fusion)
-    without = (*options.without, *(APPROXIMATIONS if options.precise else ()))
+    without = (*_left_out(options)[0], *(APPROXIMATIONS if options.precise else ()))
     fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
     return check_indices(fusion) if options.check_bounds else fusion
+
+
+def _left_out(options: CompileOptions) -> tuple[list[str], list[str]]:
+    """Return which passes over fusions and which over host programs are left out."""
+    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
+    from fusec.passes import PIPELINE
+    from fusec.passes.pipeline import known_name
+
+    every = (*PIPELINE, *HOST_PIPELINE)
+    names = [known_name(every, name) for name in options.without]
+    before = {step.name for step in PIPELINE}
+    return [n for n in names if n in before], [n for n in names if n not in before]
 
 
 def verify(fusion: Fusion) -> None:
@@ -100,16 +112,42 @@ def render(plans: Plans, options: CompileOptions) -> Sources:
 def lower(
     segmented: SegmentedFusion,
     plans: Plans,
-    sources: Sources,
     original: Fusion,
     options: CompileOptions,
+    observer: Any = None,
 ) -> HostProgram:
-    """Return what the host does, verified; launches pass what the texts read."""
+    """Return what the host does, after the passes over it: which segments run, on which memory."""
+    from fusec import target
     from fusec.hostir.lower import lower
+    from fusec.hostir.passes import Known, run_pipeline
+
+    gpu = target.find(options.target, options.rates)
+    parts = zip(segmented.segments, segmented.times(gpu), strict=True)
+    known = Known(segmented.fusion.hints, options.streams, {s.name: t for s, t in parts})
+    program = lower(segmented, plans, original)
+    return run_pipeline(program, known, without=_left_out(options)[1], observer=observer)
+
+
+def check(program: HostProgram) -> None:
+    """Raise FusecError where passes have left a host program that cannot run."""
+    from fusec.hostir.program import check_program
+
+    check_program(program)
+
+
+def expand(
+    posts: HostProgram,
+    segmented: SegmentedFusion,
+    plans: Plans,
+    sources: Sources,
+    options: CompileOptions,
+) -> HostProgram:
+    """Return the program with the launches of its segments, which pass what the texts read."""
+    from fusec.hostir.expand import expand
 
     printed = zip(plans, sources, strict=True)
     read = [replace(plan, kernels=tuple(s.kernel for s in each)) for plan, each in printed]
-    return lower(segmented, read, original, sources)
+    return expand(posts, segmented, read, sources)
 
 
 class Compilation:
@@ -123,8 +161,11 @@ class Compilation:
     segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion", "schedule-space"))
     plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
+    posts = Stage(
+        "schedule", lower, "segmented", "plans", "original", verify=check, dumps=("host-passes",)
+    )
     host = Stage(
-        "schedule", lower, "segmented", "plans", "sources", "original", dumps=("host-program",)
+        "schedule", expand, "posts", "segmented", "plans", "sources", dumps=("host-program",)
     )
 
     def __init__(self, original: Fusion, options: CompileOptions, **made: Any) -> None:
@@ -188,7 +229,7 @@ class Compilation:
 
 STAGES: tuple[Stage[Any], ...] = (
     Compilation.fusion, Compilation.segmented, Compilation.plans, Compilation.sources,
-    Compilation.host,
+    Compilation.posts, Compilation.host,
 )  # fmt: skip
 """The stages that every program goes through, in order; then its kernels are built."""
 

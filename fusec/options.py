@@ -33,6 +33,7 @@ DUMP_KINDS = {
     "ptx": "the PTX of every kernel",
     "sass": "the machine code of every kernel, disassembled",
     "python": "a runnable script that defines the same fusion",
+    "host-passes": "what each pass over the host program changed",
     "host-program": "what happens on the host: allocations, copies, launches",
 }
 """What can be dumped, by option name."""
@@ -66,7 +67,7 @@ class CompileOptions:
     FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
     arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
     alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
-    shipped.
+    shipped. streams: on which the iterations of a loop run in turn.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -84,6 +85,7 @@ class CompileOptions:
     precise: bool = False
     untuned: bool = False
     tuned: Path | None = None
+    streams: int = 4
 
     @property
     def target(self) -> str:

@@ -113,6 +113,7 @@ SIGNS = {
     "ptx": ".visible .entry small_pointwise",
     "sass": "small_pointwise",
     "python": "FusionDefinition",
+    "host-passes": "host program",
     "host-program": "launch small_pointwise <",
 }
 

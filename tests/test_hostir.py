@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from host_json import from_json, to_json
 
 from fusec.diagnostics import FusecError, InternalError
+from fusec.hostir.expand import expand
 from fusec.hostir.instructions import Alias, Allocate, Copy, Free, Launch, Memset
 from fusec.hostir.lower import lower
 from fusec.hostir.program import HostProgram
@@ -76,9 +78,14 @@ def plan_of(
     return KernelPlan("pointwise", fusion, (kernel,), None, tuple(workspaces), **fields)
 
 
+def launched(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> HostProgram:
+    """Return the program that launches the plans' kernels."""
+    return expand(lower(segmented, plans), segmented, plans)
+
+
 def program(alias: str | None = None, **fields) -> HostProgram:
     segmented = split(chain(alias), 1, 2)
-    return lower(segmented, [plan_of(s, **fields) for s in segmented.segments])
+    return launched(segmented, [plan_of(s, **fields) for s in segmented.segments])
 
 
 def test_temporaries_live_from_their_writer_to_their_last_reader():
@@ -126,7 +133,7 @@ def test_workspaces_belong_to_their_segment():
     )
     extra = (WorkspaceArgument("sums", F32), WorkspaceArgument("turns", U32))
     segmented = split(chain(), 3)
-    result = lower(segmented, [plan_of(segmented.segments[0], extra=extra, workspaces=spaces)])
+    result = launched(segmented, [plan_of(segmented.segments[0], extra=extra, workspaces=spaces)])
     assert result.buffer["s0.sums"].elements == N * 2
     order = [i for i in result.instructions if isinstance(i, (Memset, Launch))]
     assert order[:2] == [Memset("s0.turns", once=True), Memset("s0.sums")]
@@ -135,7 +142,7 @@ def test_workspaces_belong_to_their_segment():
 
 def test_an_in_place_output_is_the_input_where_the_kernel_writes_it():
     segmented = split(chain("x"), 3)
-    result = lower(segmented, [plan_of(segmented.segments[0], in_place=True)])
+    result = launched(segmented, [plan_of(segmented.segments[0], in_place=True)])
     assert Alias("add_1", "x", dim(0)) in result.instructions
     assert result.aliases == (("add_1", "x"),)
 
@@ -153,7 +160,7 @@ def test_reading_an_input_after_it_is_overwritten_is_a_bug():
     segmented = split(b.finish(), 1, 1)
     first, second = segmented.segments
     with pytest.raises(InternalError, match="s1 reads `x` after `exp_1` was written"):
-        lower(segmented, [plan_of(first, in_place=True), plan_of(second)])
+        launched(segmented, [plan_of(first, in_place=True), plan_of(second)])
 
 
 def views() -> tuple[SegmentedFusion, View]:
@@ -169,7 +176,7 @@ def views() -> tuple[SegmentedFusion, View]:
 def test_a_view_keeps_the_memory_it_is_made_of():
     segmented, view = views()
     nothing = KernelPlan("no_op", segmented.segments[1].fusion, (), None, views=(view,))
-    result = lower(segmented, [plan_of(segmented.segments[0]), nothing])
+    result = launched(segmented, [plan_of(segmented.segments[0]), nothing])
     assert not [i for i in result.instructions if isinstance(i, Free)]
     assert result.instructions[-1] == Alias("permute_1", "exp_1", dim(0))
     assert "output permute_1: f32[4, N] strides [1, 4]" in result.text()
@@ -187,7 +194,7 @@ def test_a_segment_that_expects_another_layout_is_a_bug():
     with pytest.raises(
         InternalError, match=r"reads `permute_1` with strides \[N, 1\], it has \[1, 4\]"
     ):
-        lower(segmented, [nothing, plan_of(segmented.segments[1])])
+        launched(segmented, [nothing, plan_of(segmented.segments[1])])
 
 
 def test_the_json_form_reads_back():
@@ -264,7 +271,7 @@ def in_place(shape: list, strides: list) -> HostProgram:
 
 def lowered(fusion: Fusion) -> HostProgram:
     segmented = split(fusion, len(fusion.nodes))
-    return lower(segmented, [plan_of(s, in_place=True) for s in segmented.segments])
+    return launched(segmented, [plan_of(s, in_place=True) for s in segmented.segments])
 
 
 def test_overlapping_elements_are_not_written_into():

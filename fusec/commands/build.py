@@ -164,7 +164,5 @@ def _check(
 def _covers(program: Compilation) -> str:
     """Return which sizes a program is for; its kernels need no CUDA text for that."""
     from fusec.hostir.coverage import coverage
-    from fusec.hostir.lower import lower
 
-    fusion = program.original
-    return coverage(lower(program.segmented, program.plans, fusion).guards, fusion.dims)
+    return coverage(program.posts.guards, program.original.dims)

@@ -40,9 +40,10 @@ def operations(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
 
 def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     """Complete the name of a pass."""
+    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
     from fusec.passes import PIPELINE
 
-    return _beginning(incomplete, (p.name for p in PIPELINE))
+    return _beginning(incomplete, (p.name for p in (*PIPELINE, *HOST_PIPELINE)))
 
 
 def dims(context: click.Context, _: click.Parameter, incomplete: str) -> Items:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def _preseg(program: Compilation, style: str) -> str:
 
     parts = [f"# before the passes\n{to_text(program.original)}"]
 
-    def note(step: Pass, before: FusionType, after: FusionType, seconds: float) -> None:
+    def note(step: Pass[FusionType], before: FusionType, after: FusionType, seconds: float) -> None:
         if after is not before:
             parts.append(f"# after {step.name}\n{to_text(after)}")
 
@@ -186,6 +187,20 @@ def _python(program: Compilation, style: str) -> str:
     return to_python(program.original)
 
 
+def _host_passes(program: Compilation, style: str) -> str:
+    from fusec.hostir.program import HostProgram as Program
+    from fusec.passes import Pass
+
+    parts = list[str]()
+
+    def note(step: Pass[Program], before: Program, after: Program, seconds: float) -> None:
+        texts = before.text().splitlines(True), after.text().splitlines(True)
+        parts.extend(difflib.unified_diff(*texts, "before", f"after {step.name}"))
+
+    driver.lower(program.segmented, program.plans, program.original, program.options, note)
+    return "".join(parts) or "no pass changes the host program\n"
+
+
 def _host(program: Compilation, style: str) -> str:
     return program.host.text()
 
@@ -209,5 +224,6 @@ _DUMPS: dict[str, Callable[[Compilation, str], str]] = {
     "ptx": _ptx,
     "sass": _sass,
     "python": _python,
+    "host-passes": _host_passes,
     "host-program": _host,
 }

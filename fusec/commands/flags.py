@@ -82,6 +82,10 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         show_default=True,
         help="Try other definitions of segments, or of nodes before there are segments.",
     )
+    @click.option(
+        "--streams", type=click.IntRange(1, 64), default=4, show_default=True,
+        help="Streams on which the iterations of a loop run in turn.",
+    )  # fmt: skip
     @functools.wraps(function)
     def body(
         *args: Any,
@@ -96,6 +100,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         redefine: str,
         schedule: str | None,
         untuned: bool,
+        streams: int,
         **rest: Any,
     ) -> int:
         from fusec import target as targets
@@ -122,6 +127,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             redefine=redefine,
             schedule=schedule,
             untuned=untuned,
+            streams=streams,
         )
         return function(*args, options=options, **rest)
 

@@ -59,13 +59,15 @@ Built = Mapping[tuple[str, str], "Artifact"]
 def record_of(program: Compilation, arch: str, built: Built | None = None) -> Segmentation:
     """Return a program's segmentation as data, for what it costs on a target."""
     from fusec import target
-    from fusec.hostir.lower import lower
+    from fusec.hostir.expand import expand
 
     gpu, segmented = target.find(arch), program.segmented
     return describe(
         segmented,
         gpu,
-        peak_bytes=peak_bytes(lower(segmented, program.plans), segmented.fusion.hints),
+        peak_bytes=peak_bytes(
+            expand(program.posts, segmented, program.plans), segmented.fusion.hints
+        ),
         occupancy=[_kernels(plan, gpu, built or {}) for plan in program.plans],
     )
 

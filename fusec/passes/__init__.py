@@ -29,11 +29,11 @@ from fusec.passes.update_slices import update_slices
 __all__ = ["APPROXIMATIONS", "PIPELINE", "Observer", "Pass", "run_pipeline"]
 
 
-def _pass(run: Callable[[Fusion], Fusion]) -> Pass:
+def _pass(run: Callable[[Fusion], Fusion]) -> Pass[Fusion]:
     return Pass(run.__name__, run, (run.__doc__ or "").partition("\n")[0])
 
 
-PIPELINE: tuple[Pass, ...] = tuple(
+PIPELINE: tuple[Pass[Fusion], ...] = tuple(
     _pass(run)
     for run in (
         complex_as_pairs,  # first: nothing else knows complex numbers
@@ -68,7 +68,7 @@ def run_pipeline(
     *,
     without: Collection[str] = (),
     stop_after: str | None = None,
-    observer: Observer | None = None,
+    observer: Observer[Fusion] | None = None,
 ) -> Fusion:
     """Return the fusion after all passes but those in `without`, up to `stop_after`.
 

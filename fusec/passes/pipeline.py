@@ -6,9 +6,11 @@ import difflib
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any, Generic, TypeVar
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion
+
+T = TypeVar("T")
 
 ROUNDS = 4
 """A round that changed something is followed by another, since what one pass leaves may be what an
@@ -16,54 +18,54 @@ earlier one looks for; real graphs settle in two."""
 
 
 @dataclass(frozen=True)
-class Pass:
-    """A named function from fusion to fusion that returns its argument where it changes nothing."""
+class Pass(Generic[T]):
+    """A named function, as from fusion to fusion: it returns its argument where nothing changes."""
 
     name: str
-    run: Callable[[Fusion], Fusion]
+    run: Callable[[T], T]
     doc: str
 
 
-Observer = Callable[[Pass, Fusion, Fusion, float], None]
-"""Called after each pass with (pass, fusion before, fusion after, seconds)."""
+Observer = Callable[[Pass[T], T, T, float], None]
+"""Called after each pass with (pass, what was before, what is after, seconds)."""
 
 
 def run_passes(
-    pipeline: Sequence[Pass],
-    fusion: Fusion,
+    pipeline: Sequence[Pass[T]],
+    value: T,
     *,
     without: Collection[str] = (),
     stop_after: str | None = None,
-    observer: Observer | None = None,
-) -> Fusion:
-    """Return the fusion after `pipeline`, repeated until nothing changes.
+    observer: Observer[T] | None = None,
+) -> T:
+    """Return the value after `pipeline`, repeated until nothing changes.
 
     `without` names passes to leave out; `stop_after` ends the first round after that pass.
     """
     left_out = {known_name(pipeline, name) for name in without}
     last = None if stop_after is None else known_name(pipeline, stop_after)
     for _ in range(ROUNDS):
-        start = fusion
+        start = value
         for step in pipeline:
             if step.name not in left_out:
-                fusion = _observed(step, fusion, observer)
+                value = _observed(step, value, observer)
             if step.name == last:
-                return fusion
-        if fusion is start:
+                return value
+        if value is start:
             break
-    return fusion
+    return value
 
 
-def _observed(step: Pass, fusion: Fusion, observer: Observer | None) -> Fusion:
+def _observed(step: Pass[T], value: T, observer: Observer[T] | None) -> T:
     if observer is None:
-        return step.run(fusion)
+        return step.run(value)
     began = perf_counter()
-    after = step.run(fusion)
-    observer(step, fusion, after, perf_counter() - began)
+    after = step.run(value)
+    observer(step, value, after, perf_counter() - began)
     return after
 
 
-def known_name(pipeline: Iterable[Pass], name: str) -> str:
+def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
     """Return a pass's name, hyphens accepted; FusecError for one that does not exist."""
     names = [step.name for step in pipeline]
     plain = name.replace("-", "_")

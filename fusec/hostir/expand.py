@@ -1,0 +1,145 @@
+"""From a host program that runs segments to one that launches their kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+from fusec.codegen.render import KernelSource
+from fusec.hostir.alignment import aligned
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    EncodeTensorMap,
+    For,
+    Instruction,
+    Launch,
+    Memset,
+    Post,
+)
+from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
+from fusec.ir.dim import dim
+from fusec.ir.dtype import U64
+from fusec.ops.checks import INDEX_ERRORS
+from fusec.schedule.plan import (
+    Argument,
+    KernelPlan,
+    TensorMapArgument,
+    WorkspaceArgument,
+)
+from fusec.segment.segmented import SegmentedFusion
+
+
+def expand(
+    program: HostProgram,
+    segmented: SegmentedFusion,
+    plans: Sequence[KernelPlan],
+    sources: Sequence[Sequence[KernelSource]] | None = None,
+) -> HostProgram:
+    """Return a program whose segments, each with its plan, are launches of kernels.
+
+    sources: the plans' texts, which say what alignment their accesses ask; the most without them.
+    """
+    own = {s.name: plan for s, plan in zip(segmented.segments, plans, strict=True)}
+    spaces = {name: tuple(_workspaces(name, plan)) for name, plan in own.items()}
+    inside = _made_inside(segmented, plans)
+    buffers = [b for b in program.buffers if b.name not in inside]
+    first: list[Instruction] = []
+    for name, each in spaces.items():
+        buffers += [b for b in program.buffers if inside.get(b.name) == name]
+        buffers += [w.buffer for w in each]
+        first += [i for w in each for i in w.first]
+    if any(check.index is None for check in program.checks):
+        shape = (dim(2),)
+        buffers.append(Buffer(INDEX_ERRORS, "workspace", U64, shape, dense_strides(shape)))
+        first += [Allocate(INDEX_ERRORS), Memset(INDEX_ERRORS)]
+    ahead = tuple(takewhile(lambda i: _is_ahead(i, inside), program.instructions))
+    rest = program.instructions[len(ahead) :]
+    instructions = (*ahead, *first, *_expanded(rest, own, spaces))
+    if sources is not None:
+        buffers = aligned(buffers, instructions, plans, sources)
+    expanded = replace(program, buffers=tuple(buffers), instructions=instructions)
+    check_program(expanded)
+    return expanded
+
+
+def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dict[str, str]:
+    """Return what gets memory where a segment makes it, with that segment's name."""
+    final = {o.value for o in segmented.fusion.outputs}
+    found: dict[str, str] = {}
+    for segment, plan in zip(segmented.segments, plans, strict=True):
+        views = {v.name for v in plan.views}
+        values = (o.value for o in segment.fusion.outputs)
+        found |= {v.name: segment.name for v in values if v.name in views or v not in final}
+    return found
+
+
+def _is_ahead(instruction: Instruction, inside: Mapping[str, str]) -> bool:
+    """Return whether an instruction gives memory to what has it from the beginning."""
+    return isinstance(instruction, (Allocate, Alias)) and instruction.buffer not in inside
+
+
+@dataclass(frozen=True)
+class _Workspace:
+    """Scratch memory of a segment, and what happens to it before everything and each launch."""
+
+    buffer: Buffer
+    first: tuple[Instruction, ...]
+    each: tuple[Instruction, ...]
+
+
+def _workspaces(segment: str, plan: KernelPlan) -> Iterator[_Workspace]:
+    for workspace in plan.workspaces:
+        name, shape = f"{segment}.{workspace.name}", (workspace.size,)
+        buffer = Buffer(name, "workspace", workspace.dtype, shape, dense_strides(shape))
+        once = (Memset(name, once=True),) if workspace.init == "zeroed once" else ()
+        each = (Memset(name),) if workspace.init == "zeroed per launch" else ()
+        yield _Workspace(buffer, (Allocate(name), *once), each)
+
+
+def _expanded(
+    instructions: Iterable[Instruction],
+    plans: Mapping[str, KernelPlan],
+    spaces: Mapping[str, Sequence[_Workspace]],
+) -> Iterator[Instruction]:
+    for instruction in instructions:
+        match instruction:
+            case Post(segment):
+                for workspace in spaces[segment]:
+                    yield from workspace.each
+                yield from _launches(segment, plans[segment])
+            case For(_, _, body):
+                yield replace(instruction, body=tuple(_expanded(body, plans, spaces)))
+            case _:
+                yield instruction
+
+
+def _launches(segment: str, plan: KernelPlan) -> Iterator[Instruction]:
+    own = {w.name for w in plan.workspaces}
+    for kernel in plan.kernels:
+        arguments = tuple(_resolve(a, segment, kernel.name, own) for a in kernel.arguments)
+        for argument in arguments:
+            if isinstance(argument, TensorMapArgument):
+                yield EncodeTensorMap(argument.name, argument)
+        yield Launch(
+            kernel.name,
+            segment,
+            kernel.grid,
+            kernel.block,
+            arguments,
+            kernel.shared_bytes,
+            kernel.cluster,
+            kernel.overlapped,
+        )
+
+
+def _resolve(argument: Argument, segment: str, kernel: str, workspaces: set[str]) -> Argument:
+    """Return an argument by the program's names: workspaces and maps are a segment's own."""
+    if isinstance(argument, WorkspaceArgument) and argument.name != INDEX_ERRORS:
+        return replace(argument, name=f"{segment}.{argument.name}")
+    if isinstance(argument, TensorMapArgument):
+        inside = argument.buffer in workspaces
+        buffer = f"{segment}.{argument.buffer}" if inside else argument.buffer
+        return replace(argument, name=f"{kernel}.{argument.name}", buffer=buffer)
+    return argument

@@ -1,0 +1,53 @@
+"""For which sizes a host program is right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from math import prod
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import dim, symbol
+from fusec.ir.graph import Fusion
+from fusec.schedule.plan import Guard, KernelPlan
+
+
+def guards_of(plans: Sequence[KernelPlan]) -> tuple[Guard, ...]:
+    """Return the guards of all plans, those of the sizes that are built in first."""
+    built_in = {name: size for plan in plans for name, size in plan.specialised.items()}
+    fixed = [
+        Guard(symbol(name), "==", size, f"`{name}` is built into the kernels")
+        for name, size in sorted(built_in.items())
+    ]
+    given = [g for plan in plans for g in plan.guards]
+    return tuple({str(g): g for g in (*fixed, *given)}.values())
+
+
+def distinct_elements(fusion: Fusion) -> Iterable[Guard]:
+    """Yield what keeps the elements of inputs that are written into from lying on one another.
+
+    In the order of their strides, each dim steps over all that the one before it spans. Where there
+    are no elements, none lie on one another.
+    """
+    for output in fusion.effects.in_place:
+        entry = fusion.effects.into[output.value]
+        target = entry.value.name
+        sizes = fusion.hints
+        dims = [d for d in zip(entry.value.shape, entry.strides, strict=True) if d[0] != 1]
+        # An extent of 1 has any stride: it comes first among equals.
+        dims.sort(key=lambda d: (d[1].evaluate(sizes), d[0].evaluate(sizes)))
+        elements = prod((extent for extent, _ in dims if not extent.is_const), start=dim(1))
+        if any(extent == 0 for extent, _ in dims):
+            continue
+        for (inner, step), (extent, stride) in pairwise([(dim(1), dim(1)), *dims]):
+            over = (extent - 1) * (inner * step - stride) * elements
+            if over.evaluate(sizes) > 0:
+                raise FusecError(
+                    f"output `{output.value.name}` is written into `{target}`, "
+                    "whose elements overlap",
+                    span=output.span,
+                    help="give the input strides that keep its elements apart, or an output its "
+                    "own memory",
+                )
+            if not over.is_const:
+                yield Guard(over, "<=", 0, f"the elements of `{target}` lie apart")

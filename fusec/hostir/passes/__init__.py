@@ -1,0 +1,58 @@
+"""Passes over host programs that run segments, each a function in a file of its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from fusec.hostir.program import HostProgram
+from fusec.passes.pipeline import Observer, Pass, run_passes
+
+__all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
+
+
+@dataclass(frozen=True)
+class Known:
+    """What passes know besides the program.
+
+    sizes: that it is planned for, by name. streams: how many there are besides the caller's.
+    seconds: the predicted time of each segment, by name, where there is one.
+    """
+
+    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    streams: int = 4
+    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+
+
+HostPass = Callable[[HostProgram, Known], HostProgram]
+
+_PASSES: tuple[HostPass, ...] = ()
+
+
+def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:
+    """Return the passes in order, for what is known."""
+    return tuple(_pass(run, known) for run in _PASSES)
+
+
+def _pass(run: HostPass, known: Known) -> Pass[HostProgram]:
+    doc = (run.__doc__ or "").partition("\n")[0]
+    return Pass(run.__name__, lambda program: run(program, known), doc)
+
+
+PIPELINE = pipeline(Known())
+"""The passes where nothing is known: their names and what they do."""
+
+
+def run_pipeline(
+    program: HostProgram,
+    known: Known,
+    *,
+    without: Collection[str] = (),
+    observer: Observer[HostProgram] | None = None,
+) -> HostProgram:
+    """Return the program after all passes but those in `without`.
+
+    `observer` is called after each pass with the programs before and after (the same object where
+    nothing changed) and the seconds that it took.
+    """
+    return run_passes(pipeline(known), program, without=without, observer=observer)
