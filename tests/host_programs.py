@@ -94,7 +94,7 @@ def programs(draw: st.DrawFn, most: int = 8) -> HostProgram:
         return program
     into = draw(st.sampled_from(["x", "w"]))
     place = draw(st.integers(0, len(program.instructions)))
-    there = {i.buffer for i in program.instructions[:place] if isinstance(i, Allocate)}
+    there = {n for i in program.instructions[:place] if isinstance(i, Post) for n in i.outputs}
     there -= {i.buffer for i in program.instructions[:place] if isinstance(i, Free)}
     writer = Post("update", (into, *sorted(there)[:2]), ("new",))
     instructions = (

@@ -1,8 +1,8 @@
 """The least memory in which blocks can lie, some of them in use at once, proven by search.
 
-Every packing can be pushed down until each block lies on the ground or on one in use with it. Placed
-in the order of their offsets, each then lies on the highest of those in use with it that are placed.
-The search goes through such orders.
+Every packing can be pushed down until each block lies on the ground or on one in use with it.
+Placed in the order of their offsets, each then lies on the highest of those in use with it that are
+placed. The search goes through such orders.
 """
 
 from __future__ import annotations
