@@ -99,7 +99,12 @@ def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
     from fusec.schedule.segments import plan_segment
 
     gpu = target.find(options.target, options.rates)
-    return tuple(plan_segment(s, gpu) for s in segmented.segments)
+    plans = tuple(plan_segment(s, gpu) for s in segmented.segments)
+    if not options.overlap:
+        return plans
+    from fusec.schedule.overlap import overlap_launches
+
+    return overlap_launches(plans, gpu)
 
 
 def render(plans: Plans, options: CompileOptions) -> Sources:

@@ -67,7 +67,8 @@ class CompileOptions:
     FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
     arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
     alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
-    shipped. streams: on which the iterations of a loop run in turn.
+    shipped. overlap: whether kernels start beside the end of those before them. streams: on which
+    the iterations of a loop run in turn.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -85,6 +86,7 @@ class CompileOptions:
     precise: bool = False
     untuned: bool = False
     tuned: Path | None = None
+    overlap: bool = False
     streams: int = 4
 
     @property

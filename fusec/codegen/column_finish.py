@@ -67,12 +67,11 @@ class SetView:
 
 @dataclass(frozen=True, kw_only=True)
 class FinishView(KernelView):
-    """Columns by partial rows, set by set; overlapped: whether it starts before they are there."""
+    """Columns by partial rows, set by set."""
 
     index_type: str
     threads: int
     columns: int
-    overlapped: bool
     sets: tuple[SetView, ...]
 
 
@@ -89,7 +88,6 @@ def view(plan: InnerOuterPlan, kernel: StepKernel[FinishParameters]) -> FinishVi
         index_type="fusec::i64" if main.wide_index else "int",
         threads=chosen.threads,
         columns=split.bands.columns.value,
-        overlapped=kernel.overlapped,
         sets=sets,
     )
 

@@ -46,8 +46,7 @@ class InnerOuterView(KernelView):
     first and the present one; constants, constant_statements: what rows do not change; shared:
     rows in flight; held: rows in registers; partial_sums: lines that add the parts of the threads
     of a column up; unstored: what holds for threads that store none; copy_row, copy_vector:
-    statements that bring a row; sweeps: the phases; overlapped: whether the finish starts before
-    the end.
+    statements that bring a row; sweeps: the phases.
     """
 
     index_type: str
@@ -81,7 +80,6 @@ class InnerOuterView(KernelView):
     copy_vector: tuple[str, ...]
     column_parts: tuple[ColumnPart, ...]
     sweeps: tuple[Sweep, ...]
-    overlapped: bool
 
 
 def view(plan: InnerOuterPlan, kernel: Kernel) -> InnerOuterView:
@@ -193,7 +191,6 @@ class _Making:
             copy_vector=copy_vector,
             column_parts=tuple(self.parts.values()),
             sweeps=made,
-            overlapped=p.grid_reduce == "overlap",
         )
 
     def _sweep(

@@ -132,12 +132,28 @@ def render(kernel: Kernel, view: KernelView) -> KernelSource:
     if kernel.all_registers:
         view = replace(view, least_blocks=1, schedule=f"{view.schedule}\n// {ALL_REGISTERS}")
     template = environment().get_template(f"{kernel.template}.cu.j2")
-    body = template.render(k=replace(view, parameters=()))
+    body = _overlapping(kernel, template.render(k=replace(view, parameters=())))
     named = set(_WORD.findall(_COMMENT.sub("", body)))
     taken = tuple(p for p in view.parameters if p.name in named or _is_in_place(p.argument))
     headers = headers_used("\n".join((body, *map(str, taken))))
-    text = laid_out(template.render(k=replace(view, parameters=taken, headers=headers)))
+    whole = template.render(k=replace(view, parameters=taken, headers=headers))
+    text = laid_out(_overlapping(kernel, whole))
     return KernelSource(replace(kernel, arguments=tuple(p.argument for p in taken)), text)
+
+
+_ENTRY = re.compile(r'extern "C" __global__ [^{]*\{\n+')
+
+
+def _overlapping(kernel: Kernel, text: str) -> str:
+    """Return a kernel's text with what it does first where launches overlap."""
+    lines = ""
+    if kernel.followed:
+        lines += "  fusec::let_next_kernel_start();  // it waits for this kernel's end\n"
+    if kernel.overlapped:
+        lines += "  fusec::wait_for_kernels_before();\n"
+    if not lines:
+        return text
+    return _ENTRY.sub(lambda entry: entry[0].rstrip() + "\n" + lines, text, count=1)
 
 
 def _is_in_place(argument: Argument) -> bool:

@@ -76,6 +76,9 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
     )
     @click.option("--untuned", is_flag=True, help="Let price alone choose, not measured schedules.")
     @click.option(
+        "--overlap", is_flag=True, help="Start kernels beside the end of those before (sm_90 on)."
+    )
+    @click.option(
         "--redefine",
         type=click.Choice(["after", "before", "never"]),
         default="after",
@@ -100,6 +103,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         redefine: str,
         schedule: str | None,
         untuned: bool,
+        overlap: bool,
         streams: int,
         **rest: Any,
     ) -> int:
@@ -127,6 +131,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             redefine=redefine,
             schedule=schedule,
             untuned=untuned,
+            overlap=overlap,
             streams=streams,
         )
         return function(*args, options=options, **rest)

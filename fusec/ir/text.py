@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -12,11 +12,14 @@ from fusec.ir.annotations import Override, Phase, Pin
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import BOOL, F64, I64, DType
 from fusec.ir.graph import Const, DimFact, Fusion, Input, Node, Operand, Output
+from fusec.ir.sharding_text import mesh_text, sharding_text
 
 _PLAIN_DOC = re.compile(r"[A-Za-z](?:[^\n:#\"\t]|:(?=[^\s]))*[^\s:]")
 _PLAIN_ITEM = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
 _MAX_PERMUTED_RANK = 7
 Contiguity = tuple[bool | None, ...]
+Divided = Mapping[str, Sequence[str]]
+"""How values are divided, by name, as clauses of their options."""
 
 
 def to_text(fusion: Fusion, segments: Sequence[Pin] | None = None, *, types: bool = True) -> str:
@@ -32,10 +35,15 @@ def _lines(fusion: Fusion, segments: Sequence[Pin], types: bool) -> Iterator[str
     yield f"fusion: {fusion.name}"
     if fusion.doc.strip():
         yield from _doc(fusion.doc)
+    if fusion.mesh is not None:
+        yield f"mesh: {mesh_text(fusion.mesh)}"
+    mesh = fusion.mesh
+    divided = {name: tuple(sharding_text(s, mesh)) for name, s in fusion.shardings.items()}
     yield from _section("dims", _dims(fusion))
-    yield from _section("inputs", (line for i in fusion.inputs for line in _input(i)))
+    yield from _section("inputs", (line for i in fusion.inputs for line in _input(i, divided)))
     yield from _section("ops", (_op_line(n, types) for n in fusion.nodes), "  - ")
-    yield from _outputs(fusion.outputs)
+    yield from _outputs(fusion.outputs, divided)
+    yield from _section("shardings", _shardings(fusion, divided))
     # A pass may have removed a value that the file pinned.
     alive = {v.name for n in fusion.nodes for v in n.outputs}
     yield from _section("segments", (_segment(s, alive) for s in segments if alive & {*s.values}))
@@ -111,10 +119,10 @@ def _dense_strides(fusion: Fusion) -> Iterator[tuple[str, int]]:
 # -- inputs
 
 
-def _input(entry: Input) -> Iterator[str]:
+def _input(entry: Input, divided: Divided) -> Iterator[str]:
     value = entry.value
     kind = str(value.type)
-    options = list(_options(entry))
+    options = [*_options(entry), *divided.get(value.name, ())]
     if value.is_scalar and entry.default is not None:
         default = entry.default
         whole = isinstance(default, complex)
@@ -264,8 +272,9 @@ def _listing(values: Sequence[Any]) -> str:
     return "[" + ", ".join(t if _PLAIN_ITEM.fullmatch(t) else f'"{t}"' for t in texts) + "]"
 
 
-def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
-    if all(o.alias is None and o.stride_order is None for o in outputs):
+def _outputs(outputs: Sequence[Output], divided: Divided) -> Iterator[str]:
+    names = {o.value.name for o in outputs}
+    if all(o.alias is None and o.stride_order is None for o in outputs) and not names & {*divided}:
         yield f"outputs: [{', '.join(o.value.name for o in outputs)}]"
         return
     yield "outputs:"
@@ -275,8 +284,17 @@ def _outputs(outputs: Sequence[Output]) -> Iterator[str]:
             options.append(f"alias: {output.alias}")
         if output.stride_order is not None:
             options.append(f"stride_order: {_listing(output.stride_order)}")
+        options += divided.get(output.value.name, ())
         tail = ": {" + ", ".join(options) + "}" if options else ""
         yield f"  - {output.value.name}{tail}"
+
+
+def _shardings(fusion: Fusion, divided: Divided) -> Iterator[str]:
+    """Yield how values are divided that are neither inputs nor outputs."""
+    ends = {e.value.name for e in (*fusion.inputs, *fusion.outputs)}
+    for name, clauses in divided.items():
+        if name not in ends:
+            yield f"{name}: {{{', '.join(clauses)}}}"
 
 
 def _phase(phase: Phase) -> str:

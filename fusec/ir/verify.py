@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim
+from fusec.ir.divided import check_shardings
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ir.overrides import IDENTIFIER, check_overrides
 
@@ -20,6 +21,7 @@ def verify(fusion: Fusion) -> None:
             _check_sizes(f"`{value.name}`", value.shape, fusion)
     _check_outputs(fusion, defined)
     check_overrides(fusion, fusion.schedules)
+    check_shardings(fusion)
     for pin in fusion.pins:
         for name in pin.values:
             if name not in defined:

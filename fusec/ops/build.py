@@ -274,8 +274,8 @@ class GraphBuilder(DrawBuilder):
         alias: str | Value | None = None,
         stride_order: Sequence[int] | None = None,
         span: Span | None = None,
-    ) -> None:
-        """Name an output; `alias` is the input whose memory it is written into."""
+    ) -> Value:
+        """Name an output and return it; `alias` is the input whose memory it is written into."""
         value = self.resolve(value)
         if isinstance(value, Const) or value.is_scalar:
             raise FusecError(
@@ -296,6 +296,7 @@ class GraphBuilder(DrawBuilder):
                 f"stride_order {list(order)} of output `{value.name}` is no permutation", span=span
             )
         self._outputs.append(Output(value, target, order, span))
+        return value
 
     def prefer_order(self, value: Operand, stride_order: tuple[int, ...]) -> None:
         """Lay a value out in this order if it becomes an output that names none."""

@@ -13,6 +13,7 @@ from fusec.ir.dtype import U64, DType
 from fusec.ir.graph import Value
 from fusec.ops.build import GraphBuilder
 from fusec.ops.draws import PARTS
+from fusec.parse import shardings
 from fusec.parse.expressions import Parser
 from fusec.parse.fields import (
     Problems,
@@ -32,6 +33,7 @@ from fusec.parse.yaml_nodes import Entry, Listing, Mapping, Scalar, YamlNode
 DIM_FIELDS = ("default", "multiple_of", "buckets", "anonymous")
 INPUT_FIELDS = (
     "type", "strides", "contiguity", "stride_order", "range", "default", "on_cpu", "generator",
+    *shardings.FIELDS,
 )  # fmt: skip
 _TYPE_HELP = "a type is written `bf16[B, H]`; without brackets it is a scalar: `f32 = 1e-5`"
 SizeOf = Callable[[Tree], Dim]
@@ -47,6 +49,7 @@ class Declarations:
     size_of: SizeOf
     overrides: MappingOf[str, int]
     inputs: list[Value]
+    divided: shardings.Shardings
     hints: dict[str, int] = field(default_factory=dict[str, int])
     settable: list[str] = field(default_factory=list[str])
 
@@ -139,6 +142,8 @@ class Declarations:
                 value = self._input(name, entry)
                 self.inputs.append(value)
                 self.scope.define(name, value, span)
+                if isinstance(entry.value, Mapping):
+                    self.divided.read(name, value, entry.value, span)
         self.scope.coming = {}
 
     def _input(self, name: str, entry: Entry) -> Value:
@@ -256,7 +261,7 @@ class Declarations:
         entry: Entry,
     ) -> Value:
         span = entry.key.span
-        for field_name in ("strides", "contiguity", "stride_order", "on_cpu"):
+        for field_name in ("strides", "contiguity", "stride_order", "on_cpu", *shardings.FIELDS):
             if field_name in given:
                 raise FusecError(
                     f"`{name}` is a scalar and has no `{field_name}`",

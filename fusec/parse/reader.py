@@ -23,14 +23,16 @@ from fusec.parse.phases import phases_of
 from fusec.parse.schedules import overrides_of
 from fusec.parse.scope import Scope
 from fusec.parse.segments import boundaries_of, pins_of
+from fusec.parse.shardings import FIELDS as SHARDING_FIELDS
+from fusec.parse.shardings import Shardings, mesh_of
 from fusec.parse.source import Source, source_of_file, source_of_text
 from fusec.parse.trees import CallTree, OpLine
 from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode, parse_yaml
 
 UNUSED = "_"
 FIELDS = (
-    "fusion", "doc", "dims", "inputs", "ops", "outputs", "segments", "phases", "boundaries",
-    "schedules",
+    "fusion", "doc", "mesh", "dims", "inputs", "ops", "outputs", "shardings", "segments", "phases",
+    "boundaries", "schedules",
 )  # fmt: skip
 _NO_OVERRIDES: MappingOf[str, int] = MappingProxyType({})
 
@@ -67,9 +69,12 @@ class _Reader:
         builder = self._builder(root)
         calls = Calls(self.source, builder, self.scope)
         self.inputs = calls.inputs
+        self.divided = Shardings(calls.sizes.of, builder.resolve)
+        self._mesh(root.get("mesh"))
         declared = Declarations(
-            builder, self.scope, self.problems, calls.sizes.of, self.overrides, calls.inputs
-        )
+            builder, self.scope, self.problems, calls.sizes.of, self.overrides, calls.inputs,
+            self.divided,
+        )  # fmt: skip
         for key, read in (("dims", declared.dims), ("inputs", declared.entries)):
             section = root.get(key)
             if section is not None and not _is_empty(section):
@@ -83,9 +88,14 @@ class _Reader:
             if outputs is None:
                 raise FusecError("the file has no `outputs`", span=root.span, help=_OUTPUTS_HELP)
             self._outputs(outputs, builder)
+        said = root.get("shardings")
+        if said is not None and not _is_empty(said):
+            with self.problems.collect():
+                self.divided.section(said, lambda k: self._value(k, "a sharding"), self.problems)
         segments = root.get("segments")
         self.problems.check()
         fusion = _with_hints(builder.finish(), declared.hints)
+        fusion = replace(fusion, mesh=self.divided.mesh, shardings=self.divided.named)
         if segments is not None and not _is_empty(segments):
             fusion = replace(fusion, pins=pins_of(segments, fusion, self.lines))
         boundaries = root.get("boundaries")
@@ -112,6 +122,13 @@ class _Reader:
             if doc_node is not None:
                 doc = fields.text(doc_node, "a description").rstrip("\n")
         return GraphBuilder(name, doc=doc, source=self.source.file)
+
+    def _mesh(self, node: YamlNode | None) -> None:
+        if node is not None:
+            self.divided.known = False
+            with self.problems.collect():
+                self.divided.mesh = mesh_of(node)
+                self.divided.known = True
 
     # -- ops
 
@@ -219,16 +236,19 @@ class _Reader:
 
     def _output(self, key: Scalar, options: YamlNode | None, builder: GraphBuilder) -> None:
         value = self._value(key, "an output")
-        alias, order = None, None
+        alias, order, given = None, None, None
         if options is not None and not _is_empty(options):
             given = fields.mapping(options, "the options of an output", _OUTPUTS_HELP)
-            fields.check_fields(given, ("alias", "stride_order"), f"output `{key.text}`")
+            known = ("alias", "stride_order", *SHARDING_FIELDS)
+            fields.check_fields(given, known, f"output `{key.text}`")
             target, order_node = given.get("alias"), given.get("stride_order")
             if target is not None:
                 alias = self._alias(target, builder)
             if order_node is not None:
                 order = stride_order(order_node, len(value.type.shape or ()))
-        builder.output(value, alias=alias, stride_order=order, span=key.span)
+        made = builder.output(value, alias=alias, stride_order=order, span=key.span)
+        if given is not None:
+            self.divided.read(key.text, made, given, key.span)
 
     def _alias(self, node: YamlNode, builder: GraphBuilder) -> Value:
         fields.text(node, "the name of an input")

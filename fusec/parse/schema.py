@@ -8,12 +8,14 @@ from typing import Any
 from fusec import ops
 from fusec.ir.dtype import DTYPES
 from fusec.ir.op import REQUIRED, OpDef, Param
+from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import signature
 from fusec.options import SCHEDULERS
 from fusec.parse.segments import BOUNDARIES
 
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 _SIZE = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
+_PARTS = {"type": "integer", "minimum": 1}
 _EXPRESSION = {"type": "string", "pattern": r"^[A-Za-z0-9_.+*/%(), -]+$"}
 
 
@@ -25,6 +27,7 @@ def schema() -> dict[str, Any]:
             "description": "Name of the fusion; kernel names begin with it.",
         },
         "doc": {"type": "string", "description": "What the fusion computes."},
+        "mesh": _mesh(),
         "dims": _named("Sizes by name, with their defaults.", "#/definitions/dim"),
         "inputs": _named("Tensors and scalars that the fusion reads.", "#/definitions/input"),
         "ops": {
@@ -33,6 +36,7 @@ def schema() -> dict[str, Any]:
             "items": {"$ref": "#/definitions/op"},
         },
         "outputs": _outputs(),
+        "shardings": _named("How values are divided.", "#/definitions/sharding"),
         "segments": _named("Values pinned into one kernel, by segment.", "#/definitions/segment"),
         "boundaries": {
             "description": "`explicit`: groups of kernels end at segment_set alone.",
@@ -60,6 +64,9 @@ def schema() -> dict[str, Any]:
             "input": _input(),
             "op": _op(),
             "output_options": _output_options(),
+            "shard": _shard(),
+            "stream": _stream(),
+            "sharding": {**_object(_divided()), "minProperties": 1},
             "segment": _segment(),
             "phase": _phase(),
             "schedule": {
@@ -161,6 +168,7 @@ def _input() -> dict[str, Any]:
             "enum": ["seed", "offset"],
             "description": "A u64[] that the program's random generator gives, not the caller.",
         },
+        **_divided(),
     }
     return {"anyOf": [{"$ref": "#/definitions/type"}, _object(block, "type")]}
 
@@ -210,6 +218,7 @@ def _output_options() -> dict[str, Any]:
                         "items": {"type": "integer", "minimum": 0},
                         "description": "The position of each dim in memory, 0 for the fastest.",
                     },
+                    **_divided(),
                 }
             ),
         ]
@@ -234,6 +243,53 @@ def _outputs() -> dict[str, Any]:
             options,
         ],
     }
+
+
+def _mesh() -> dict[str, Any]:
+    size = {"type": "integer", "minimum": 1}
+    return {
+        "description": "Ranks that run the fusion together, in a grid: `[4]` has one axis, `mesh`, "
+        "`[2, 4]` has mesh_y and mesh_x; `{dp: 2, tp: 4}` names them.",
+        "anyOf": [
+            {"type": "array", "items": size, "minItems": 1, "maxItems": len(DEFAULT_AXES)},
+            {
+                "type": "object",
+                "propertyNames": {"$ref": "#/definitions/name"},
+                "additionalProperties": size,
+                "minProperties": 1,
+            },
+        ],
+    }
+
+
+def _divided() -> dict[str, Any]:
+    return {key: {"$ref": f"#/definitions/{key}"} for key in ("shard", "stream")}
+
+
+def _by_dim(description: str, factor: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "description": description,
+        "type": "object",
+        "propertyNames": {"pattern": "^-?[0-9]+$"},
+        "additionalProperties": factor,
+    }
+
+
+def _shard() -> dict[str, Any]:
+    parts = {"anyOf": [_PARTS, _EXPRESSION]}
+    factor = {**_object({"whole": parts, "stream": parts}), "minProperties": 1, "maxProperties": 1}
+    axis = {"$ref": "#/definitions/name"}
+    return _by_dim(
+        "The mesh axis that divides each dim, or several, outermost first; `{}`: every rank has "
+        "the whole.",
+        {"anyOf": [axis, {"type": "array", "items": {"anyOf": [axis, factor]}}]},
+    )
+
+
+def _stream() -> dict[str, Any]:
+    slices = _by_dim("The slices of a dim that a loop takes on streams.",
+                     {"anyOf": [_PARTS, _EXPRESSION]})  # fmt: skip
+    return {"anyOf": [{"type": "integer"}, slices]}
 
 
 def _phase() -> dict[str, Any]:

@@ -226,6 +226,7 @@ def _main(
         arguments=tensor_arguments(split.main, partials.values()),
         shared_bytes=shared,
         least_blocks=parameters.blocks,
+        followed=parameters.grid_reduce == "overlap",
     )
 
 

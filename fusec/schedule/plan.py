@@ -149,7 +149,8 @@ class Kernel:
     grid: blocks, as Dim expressions of the sizes that are not specialised; block: threads;
     shared_bytes: dynamic shared memory; cluster: blocks per cluster. least_blocks: that an SM is to
     hold, 0 to leave that to the assembler. overlapped: whether it starts while the kernel before it
-    still runs, for whose end it waits itself. of: the plan that a kernel was made for, where
+    still runs, for whose end it waits itself; followed: whether it lets the kernel after it do so.
+    of: the plan that a kernel was made for, where
     another plan has taken it over. all_registers: whether a thread gets all registers that one
     block on an SM leaves it, since the compiler spills with what it gives by itself.
     """
@@ -165,6 +166,7 @@ class Kernel:
     all_registers: bool = False
     least_blocks: int = 0
     overlapped: bool = False
+    followed: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
                                               fusec::bf16* __restrict__ dx,
                                               float* sum_4_partials,
                                               float* sum_3_partials) {
-  fusec::let_next_kernel_start();  // the finish, which waits for this kernel's end
+  fusec::let_next_kernel_start();  // it waits for this kernel's end
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);

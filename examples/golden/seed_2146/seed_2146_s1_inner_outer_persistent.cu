@@ -53,7 +53,7 @@ extern "C" __global__ void __launch_bounds__(kThreads, kBlocks)
                                         fusec::bf16* __restrict__ T131,
                                         float* T66_partials,
                                         float* T62_partials) {
-  fusec::let_next_kernel_start();  // the finish, which waits for this kernel's end
+  fusec::let_next_kernel_start();  // it waits for this kernel's end
   const int range = blockIdx.x;
   const int first = range * kRangeRows;
   const int end = min(first + kRangeRows, kGroupRows);

@@ -1,0 +1,45 @@
+"""Check that values can be divided as a fusion says."""
+
+from __future__ import annotations
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import product
+from fusec.ir.graph import Fusion, Value
+from fusec.ir.sharding import STREAM, Mesh, Sharding
+
+
+def check_shardings(fusion: Fusion) -> None:
+    """Raise FusecError at the first sharding that does not fit its value and the mesh."""
+    known = {value.name: value for value in fusion.values}
+    for name, sharding in fusion.shardings.items():
+        if name not in known:
+            raise FusecError(f"no operation makes the divided `{name}`", span=sharding.span)
+        check_sharding(known[name], sharding, fusion.mesh)
+
+
+def check_sharding(value: Value, sharding: Sharding, mesh: Mesh | None) -> None:
+    """Raise FusecError unless a value can be divided so over a mesh and streams."""
+    where, span = f"`{value.name}`", sharding.span
+    if value.is_scalar or len(sharding.dims) != value.rank:
+        raise FusecError(f"{where} is {value.type} and cannot be divided as {sharding}", span=span)
+    sizes = {} if mesh is None else dict(mesh.axes)
+    seen: set[str] = set()
+    for axis, at in sharding.axes:
+        if axis in seen:
+            raise FusecError(f"{where} is divided twice along `{axis}`", span=span)
+        seen.add(axis)
+        parts = next(p.parts for p in sharding.dims[at] if p.axis == axis)
+        if axis != STREAM and axis not in sizes:
+            raise FusecError(f"{where} is divided along `{axis}`, no axis of the mesh", span=span)
+        if axis != STREAM and parts.is_const and parts != sizes[axis]:
+            raise FusecError(
+                f"{where} has {parts} parts along `{axis}`, an axis of {sizes[axis]} ranks",
+                span=span,
+            )
+    for at, factors in enumerate(sharding.dims):
+        extent, parts = value.shape[at], product(f.parts for f in factors)
+        if extent.is_const and parts.is_const and extent.value % parts.value:
+            raise FusecError(
+                f"dim {at} of {where} has {extent} elements, which {parts} parts do not divide",
+                span=span,
+            )

@@ -1,0 +1,53 @@
+"""Meshes and shardings as a fusion file has them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from fusec.ir.dim import Dim
+from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
+
+DEFAULT_AXES = (("mesh",), ("mesh_y", "mesh_x"), ("mesh_z", "mesh_y", "mesh_x"))
+"""What the axes of a mesh are called that names none, outermost first: x is nvFuser's innermost."""
+_PLAIN = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_.+*/% ()-]*[A-Za-z0-9_)])?")
+
+
+def mesh_text(mesh: Mesh) -> str:
+    """Return the sizes of a mesh, with the names of its axes where they are its own."""
+    names = tuple(name for name, _ in mesh.axes)
+    return f"[{', '.join(map(str, mesh.shape))}]" if names in DEFAULT_AXES else f"{{{mesh}}}"
+
+
+def sharding_text(sharding: Sharding, mesh: Mesh | None) -> Iterator[str]:
+    """Yield the clauses `shard: {...}` and `stream: {...}` that say a sharding.
+
+    The factors of a dim are listed under `shard`, but for a stream that stands innermost.
+    """
+    if sharding.is_whole:
+        yield "stream: {}" if mesh is None else "shard: {}"
+        return
+    shards, streams = list[str](), list[str]()
+    for k, parts in enumerate(sharding.dims):
+        listed = list(parts)
+        if listed and listed[-1].axis == STREAM:
+            streams.append(f"{k}: {_size(listed.pop().parts)}")
+        texts = [_factor(part) for part in listed]
+        if texts:
+            plain = len(texts) == 1 and listed[0].axis not in (None, STREAM)
+            shards.append(f"{k}: {texts[0]}" if plain else f"{k}: [{', '.join(texts)}]")
+    if shards:
+        yield f"shard: {{{', '.join(shards)}}}"
+    if streams:
+        yield f"stream: {{{', '.join(streams)}}}"
+
+
+def _factor(part: Part) -> str:
+    if part.axis is None or part.axis == STREAM:
+        return f"{{{part.axis or 'whole'}: {_size(part.parts)}}}"
+    return part.axis
+
+
+def _size(size: Dim) -> str:
+    text = str(size)
+    return text if _PLAIN.fullmatch(text) else f'"{text}"'

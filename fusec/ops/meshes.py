@@ -1,0 +1,41 @@
+"""Meshes as files and scripts name them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.sharding import STREAM, Mesh
+from fusec.ir.sharding_text import DEFAULT_AXES
+from fusec.ops.names import check_name
+
+MOST_RANKS = 65536
+
+
+def mesh_of_shape(shape: Sequence[int], span: Span | None = None) -> Mesh:
+    """Return the mesh of up to three axes without names of their own."""
+    names = next((n for n in DEFAULT_AXES if len(n) == len(shape)), None)
+    if names is None:
+        raise FusecError(
+            f"a mesh of {len(shape)} axes needs names for them" if shape else "a mesh without axes",
+            span=span,
+            help="write `mesh: [4]`, or `mesh: {a: 2, b: 2, c: 2, d: 2}`",
+        )
+    return mesh_of_axes(list(zip(names, shape, strict=True)), span)
+
+
+def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> Mesh:
+    """Return the mesh of all ranks from 0 on, row-major."""
+    if prod(size for _, size in axes) > MOST_RANKS:
+        raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
+    return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))))
+
+
+def check_axis(name: str, span: Span | None = None) -> None:
+    """Raise FusecError unless an axis of a mesh may have this name."""
+    check_name(name, "mesh axis", span)
+    if name == STREAM:
+        raise FusecError(
+            f"mesh axis name `{name}` is taken: it is what loops divide tensors along", span=span
+        )

@@ -1,0 +1,228 @@
+"""How a file divides its values: `mesh:`, `shard:`, `stream:` and `shardings:`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.dim import Dim, dim, floordiv
+from fusec.ir.graph import Operand, Value
+from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
+from fusec.ops.meshes import check_axis, mesh_of_axes, mesh_of_shape
+from fusec.parse import fields
+from fusec.parse.expressions import Parser
+from fusec.parse.scope import Skip
+from fusec.parse.trees import Tree
+from fusec.parse.yaml_nodes import Listing, Mapping, Scalar, YamlNode
+
+FIELDS = ("shard", "stream")
+WHOLE = "whole"
+"""What a factor of a dim is called that is not divided."""
+_MESH_HELP = "write `mesh: [4]`, `mesh: [2, 4]` (axes mesh_y, mesh_x), or `mesh: {dp: 2, tp: 4}`"
+_SHARD_HELP = "write `shard: {0: mesh}`, or `{0: [dp, tp]}` for dp outermost"
+_STREAM_HELP = "write `stream: {0: 4}`, or `stream: 0` for as many slices as dim 0 has elements"
+_SAID_HELP = "write `h: {shard: {1: mesh}}` or `h: {stream: {0: 4}}`"
+
+
+def mesh_of(node: YamlNode) -> Mesh:
+    """Return the mesh that a file names: ranks from 0 on, row-major."""
+    if isinstance(node, Mapping):
+        axes: list[tuple[str, int]] = []
+        for entry in node.entries:
+            check_axis(entry.key.text, entry.key.span)
+            axes.append((entry.key.text, _extent(entry.value)))
+        if not axes:
+            raise FusecError("the mesh has no axes", span=node.span, help=_MESH_HELP)
+        return mesh_of_axes(axes, node.span)
+    items = fields.listing(node, "a mesh (a list or mapping)", _MESH_HELP).items
+    return mesh_of_shape([_extent(item) for item in items], node.span)
+
+
+def _extent(node: YamlNode) -> int:
+    size = fields.integer(node, "the size of a mesh axis (an integer)")
+    if size < 1:
+        raise FusecError(f"a mesh axis has at least 1 rank, found {size}", span=node.span)
+    return size
+
+
+@dataclass
+class Shardings:
+    """Reads how values are divided; they are named when all names are known.
+
+    resolve: returns a value as the builder has it now. known: whether the mesh is right, so that
+    uses of its axes can be judged.
+    """
+
+    size_of: Callable[[Tree], Dim]
+    resolve: Callable[[Operand], Operand]
+    mesh: Mesh | None = None
+    known: bool = True
+    _said: list[tuple[Value, Sharding]] = field(default_factory=list[tuple[Value, Sharding]])
+
+    def read(self, name: str, value: Operand, given: Mapping, span: Span) -> None:
+        """Take note of `shard` and `stream` in the options of a value."""
+        shard, stream = (given.get(key) for key in FIELDS)
+        if shard is None and stream is None:
+            return
+        if not isinstance(value, Value) or value.is_scalar:
+            where = shard or stream
+            assert where is not None
+            raise FusecError(f"`{name}` is a scalar and cannot be divided", span=where.span)
+        dims = _Dims(name, value.shape, self)
+        for key, node in (("shard", shard), ("stream", stream)):
+            if node is not None:
+                dims.shard(node) if key == "shard" else dims.stream(node)
+        divided = {k: tuple(parts) for k, parts in enumerate(dims.parts)}
+        self._say(name, value, Sharding.of(value.rank, divided, span))
+
+    def _say(self, name: str, value: Value, sharding: Sharding) -> None:
+        value = self._now(value)
+        first = next((s.span for v, s in self._said if self._now(v) is value), None)
+        if first is not None:
+            raise FusecError(
+                f"how `{name}` is divided is said twice",
+                span=sharding.span,
+                notes=(f"first said at {first.place()}",),
+                help="say it in one place",
+            )
+        self._said.append((value, sharding))
+
+    def section(
+        self, node: YamlNode, find: Callable[[Scalar], Operand], problems: fields.Problems
+    ) -> None:
+        """Read `shardings:`, values by name."""
+        for entry in fields.mapping(node, "shardings (a mapping)", _SAID_HELP).entries:
+            with problems.collect(entry.key.span):
+                name = entry.key.text
+                given = fields.mapping(entry.value, f"how `{name}` is divided", _SAID_HELP)
+                fields.check_fields(given, FIELDS, f"the sharding of `{name}`")
+                if not given.entries:
+                    raise fields.wrong(given, f"how `{name}` is divided", _SAID_HELP)
+                self.read(name, find(entry.key), given, entry.key.span)
+
+    @property
+    def named(self) -> dict[str, Sharding]:
+        """Return what is said, by the names that values have now."""
+        return {self._now(value).name: sharding for value, sharding in self._said}
+
+    def _now(self, value: Value) -> Value:
+        found = self.resolve(value)
+        assert isinstance(found, Value)
+        return found
+
+
+class _Dims:
+    """The factors of one value's dims as they are read."""
+
+    def __init__(self, name: str, shape: tuple[Dim, ...], all: Shardings) -> None:
+        self.name, self.shape, self._all = name, shape, all
+        self.parts: list[list[Part]] = [[] for _ in shape]
+        self._left: list[Dim] = list(shape)
+        self._axes: dict[str, Span] = {}
+
+    def shard(self, node: YamlNode) -> None:
+        """Read `{dim: axis}` or `{dim: [axis, ...]}`."""
+        if not self._all.known:
+            raise Skip
+        given = self._by_dim(node, "the mesh axes of dims (a mapping)", _SHARD_HELP)
+        if self._all.mesh is None and not given:
+            raise _no_mesh(node.span)
+        for at, value in given:
+            for item in value.items if isinstance(value, Listing) else (value,):
+                self._factor(at, item)
+
+    def stream(self, node: YamlNode) -> None:
+        """Read `{dim: parts}`, or a dim alone."""
+        if isinstance(node, Scalar):
+            at = self._dim(node)
+            if self._left[at] == 0:
+                raise FusecError(f"dim {at} of `{self.name}` has no elements", span=node.span)
+            self._divide(at, STREAM, self._left[at], node.span)
+            return
+        for at, value in self._by_dim(node, "the slices of a dim (a mapping)", _STREAM_HELP):
+            self._slices(at, value)
+
+    def _by_dim(self, node: YamlNode, what: str, help: str) -> list[tuple[int, YamlNode]]:
+        seen: dict[int, Span] = {}
+        entries = fields.mapping(node, what, help).entries
+        for entry in entries:
+            at = self._dim(entry.key)
+            if at in seen:
+                raise FusecError(
+                    f"dim {at} of `{self.name}` is given twice",
+                    span=entry.key.span,
+                    notes=(f"first given at {seen[at].place()}",),
+                )
+            seen[at] = entry.key.span
+        return [(at, entry.value) for at, entry in zip(seen, entries, strict=True)]
+
+    def _dim(self, node: Scalar) -> int:
+        at, rank = fields.integer(node, "the number of a dim"), len(self.shape)
+        if not -rank <= at < rank:
+            raise FusecError(
+                f"`{self.name}` has {rank} dim{'s' * (rank != 1)}, and none of number {at}",
+                span=node.span,
+            )
+        return at % rank
+
+    def _factor(self, at: int, item: YamlNode) -> None:
+        if isinstance(item, Mapping):
+            fields.check_fields(item, (WHOLE, STREAM), "a factor of a dim")
+            if len(item.entries) != 1:
+                raise fields.wrong(item, "an axis, `{whole: 2}` or `{stream: 4}`", _SHARD_HELP)
+            ((key, size),) = ((e.key.text, e.value) for e in item.entries)
+            if key == STREAM:
+                self._slices(at, size)
+            else:
+                self._divide(at, None, self._size(size, "a factor of a dim"), size.span)
+            return
+        axis, mesh = fields.text(item, "the name of a mesh axis"), self._all.mesh
+        if mesh is None:
+            raise _no_mesh(item.span)
+        known = [name for name, _ in mesh.axes]
+        if axis == STREAM:
+            raise FusecError("a stream is no axis of the mesh", span=item.span, help=_STREAM_HELP)
+        if axis not in known:
+            raise FusecError(
+                f"the mesh has no axis `{axis}`",
+                span=item.span,
+                help=fields.did_you_mean(axis, known) or f"axes: {', '.join(known)}",
+            )
+        self._divide(at, axis, dim(mesh.extent(axis)), item.span)
+
+    def _slices(self, at: int, node: YamlNode) -> None:
+        self._divide(at, STREAM, self._size(node, "the number of slices"), node.span)
+
+    def _size(self, node: YamlNode, what: str) -> Dim:
+        if not isinstance(node, Scalar) or not node.text.strip():
+            raise fields.wrong(node, f"{what} (a size)")
+        parser = Parser(node.source, *node.body)
+        size = self._all.size_of(parser.expression())
+        parser.finish("size")
+        if size.is_const and size.value < 1:
+            raise FusecError(f"{what} is at least 1, found {size}", span=node.span)
+        return size
+
+    def _divide(self, at: int, axis: str | None, parts: Dim, span: Span) -> None:
+        first = None if axis is None else self._axes.get(axis)
+        if axis is not None and first is not None:
+            kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` divides"
+            raise FusecError(
+                f"{kind} `{self.name}` twice",
+                span=span,
+                notes=(f"first at {first.place()}",),
+            )
+        left, what = self._left[at], f"dim {at} of `{self.name}`"
+        own = left.divide(parts)
+        if own is None and left.is_const and parts.is_const:
+            of = f"{left} elements" if left == self.shape[at] else f"{left} elements left"
+            raise FusecError(f"{what} has {of}, which {parts} parts do not divide", span=span)
+        if axis is not None:
+            self._axes[axis] = span
+        self.parts[at].append(Part(axis, parts))
+        self._left[at] = floordiv(left, parts) if own is None else own
+
+
+def _no_mesh(span: Span) -> FusecError:
+    return FusecError("the file has no `mesh` to shard over", span=span, help=_MESH_HELP)
