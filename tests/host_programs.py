@@ -126,39 +126,48 @@ class Machine:
                 self.start[instruction.buffer] = space, unit + step
 
     def run(self, choose: Choose = min) -> dict[str, tuple[int, ...]]:
-        """Return the contents of outputs and inputs after all instructions."""
+        """Return what the caller sees in outputs and inputs, on its own stream.
+
+        There the inputs are written before everything else, and all is read after it.
+        """
         waiting, needs = self._issued()
-        done = set[int]()
+        end, done = len(self.program.instructions), set[int]()
+        seen: dict[str, tuple[int, ...]] = {}
         while any(waiting.values()):
             heads = (queue[0] for queue in waiting.values() if queue)
             able = sorted(k for k in heads if needs[k] <= done)
             place = choose(able)
             next(q for q in waiting.values() if q and q[0] == place).pop(0)
-            self._do(self.program.instructions[place])
+            if place < 0:
+                for given in self.program.inputs:
+                    self._write(given.name, lambda u, n=given.name: hash((n, u)))
+            elif place == end:
+                kept = (b for b in self.program.buffers if b.role in ("input", "output"))
+                seen = {b.name: self._read(b.name) for b in kept}
+            else:
+                self._do(self.program.instructions[place])
             done.add(place)
-        kept = (b for b in self.program.buffers if b.role in ("input", "output"))
-        return {b.name: self._read(b.name) for b in kept}
+        return seen
 
     def _issued(self) -> tuple[dict[int, list[int]], dict[int, set[int]]]:
         """Return the instructions of each stream, and which must be over before each.
 
-        The call's other streams are the program's alone, and its caller looks at stream 0 only: all
-        that is given to others before they wait for it may run at once, and late.
+        Stream 0 has what the caller does, too: before the first instruction and after the last.
         """
-        queues: dict[int, list[int]] = {0: []}
-        needs: dict[int, set[int]] = {}
+        queues: dict[int, list[int]] = {0: [-1]}
+        needs: dict[int, set[int]] = {-1: set()}
         current = 0
         for k, instruction in enumerate(self.program.instructions):
             needs[k] = set()
             if isinstance(instruction, SetStream):
                 current = instruction.stream.evaluate(self.sizes)
-                queues.setdefault(current, [])
             elif isinstance(instruction, Synchronize):
                 other = instruction.stream.evaluate(self.sizes)
                 needs[k] = set(queues.get(other, ()))
-                queues.setdefault(current, []).append(k)
-            else:
-                queues.setdefault(current, []).append(k)
+            queues.setdefault(current, []).append(k)
+        end = len(self.program.instructions)
+        queues[0].append(end)
+        needs[end] = set()
         return queues, needs
 
     def _do(self, instruction: Instruction) -> None:
@@ -181,7 +190,7 @@ class Machine:
         return ((space, unit + k) for k in range(count))
 
     def _read(self, name: str) -> tuple[int, ...]:
-        return tuple(self.contents.get(a, hash(a)) for a in self._units(name))
+        return tuple(self.contents.get(a, hash(("before", a))) for a in self._units(name))
 
     def _write(self, name: str, content: Callable[[int], int]) -> None:
         for number, address in enumerate(self._units(name)):
@@ -199,6 +208,9 @@ def late(place: int) -> Choose:
 
 
 def every_late(program: HostProgram) -> Iterator[object]:
-    """Yield the results with each instruction in turn as late as events allow."""
-    for place in range(len(program.instructions)):
+    """Yield the results with each instruction in turn as late as events allow.
+
+    What an instruction must come after, and events do not keep before it, comes after it in one.
+    """
+    for place in range(-1, len(program.instructions)):
         yield results(program, late(place))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -88,11 +88,13 @@ def uses(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
         yield len(instructions) - 1, name
 
 
-def lifetimes(instructions: Sequence[Instruction], given: Iterable[str] = ()) -> list[Lifetime]:
+def lifetimes(
+    instructions: Sequence[Instruction], given: Iterable[str] = (), passing: Collection[str] = ()
+) -> list[Lifetime]:
     """Return when allocated buffers are in use: one entry for each time that memory is given.
 
-    given: the buffers of callers. What is not freed is in use to the end; what is freed and not
-    used has no entry.
+    given: the buffers of callers. passing: what nothing asks for after its last use. Other memory
+    that is not freed is in use to the end; what is freed and not used has no entry.
     """
     roots, clocks = roots_of(instructions, given), Clocks(instructions)
     places: dict[str, list[int]] = {}
@@ -109,7 +111,7 @@ def lifetimes(instructions: Sequence[Instruction], given: Iterable[str] = ()) ->
     for name, starts in begins.items():
         for start, following in pairwise([*starts, len(instructions)]):
             own = [k for k in places.get(name, ()) if start <= k < following]
-            kept = start > ends.get(name, -1)
+            kept = start > ends.get(name, -1) and name not in passing
             if own or kept:
                 found.append(_lifetime(clocks, name, own, kept))
     return found

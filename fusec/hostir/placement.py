@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Memset
 from fusec.hostir.lifetimes import lifetimes
 from fusec.hostir.packing import Block, least_size, pack, size_of
 from fusec.hostir.program import HostProgram
+from fusec.ops.checks import INDEX_ERRORS
 
 ALIGNMENT = 256
 """Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
@@ -36,8 +38,8 @@ def placement(
 ) -> Placement:
     """Return where the buffers lie that a program allocates, but for those in `own`.
 
-    A buffer is used again where all that used it is surely over, whatever streams do. sizes: of all
-    dims and loops.
+    Memory is used again where all that used it is surely over, whatever streams do; a segment's
+    workspace is, after its kernels, unless it is zeroed once. sizes: of all dims.
     """
     names, blocks = blocks_of(program, sizes, own)
     offsets = pack(blocks)
@@ -50,7 +52,8 @@ def blocks_of(
 ) -> tuple[list[str], list[Block]]:
     """Return the buffers to be placed, and each one's block."""
     inputs = [b.name for b in program.inputs]
-    live = [life for life in lifetimes(program.instructions, inputs) if life.buffer not in own]
+    every = lifetimes(program.instructions, inputs, _workspaces(program))
+    live = [life for life in every if life.buffer not in own]
     numbers: dict[str, int] = {}
     for life in live:
         numbers.setdefault(life.buffer, len(numbers))
@@ -71,3 +74,10 @@ def blocks_of(
         first, last = min(s.first for s in spans), max(s.last for s in spans)
         blocks.append(Block(size, first, last, frozenset(beside[number])))
     return list(numbers), blocks
+
+
+def _workspaces(program: HostProgram) -> set[str]:
+    """Return the memory of which nothing outlasts the kernels of a segment."""
+    once = {i.buffer for i in program.instructions if isinstance(i, Memset) and i.once}
+    names = {b.name for b in program.buffers if b.role == "workspace"}
+    return names - once - {INDEX_ERRORS}

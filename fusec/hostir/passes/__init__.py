@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 
+from fusec.hostir.passes.known import Known
+from fusec.hostir.passes.order_segments import order_segments
 from fusec.hostir.program import HostProgram
 from fusec.passes.pipeline import Observer, Pass, run_passes
 
 __all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 
 
-@dataclass(frozen=True)
-class Known:
-    """What passes know besides the program.
-
-    sizes: that it is planned for, by name. streams: how many there are besides the caller's.
-    seconds: the predicted time of each segment, by name, where there is one.
-    """
-
-    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
-    streams: int = 4
-    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-
-
 HostPass = Callable[[HostProgram, Known], HostProgram]
 
-_PASSES: tuple[HostPass, ...] = ()
+_PASSES: tuple[HostPass, ...] = (order_segments,)
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:

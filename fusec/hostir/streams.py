@@ -1,0 +1,164 @@
+"""Work on several streams: how long it is predicted to take, and the events that keep its order."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from fusec.hostir.clocks import Clocks
+from fusec.hostir.instructions import Instruction, SetStream, Synchronize
+from fusec.hostir.program import HostProgram
+from fusec.hostir.tasks import WorkGraph
+from fusec.ir.dim import dim
+
+
+@dataclass(frozen=True)
+class Job:
+    """A piece of work to be put on a stream.
+
+    seconds: that it takes alone. filled: the part of the GPU that it fills. after: the jobs before
+    it, by number.
+    """
+
+    seconds: float
+    filled: float
+    after: frozenset[int]
+
+
+def predicted(jobs: Sequence[Job], streams: Sequence[int], event: float) -> float:
+    """Return the seconds that jobs take, each on its stream, in their order.
+
+    What runs at once and would fill more than the GPU shares it. A wait for another stream takes
+    `event` seconds.
+    """
+    now, over = 0.0, dict[int, float]()
+    left = {k: job.seconds for k, job in enumerate(jobs[: len(streams)])}
+    while left:
+        first: dict[int, int] = {}
+        for k in left:
+            first.setdefault(streams[k], k)
+        able = [k for k in first.values() if jobs[k].after <= over.keys()]
+        begins = {
+            k: max(
+                (over[d] + (event if streams[d] != streams[k] else 0) for d in jobs[k].after),
+                default=0.0 if streams[k] == 0 else event,
+            )
+            for k in able
+        }
+        running = [k for k in able if begins[k] <= now]
+        later = min((b for b in begins.values() if b > now), default=None)
+        if not running:
+            assert later is not None
+            now = later
+            continue
+        rate = 1 / max(1.0, sum(jobs[k].filled for k in running))
+        step = min(left[k] for k in running) / rate
+        if later is not None:
+            step = min(step, later - now)
+        now += step
+        for k in running:
+            left[k] -= step * rate
+            if left[k] <= 1e-12:
+                del left[k]
+                over[k] = now
+    ends = [over[k] + (event if streams[k] else 0) for k in over]
+    return max(ends, default=0.0)
+
+
+def shared_out(jobs: Sequence[Job], most: int, event: float) -> list[int]:
+    """Return a stream for each job: in their order, where it ends soonest, on few streams."""
+    streams: list[int] = []
+    for job in jobs:
+        used = max(streams, default=0) + 1
+        before = {streams[d] for d in job.after}
+
+        def price(stream: int, before: Collection[int] = before) -> tuple[float, int, int]:
+            ends = predicted(jobs, [*streams, stream], event)
+            return round(ends, 12), len({*before} - {stream}), stream
+
+        streams.append(min(range(min(used, most) + 1), key=price))
+    return streams
+
+
+def with_streams(graph: WorkGraph, streams: Sequence[int]) -> HostProgram:
+    """Return the program with its work on streams, and the fewest events that keep the order.
+
+    A stream waits for another as soon as that has been given what is needed, so for nothing more.
+    The caller's stream, 0, is waited for by all at the beginning, and waits for all at the end.
+    """
+    waits = list(_wanted(graph, streams))
+    for wait in list(reversed(waits)):
+        fewer = [w for w in waits if w is not wait]
+        if _keeps_order(graph, streams, fewer):
+            waits = fewer
+    instructions, _ = _written(graph, streams, waits)
+    return replace(graph.program, instructions=instructions)
+
+
+@dataclass(frozen=True, eq=False)
+class _Wait:
+    """A stream's wait for another one, given after so many pieces of work."""
+
+    stream: int
+    other: int
+    position: int
+
+
+def _wanted(graph: WorkGraph, streams: Sequence[int]) -> Iterator[_Wait]:
+    """Yield a wait for each job that another stream needs, and those of the caller's stream."""
+    last: dict[int, int] = {}
+    for k, stream in enumerate(streams):
+        for other in sorted({streams[d] for d in graph.after[k]} - {stream}):
+            job = max(d for d in graph.after[k] if streams[d] == other)
+            yield _Wait(stream, other, max(last.get(stream, -1), job) + 1)
+        if stream and stream not in last:
+            yield _Wait(stream, 0, 0)
+        last[stream] = k
+    for stream in sorted(last.keys() - {0}):
+        yield _Wait(0, stream, len(streams))
+
+
+def _written(
+    graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]
+) -> tuple[tuple[Instruction, ...], list[int]]:
+    """Return the program's instructions with streams, and the place of each piece of work."""
+    found: list[Instruction] = []
+    places: list[int] = []
+    current = 0
+
+    def on(stream: int, instruction: Instruction) -> None:
+        nonlocal current
+        if stream != current:
+            found.append(SetStream(dim(stream)))
+            current = stream
+        found.append(instruction)
+
+    numbers = {work.place: k for k, work in enumerate(graph.work)}
+    for place, instruction in enumerate(graph.program.instructions):
+        k = numbers.get(place)
+        if k is None:
+            found.append(instruction)
+            continue
+        for wait in (w for w in waits if w.position == k):
+            on(wait.stream, Synchronize(dim(wait.other)))
+        on(streams[k], instruction)
+        places.append(len(found) - 1)
+    for wait in (w for w in waits if w.position == len(streams)):
+        on(wait.stream, Synchronize(dim(wait.other)))
+    if current:
+        found.append(SetStream(dim(0)))
+    return tuple(found), places
+
+
+def _keeps_order(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -> bool:
+    """Return whether all work comes after what it needs, and between what the caller does."""
+    written, places = _written(graph, streams, waits)
+    # The caller's work stands before and after, on its own stream.
+    clocks = Clocks((SetStream(dim(0)), *written, SetStream(dim(0))))
+    end = len(written) + 1
+    return all(
+        clocks.before(0, place + 1)
+        and clocks.before(place + 1, end)
+        and all(clocks.before(places[d] + 1, place + 1) for d in graph.after[k])
+        for k, place in enumerate(places)
+    )
