@@ -129,7 +129,7 @@ def lower(
     gpu = target.find(options.target, options.rates)
     parts = zip(segmented.segments, segmented.times(gpu), strict=True)
     known = Known(segmented.fusion.hints, options.streams, {s.name: t for s, t in parts})
-    program = lower(segmented, plans, original)
+    program = lower(segmented, plans, original, options.streams)
     return run_pipeline(program, known, without=_left_out(options)[1], observer=observer)
 
 

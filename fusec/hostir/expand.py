@@ -19,6 +19,7 @@ from fusec.hostir.instructions import (
     Post,
 )
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
+from fusec.hostir.units import views_of
 from fusec.ir.dim import dim
 from fusec.ir.dtype import U64
 from fusec.ops.checks import INDEX_ERRORS
@@ -69,7 +70,7 @@ def _made_inside(segmented: SegmentedFusion, plans: Sequence[KernelPlan]) -> dic
     final = {o.value for o in segmented.fusion.outputs}
     found: dict[str, str] = {}
     for segment, plan in zip(segmented.segments, plans, strict=True):
-        views = {v.name for v in plan.views}
+        views = {name for name, _ in views_of(segment, plan)}
         values = (o.value for o in segment.fusion.outputs)
         found |= {v.name: segment.name for v in values if v.name in views or v not in final}
     return found

@@ -36,7 +36,7 @@ def aligned(size: int) -> int:
 def placement(
     program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
 ) -> Placement:
-    """Return where the buffers lie that a program allocates, but for those in `own`.
+    """Return where the buffers lie that a flat program allocates, but for those in `own`.
 
     Memory is used again where all that used it is surely over, whatever streams do; a segment's
     workspace is, after its kernels, unless it is zeroed once. sizes: of all dims.

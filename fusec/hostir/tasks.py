@@ -98,10 +98,12 @@ class WorkGraph:
 
     @property
     def has_streams(self) -> bool:
-        """Return whether streams are told outside of loops, too."""
-        return any(
-            isinstance(w.instruction, GetStream | SetStream | Synchronize) for w in self.work
-        )
+        """Return whether streams are told outside of loops, or loops leave them to be waited for."""
+        kinds = GetStream | SetStream | Synchronize
+        every = [w.instruction for w in self.work]
+        loops = (i for i in every if isinstance(i, For) and i.streams)
+        open_ = any(not isinstance(i.body[-1], Synchronize) for i in loops)
+        return open_ or any(isinstance(i, kinds) for i in every)
 
     def segment(self, number: int) -> str:
         """Return the segment that a piece of work runs; empty for other work."""

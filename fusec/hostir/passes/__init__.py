@@ -4,17 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from fusec.hostir.passes.assign_streams import assign_streams
 from fusec.hostir.passes.known import Known
+from fusec.hostir.passes.late_joins import late_joins
+from fusec.hostir.passes.late_waits import late_waits
 from fusec.hostir.passes.order_segments import order_segments
+from fusec.hostir.passes.slice_buffers import slice_buffers
 from fusec.hostir.program import HostProgram
 from fusec.passes.pipeline import Observer, Pass, run_passes
 
-__all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
+__all__ = ["ASKED", "PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 
 
 HostPass = Callable[[HostProgram, Known], HostProgram]
 
-_PASSES: tuple[HostPass, ...] = (order_segments,)
+_PASSES: tuple[HostPass, ...] = (
+    slice_buffers,  # first: the order depends on what memory loops need
+    order_segments,
+    assign_streams,  # after the order of one stream is known
+    late_joins,
+    late_waits,
+)
+
+ASKED = ("assign_streams",)
+"""The passes that run only where they are asked for: no GPU has measured what they gain."""
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:
@@ -36,11 +49,13 @@ def run_pipeline(
     known: Known,
     *,
     without: Collection[str] = (),
+    asked: Collection[str] = (),
     observer: Observer[HostProgram] | None = None,
 ) -> HostProgram:
-    """Return the program after all passes but those in `without`.
+    """Return the program after all passes but those in `without`, and those to be `asked` for.
 
     `observer` is called after each pass with the programs before and after (the same object where
     nothing changed) and the seconds that it took.
     """
-    return run_passes(pipeline(known), program, without=without, observer=observer)
+    left_out = {*without, *ASKED} - {*asked}
+    return run_passes(pipeline(known), program, without=left_out, observer=observer)
