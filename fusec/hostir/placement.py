@@ -11,6 +11,7 @@ from fusec.hostir.lifetimes import lifetimes
 from fusec.hostir.packing import Block, least_size, pack, size_of
 from fusec.hostir.program import HostProgram
 from fusec.ops.checks import INDEX_ERRORS
+from fusec.schedule.plan import KernelPlan
 
 ALIGNMENT = 256
 """Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
@@ -74,6 +75,12 @@ def blocks_of(
         first, last = min(s.first for s in spans), max(s.last for s in spans)
         blocks.append(Block(size, first, last, frozenset(beside[number])))
     return list(numbers), blocks
+
+
+def scratch_of(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a plan's workspaces, but of those that outlast its kernels."""
+    passing = (w for w in plan.workspaces if w.init != "zeroed once")
+    return sum(aligned(max(1, w.size.evaluate(sizes) * w.dtype.size)) for w in passing)
 
 
 def _workspaces(program: HostProgram) -> set[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 
 MOST = 20_000
-"""Steps of the search for the best order, at most: a tenth of a second; then a simple one counts."""
+"""Steps of the search for the best order, at most: a tenth of a second; then a simple one."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Order:
-    """An order of tasks and the bytes in use at once at most; proven: no order has less."""
+    """An order of tasks and the bytes in use at once at most; least: no order has less."""
 
     tasks: tuple[int, ...]
     peak: int
-    proven: bool
+    least: int
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Sequencer:
         while heap and steps < most:
             state = self._freely(heappop(heap)[-1])
             if state.done == self.all:
-                return Order(state.tasks, state.peak, proven=True)
+                return Order(state.tasks, state.peak, state.peak)
             if state.done in seen:
                 continue
             seen.add(state.done)
@@ -89,7 +89,7 @@ class Sequencer:
                 after = self._step(state, task)
                 heappush(heap, (after.peak, -len(after.tasks), after.tasks, after))
         found = self._greedily(start)
-        return Order(found.tasks, found.peak, proven=False)
+        return Order(found.tasks, found.peak, heap[0][0] if heap else found.peak)
 
     def _ready(self, state: _State) -> list[int]:
         done = state.done

@@ -98,7 +98,7 @@ class WorkGraph:
 
     @property
     def has_streams(self) -> bool:
-        """Return whether streams are told outside of loops, or loops leave them to be waited for."""
+        """Return whether streams are told outside of loops, or waited for after them."""
         kinds = GetStream | SetStream | Synchronize
         every = [w.instruction for w in self.work]
         loops = (i for i in every if isinstance(i, For) and i.streams)

@@ -47,9 +47,8 @@ def ring(node: Node | None) -> str | None:
 
 
 def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
-    """Yield each result of a segment that lies in another tensor, with that."""
+    """Yield each result of a segment that is a part of another tensor, with that."""
     yield from ((v.name, v.base) for v in plan.views)
-    yield from ((v.name, i.value.name) for v, i in segment.fusion.effects.into.items())
     node = alone(segment)
     if node is not None and node.op in (RANK_SLICE, STREAM_SLICE):
         yield node.output.name, node.inputs[0].name

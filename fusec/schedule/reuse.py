@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from fusec.ir.effects import Effects
-from fusec.ir.graph import Fusion, Input, Output
+from fusec.ir.graph import Fusion, Input, Value
+from fusec.ops.communication import communicates, places
 from fusec.schedule.overrides import settings_of
 from fusec.schedule.plan import KernelPlan, TensorArgument
 from fusec.schedule.registry import find_scheduler
@@ -19,22 +19,23 @@ def reuse_in_place(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
     """Write results of segments where what they read for the last time lies.
 
     Only where each element is read for the element that overwrites it, and where the segment's
-    scheduler then has a plan that writes it in place. Outputs and inputs of the fusion stay.
+    scheduler then has a plan that writes it in place. Outputs and inputs of the fusion stay, and so
+    does a divided fusion, whose tensors lie in parts of others.
     """
+    if any(communicates(n) or places(n) for n in segmented.fusion.nodes):
+        return segmented
     ends = _last_readers(segmented)
     decisions: list[Decision] = []
     segments: list[Segment] = []
     for segment in segmented.segments:
         dying = [i for i in segment.fusion.inputs if ends.get(i.value.name) == segment.id]
-        for output in _by_size(segmented.fusion, segment):
-            found = next(_candidates(segment, output, dying, target), None)
-            if found is None:
-                continue
-            segment, entry = found
-            dying.remove(entry)
-            because = "it is read there for the last time, each element for that which overwrites it"
-            subject = output.value.name, entry.value.name
-            decisions.append(Decision("reuse in place", subject, because))
+        for value in _by_size(segmented.fusion, segment):
+            found = next(_candidates(segment, value, dying, target), None)
+            if found is not None:
+                segment, entry = found
+                dying.remove(entry)
+                names = value.name, entry.value.name
+                decisions.append(Decision("reuse in place", names, f"{segment.name} {BECAUSE}"))
         segments.append(segment)
     if not decisions:
         return segmented
@@ -42,13 +43,16 @@ def reuse_in_place(segmented: SegmentedFusion, target: Target) -> SegmentedFusio
     return replace(segmented, segments=tuple(segments), decisions=every)
 
 
+BECAUSE = "reads it last, each element for that which overwrites it"
+
+
 def _last_readers(segmented: SegmentedFusion) -> Mapping[str, int]:
-    """Return the last segment that reads each tensor that only crosses, unless views are made of it.
+    """Return the last segment that reads each tensor that only crosses, if nothing is a view of it.
 
     A segment without kernels hands on what it reads.
     """
     fusion = segmented.fusion
-    kept = {v.name for v in (*(i.value for i in fusion.inputs), *(o.value for o in fusion.outputs))}
+    kept = {i.value.name for i in fusion.inputs} | {o.value.name for o in fusion.outputs}
     found: dict[str, int] = {}
     for segment in segmented.segments:
         names = {i.value.name for i in segment.fusion.inputs if not i.value.is_scalar}
@@ -58,42 +62,32 @@ def _last_readers(segmented: SegmentedFusion) -> Mapping[str, int]:
     return {name: last for name, last in found.items() if name not in kept}
 
 
-def _by_size(fusion: Fusion, segment: Segment) -> list[Output]:
-    """Return the outputs that only other segments read, the largest first."""
-    own = (o for o in segment.fusion.outputs if o.value not in fusion.output_of)
-    return sorted(own, key=lambda o: -tensor_bytes(o.value, fusion.hints))
+def _by_size(fusion: Fusion, segment: Segment) -> list[Value]:
+    """Return the results that only other segments read, the largest first."""
+    own = (o.value for o in segment.fusion.outputs if o.value not in fusion.output_of)
+    return sorted(own, key=lambda v: -tensor_bytes(v, fusion.hints))
 
 
 def _candidates(
-    segment: Segment, output: Output, dying: Iterable[Input], target: Target
+    segment: Segment, value: Value, dying: Iterable[Input], target: Target
 ) -> Iterator[tuple[Segment, Input]]:
-    """Yield the segment with an output written into an input, with that input, where it can be."""
-    value, effects = output.value, segment.fusion.effects
+    """Yield the segment with a result written into an input, and that input, where it can be."""
+    form = value.shape, value.dtype, segment.fusion.effects.strides(value)
     for entry in dying:
         given = entry.value
-        if (given.shape, given.dtype, entry.strides) != (
-            value.shape,
-            value.dtype,
-            effects.strides(value),
-        ):
+        if (given.shape, given.dtype, entry.strides) != form:
             continue
-        outputs = (
-            replace(o, alias=given.name) if o is output else o for o in segment.fusion.outputs
+        outputs = tuple(
+            replace(o, alias=given.name) if o.value is value else o for o in segment.fusion.outputs
         )
-        changed = replace(segment, fusion=replace(segment.fusion, outputs=tuple(outputs)))
-        if any(Effects(changed.fusion).unsafe()) or not _reads_at_once(changed.fusion, value.name):
+        changed = replace(segment, fusion=replace(segment.fusion, outputs=outputs))
+        effects = changed.fusion.effects
+        if any(effects.unsafe()) or not effects.reads_in_place(value):
             continue
-        plan = find_scheduler(segment.scheduler).offer(
-            changed.fusion, target, settings_of(changed)
-        )
-        if not isinstance(plan, Refusal) and _writes_into(plan[0], given.name, value.name):
+        scheduler = find_scheduler(segment.scheduler)
+        offer = scheduler.offer(changed.fusion, target, settings_of(changed))
+        if not isinstance(offer, Refusal) and _writes_into(offer[0], given.name, value.name):
             yield changed, entry
-
-
-def _reads_at_once(fusion: Fusion, name: str) -> bool:
-    """Return whether what an output overwrites is read for the same elements alone."""
-    value = next(o.value for o in fusion.outputs if o.value.name == name)
-    return fusion.effects.reads_in_place(value)
 
 
 def _writes_into(plan: KernelPlan, given: str, name: str) -> bool:

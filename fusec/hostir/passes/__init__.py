@@ -11,9 +11,10 @@ from fusec.hostir.passes.late_waits import late_waits
 from fusec.hostir.passes.order_segments import order_segments
 from fusec.hostir.passes.slice_buffers import slice_buffers
 from fusec.hostir.program import HostProgram
+from fusec.options import ASKED
 from fusec.passes.pipeline import Observer, Pass, run_passes
 
-__all__ = ["ASKED", "PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
+__all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 
 
 HostPass = Callable[[HostProgram, Known], HostProgram]
@@ -25,9 +26,6 @@ _PASSES: tuple[HostPass, ...] = (
     late_joins,
     late_waits,
 )
-
-ASKED = ("assign_streams",)
-"""The passes that run only where they are asked for: no GPU has measured what they gain."""
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:
@@ -52,10 +50,11 @@ def run_pipeline(
     asked: Collection[str] = (),
     observer: Observer[HostProgram] | None = None,
 ) -> HostProgram:
-    """Return the program after all passes but those in `without`, and those to be `asked` for.
+    """Return the program after all passes but those in `without`; of ASKED, those in `asked`.
 
     `observer` is called after each pass with the programs before and after (the same object where
     nothing changed) and the seconds that it took.
     """
-    left_out = {*without, *ASKED} - {*asked}
+    names = {run.__name__ for run in _PASSES}
+    left_out = {*without, *(names & ASKED.keys() - {*asked})}
     return run_passes(pipeline(known), program, without=left_out, observer=observer)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fusec.hostir.placement import scratch_of
+from fusec.schedule.plan import KernelPlan
+from fusec.segment.segmented import SegmentedFusion
+from fusec.target import Target
 
 
 @dataclass(frozen=True)
@@ -22,3 +27,22 @@ class Known:
     filled: Mapping[str, float] = field(default_factory=dict[str, float])
     scratch: Mapping[str, int] = field(default_factory=dict[str, int])
     event: float = 0.0
+
+
+def known_of(
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, streams: int
+) -> Known:
+    """Return what is known of segments and their plans at hint sizes; an event counts as a launch.
+
+    No target says yet what a wait between streams takes.
+    """
+    sizes, parts = segmented.fusion.hints, segmented.segments
+    timed = zip(parts, segmented.times(target), strict=True)
+    return Known(
+        sizes,
+        streams,
+        seconds={s.name: t for s, t in timed},
+        filled={s.name: min(1.0, s.estimate.ctas / target.sms) for s in parts if s.estimate},
+        scratch={s.name: scratch_of(p, sizes) for s, p in zip(parts, plans, strict=True)},
+        event=target.launch,
+    )
