@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from host_programs import SIZES, buffer, program_of, programs, results, with_memory
 from hypothesis import given, settings
+from stream_programs import SIZES, buffer, program_of, programs, results, with_memory
 
 from fusec.hostir.instructions import Alias, Allocate, Collective, Copy, Free, Post, SetStream, Wait
 from fusec.hostir.passes.known import Known

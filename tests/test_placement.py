@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from host_programs import (
+from hypothesis import given, settings
+from stream_programs import (
     SIZES,
     UNIT,
     buffer,
@@ -15,7 +16,6 @@ from host_programs import (
     results,
     with_memory,
 )
-from hypothesis import given, settings
 
 from fusec.diagnostics import InternalError
 from fusec.exact.packing import least_packing
@@ -74,7 +74,7 @@ def test_memory_on_what_is_in_use_changes_results(monkeypatch: pytest.MonkeyPatc
     program = chain()
     expected = results(program)
     wrong = replace(placement(program, SIZES), offsets=dict.fromkeys("abc", 0))
-    monkeypatch.setattr("host_programs.placement", lambda *_, **__: wrong)
+    monkeypatch.setattr("stream_programs.placement", lambda *_, **__: wrong)
     # Every segment reads before it writes: on itself a chain may lie, but not beside others.
     assert results(program) == expected
     beside = with_memory(
@@ -98,7 +98,6 @@ def two_streams(*between: Instruction) -> HostProgram:
             Allocate("y"),
             Allocate("z"),
             SetStream(dim(1)),
-            Synchronize(dim(0)),
             Allocate("a"),
             Post("s0", ("x",), ("a",)),
             Post("s1", ("a",), ("y",)),
@@ -109,7 +108,6 @@ def two_streams(*between: Instruction) -> HostProgram:
             Post("s2", ("x",), ("b",)),
             Post("s3", ("b",), ("z",)),
             Free("b"),
-            Synchronize(dim(1)),
         ],
     )
 
@@ -128,7 +126,7 @@ def test_memory_shared_by_streams_that_nothing_orders_changes_results(
 ) -> None:
     program = two_streams()
     wrong = replace(placement(program, SIZES), offsets={"a": 0, "b": 0})
-    monkeypatch.setattr("host_programs.placement", lambda *_, **__: wrong)
+    monkeypatch.setattr("stream_programs.placement", lambda *_, **__: wrong)
     assert any(found != results(program, shared=False) for found in every_late(program))
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from fusec.diagnostics import InternalError
-from fusec.hostir.clocks import Clocks
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -20,28 +19,29 @@ from fusec.hostir.instructions import (
     reads,
     writes,
 )
+from fusec.hostir.steps import Clock, Step, Steps
 
 
 @dataclass(frozen=True)
 class Lifetime:
     """When a buffer's memory is in use.
 
-    first, last: the instructions between which that is so, both among them, in the order in which
-    they are issued. begin: how much of each stream is over before any use of it; end: how much must
-    be over before all uses are; None where it is in use to the end.
+    first, last: the steps between which that is so, both among them, in the order in which they are
+    issued. begin: by stream the last step that is surely over before any use; end: by stream the
+    last use; None where it is in use to the end.
     """
 
     buffer: str
     first: int
     last: int
-    begin: tuple[int, ...]
-    end: tuple[int, ...] | None
+    begin: Clock
+    end: Clock | None
 
     def before(self, other: Lifetime) -> bool:
         """Return whether all uses are surely over when those of another buffer begin."""
-        return self.end is not None and all(
-            e <= b for e, b in zip(self.end, other.begin, strict=True)
-        )
+        if self.end is None:
+            return False
+        return all(other.begin.get(s, -1) >= last for s, last in self.end.items())
 
 
 def roots_of(instructions: Iterable[Instruction], given: Iterable[str] = ()) -> dict[str, str]:
@@ -88,15 +88,14 @@ def uses(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
         yield len(instructions) - 1, name
 
 
-def lifetimes(
-    instructions: Sequence[Instruction], given: Iterable[str] = (), passing: Collection[str] = ()
-) -> list[Lifetime]:
+def lifetimes(steps: Steps, passing: Collection[str] = ()) -> list[Lifetime]:
     """Return when allocated buffers are in use: one entry for each time that memory is given.
 
-    given: the buffers of callers. passing: what nothing asks for after its last use. Other memory
-    that is not freed is in use to the end; what is freed and not used has no entry.
+    passing: what nothing asks for after its last use. Other memory that is not freed is in use to
+    the end; what is freed and not used has no entry.
     """
-    roots, clocks = roots_of(instructions, given), Clocks(instructions)
+    instructions = [s.instruction for s in steps.steps]
+    roots = roots_of(instructions, (b.name for b in steps.program.inputs))
     places: dict[str, list[int]] = {}
     for k, name in uses(instructions):
         places.setdefault(roots.get(name, name), []).append(k)
@@ -113,18 +112,16 @@ def lifetimes(
             own = [k for k in places.get(name, ()) if start <= k < following]
             kept = start > ends.get(name, -1) and name not in passing
             if own or kept:
-                found.append(_lifetime(clocks, name, own, kept))
+                found.append(_lifetime(steps.steps, name, own, kept))
     return found
 
 
-def _lifetime(clocks: Clocks, buffer: str, places: Sequence[int], kept: bool) -> Lifetime:
+def _lifetime(steps: Sequence[Step], buffer: str, places: Sequence[int], kept: bool) -> Lifetime:
     """Return the lifetime of a buffer that is used at some places, or `kept` from the first on."""
-    begins = [clocks.done[k] for k in places] or [(0,) * clocks.streams]
-    begin = tuple(min(column) for column in zip(*begins, strict=True))
+    overs = [steps[k].over for k in places]
+    streams = set(overs[0]).intersection(*overs) if overs else set[int]()
+    begin = {s: min(over[s] for over in overs) for s in streams}
     first = min(places, default=0)
     if kept:
-        return Lifetime(buffer, first, len(clocks.done), begin, None)
-    over = [0] * clocks.streams
-    for k in places:
-        over[clocks.stream[k]] = max(over[clocks.stream[k]], clocks.place[k] + 1)
-    return Lifetime(buffer, first, max(places), begin, tuple(over))
+        return Lifetime(buffer, first, len(steps), begin, None)
+    return Lifetime(buffer, first, max(places), begin, {steps[k].stream: k for k in places})

@@ -10,6 +10,7 @@ from fusec.hostir.instructions import Memset
 from fusec.hostir.lifetimes import lifetimes
 from fusec.hostir.packing import Block, least_size, pack, size_of
 from fusec.hostir.program import HostProgram
+from fusec.hostir.steps import steps_of
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import KernelPlan
 
@@ -37,10 +38,11 @@ def aligned(size: int) -> int:
 def placement(
     program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
 ) -> Placement:
-    """Return where the buffers lie that a flat program allocates, but for those in `own`.
+    """Return where the buffers lie that a program allocates, but for those in `own`.
 
     Memory is used again where all that used it is surely over, whatever streams do; a segment's
-    workspace is, after its kernels, unless it is zeroed once. sizes: of all dims.
+    workspace is, after its kernels, unless it is zeroed once. sizes: of all dims, and where
+    the rank stands. Names are those of the program with its loops run.
     """
     names, blocks = blocks_of(program, sizes, own)
     offsets = pack(blocks)
@@ -52,8 +54,9 @@ def blocks_of(
     program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
 ) -> tuple[list[str], list[Block]]:
     """Return the buffers to be placed, and each one's block."""
-    inputs = [b.name for b in program.inputs]
-    every = lifetimes(program.instructions, inputs, _workspaces(program))
+    steps = steps_of(program, sizes)
+    program = steps.program
+    every = lifetimes(steps, _workspaces(program))
     live = [life for life in every if life.buffer not in own]
     numbers: dict[str, int] = {}
     for life in live:

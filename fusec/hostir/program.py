@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
 from fusec.hostir.check import Check
-from fusec.hostir.instructions import For, Instruction, Launch
+from fusec.hostir.instructions import For, Instruction, Launch, Post
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, dim, product, shape_text
 from fusec.ir.dtype import DType
@@ -154,8 +154,13 @@ class HostProgram:
 
     @property
     def launches(self) -> tuple[Launch, ...]:
-        """Return the kernel launches in order."""
-        return tuple(i for i in self.instructions if isinstance(i, Launch))
+        """Return the kernel launches in order, those of loops once."""
+        return tuple(i for i in every(self.instructions) if isinstance(i, Launch))
+
+    @property
+    def posts(self) -> tuple[Post, ...]:
+        """Return where segments run, in order, those of loops once."""
+        return tuple(i for i in every(self.instructions) if isinstance(i, Post))
 
     def covers(self, sizes: Mapping[str, int]) -> bool:
         """Return whether all guards hold at `sizes`."""
@@ -203,6 +208,14 @@ class HostProgram:
         lines += _lines(self.instructions)
         lines.append(f"  return {', '.join(self.outputs)}")
         return "\n".join(lines) + "\n"
+
+
+def every(instructions: Iterable[Instruction]) -> Iterator[Instruction]:
+    """Yield instructions in order, those of loops behind the loop."""
+    for instruction in instructions:
+        yield instruction
+        if isinstance(instruction, For):
+            yield from every(instruction.body)
 
 
 def _lines(instructions: tuple[Instruction, ...], margin: str = "  ") -> list[str]:

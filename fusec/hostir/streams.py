@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fusec.hostir.clocks import Clocks
-from fusec.hostir.instructions import Instruction, SetStream, Synchronize
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Free,
+    Instruction,
+    SetStream,
+    Synchronize,
+)
 from fusec.hostir.program import HostProgram
+from fusec.hostir.steps import steps_of
 from fusec.hostir.tasks import WorkGraph
 from fusec.ir.dim import dim
 
@@ -84,15 +91,15 @@ def with_streams(graph: WorkGraph, streams: Sequence[int]) -> HostProgram:
     """Return the program with its work on streams, and the fewest events that keep the order.
 
     A stream waits for another as soon as that has been given what is needed, so for nothing more.
-    The caller's stream, 0, is waited for by all at the beginning, and waits for all at the end.
+    That all wait for the caller's stream at the beginning, and it for them at the end, is
+    understood.
     """
     waits = list(_wanted(graph, streams))
     for wait in list(reversed(waits)):
         fewer = [w for w in waits if w is not wait]
-        if _keeps_order(graph, streams, fewer):
+        if _keeps_order(graph, _written(graph, streams, fewer)):
             waits = fewer
-    instructions, _ = _written(graph, streams, waits)
-    return replace(graph.program, instructions=instructions)
+    return _written(graph, streams, waits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,60 +112,41 @@ class _Wait:
 
 
 def _wanted(graph: WorkGraph, streams: Sequence[int]) -> Iterator[_Wait]:
-    """Yield a wait for each job that another stream needs, and those of the caller's stream."""
+    """Yield a wait for each stream that has made what a piece of work needs."""
     last: dict[int, int] = {}
     for k, stream in enumerate(streams):
         for other in sorted({streams[d] for d in graph.after[k]} - {stream}):
-            job = max(d for d in graph.after[k] if streams[d] == other)
-            yield _Wait(stream, other, max(last.get(stream, -1), job) + 1)
-        if stream and stream not in last:
-            yield _Wait(stream, 0, 0)
+            made = max(d for d in graph.after[k] if streams[d] == other)
+            yield _Wait(stream, other, max(last.get(stream, -1), made) + 1)
         last[stream] = k
-    for stream in sorted(last.keys() - {0}):
-        yield _Wait(0, stream, len(streams))
 
 
-def _written(
-    graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]
-) -> tuple[tuple[Instruction, ...], list[int]]:
-    """Return the program's instructions with streams, and the place of each piece of work."""
+def _written(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -> HostProgram:
+    """Return the program with its work on streams, and waits."""
     found: list[Instruction] = []
-    places: list[int] = []
     current = 0
-
-    def on(stream: int, instruction: Instruction) -> None:
-        nonlocal current
-        if stream != current:
-            found.append(SetStream(dim(stream)))
-            current = stream
-        found.append(instruction)
-
     numbers = {work.place: k for k, work in enumerate(graph.work)}
     for place, instruction in enumerate(graph.program.instructions):
-        k = numbers.get(place)
-        if k is None:
-            found.append(instruction)
-            continue
-        for wait in (w for w in waits if w.position == k):
-            on(wait.stream, Synchronize(dim(wait.other)))
-        on(streams[k], instruction)
-        places.append(len(found) - 1)
-    for wait in (w for w in waits if w.position == len(streams)):
-        on(wait.stream, Synchronize(dim(wait.other)))
+        given: list[tuple[int, Instruction]] = [(0, instruction)]
+        if (k := numbers.get(place)) is not None:
+            given = [(w.stream, Synchronize(dim(w.other))) for w in waits if w.position == k]
+            given.append((streams[k], instruction))
+        for stream, each in given:
+            if stream != current and k is not None:
+                found.append(SetStream(dim(stream)))
+                current = stream
+            found.append(each)
     if current:
         found.append(SetStream(dim(0)))
-    return tuple(found), places
+    return replace(graph.program, instructions=tuple(found))
 
 
-def _keeps_order(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -> bool:
-    """Return whether all work comes after what it needs, and between what the caller does."""
-    written, places = _written(graph, streams, waits)
-    # The caller's work stands before and after, on its own stream.
-    clocks = Clocks((SetStream(dim(0)), *written, SetStream(dim(0))))
-    end = len(written) + 1
+def _keeps_order(graph: WorkGraph, program: HostProgram) -> bool:
+    """Return whether all work of a program with streams comes after what it needs."""
+    steps = list(enumerate(steps_of(program, {}).steps))
+    work = [(k, s) for k, s in steps if not isinstance(s.instruction, Allocate | Free | Alias)]
     return all(
-        clocks.before(0, place + 1)
-        and clocks.before(place + 1, end)
-        and all(clocks.before(places[d] + 1, place + 1) for d in graph.after[k])
-        for k, place in enumerate(places)
+        step.over.get(work[d][1].stream, -1) >= work[d][0]
+        for (_, step), after in zip(work, graph.after, strict=True)
+        for d in after
     )

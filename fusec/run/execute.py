@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -13,20 +13,36 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
+    Collective,
     Copy,
     EncodeTensorMap,
     Free,
     Instruction,
     Launch,
     Memset,
+    Receive,
+    Send,
+    Wait,
 )
 from fusec.hostir.placement import placement
 from fusec.hostir.program import Buffer, HostProgram
+from fusec.hostir.steps import Step as ProgramStep
+from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out
 from fusec.run.device import Device
+from fusec.run.exchange import (
+    Begin,
+    DeviceMemory,
+    Exchange,
+    Member,
+    dense_elements,
+    member_for,
+)
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
+from fusec.run.scalars import scalar_values
+from fusec.run.streams import Streams
 
 ZONE = 512
 """Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""
@@ -36,18 +52,29 @@ POISON = 0xFF
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction, ready to be issued."""
+    """One instruction, ready to be issued; `number` and `of` are those of the program's steps."""
 
     instruction: Instruction
     issue: Callable[[], None]
+    number: int
+    of: ProgramStep
 
 
 class Executable:
     """A host program with its kernels loaded on a device."""
 
-    def __init__(self, device: Device, program: HostProgram, cubins: Mapping[str, bytes]) -> None:
-        """Load the kernels; `cubins` holds machine code by kernel name."""
-        self.device, self.program = device, program
+    def __init__(
+        self,
+        device: Device,
+        program: HostProgram,
+        cubins: Mapping[str, bytes],
+        member: Member | None = None,
+    ) -> None:
+        """Load the kernels; `cubins` holds machine code by kernel name.
+
+        member: the rank that runs the program, where there are several.
+        """
+        self.device, self.program, self.member = device, program, member
         self.functions: dict[str, Any] = {}
         for launch in program.launches:
             if launch.kernel in self.functions:
@@ -69,6 +96,10 @@ class Executable:
         for function in self.functions.values():
             self.device.unload(function)
         self.functions = {}
+
+    def sizes(self, given: Sizes) -> dict[str, int]:
+        """Return all sizes that a program knows: also where its rank stands."""
+        return {**given, **(self.member.places if self.member else {})}
 
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes, beside: Bound | None = None) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails.
@@ -93,7 +124,10 @@ class Bound:
     ) -> None:
         """Allocate and upload everything that is not taken of another program."""
         self._beside = beside
-        self.program, self.device, self.sizes = executable.program, executable.device, dict(sizes)
+        self.program, self.device, self.member = (
+            executable.program, executable.device, executable.member,
+        )  # fmt: skip
+        self.sizes = executable.sizes(sizes)
         self._functions = executable.functions
         self._memory: list[int] = []
         self._own: dict[str, tuple[int, int]] = {}
@@ -102,13 +136,19 @@ class Bound:
         self._uploads: dict[str, StridedArray] = {}
         self.address: dict[str, int] = {}
         self.steps: list[Step] = []
-        self._scalars = self._read_scalars(inputs)
+        self._exchanges: list[Begin] = []
+        self._scalars = scalar_values(self.program, inputs, self.sizes)
+        steps = steps_of(self.program, self.sizes)
+        self.program = steps.program
+        self.streams = Streams(self.device, self.device.stream, steps)
         try:
             for buffer in self.program.inputs:
                 self._place_input(buffer, inputs)
             self._place_temporaries()
-            for instruction in self.program.instructions:
-                self._prepare(instruction)
+            for number, step in enumerate(steps.steps):
+                self._prepare(number, step)
+            if self.member is not None:
+                self.member.transport.prepare(self._exchanges)
         except BaseException:
             self.close()
             raise
@@ -131,18 +171,7 @@ class Bound:
         for address in self._memory:
             self.device.free(address)
         self._memory = []
-
-    def _read_scalars(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for scalar in self.program.scalars:
-            given = inputs.get(scalar.of or scalar.name)
-            value = self.sizes.get(scalar.name, scalar.default) if given is None else given
-            if value is None:
-                raise FusecError(f"no value is given for scalar input `{scalar.of or scalar.name}`")
-            if scalar.of and given is not None:
-                value = getattr(complex(given), scalar.part)
-            values[scalar.name] = value
-        return values
+        self.streams.close()
 
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:
         return tuple(d.evaluate(self.sizes) for d in buffer.shape)
@@ -190,48 +219,63 @@ class Bound:
         self._memory.append(address)
         return address
 
-    def _prepare(self, instruction: Instruction) -> None:
-        match instruction:
+    def _prepare(self, number: int, step: ProgramStep) -> None:
+        """Place what a step names, and note what is to be issued for it."""
+        issue = self._prepared(step)
+        if issue is None and self.streams.orders(number, step):
+            issue = _nothing
+        if issue is not None:
+            self.steps.append(Step(step.instruction, issue, number, step))
+
+    def _prepared(self, step: ProgramStep) -> Callable[[], None] | None:
+        device, sizes = self.device, self.sizes
+        # What the caller's stream is given goes to the device's own, which nobody names.
+        on = () if step.stream == 0 else (self.streams.handles[step.stream],)
+        match step.instruction:
             case Allocate(name):
                 self._give_memory(name)
             case Free():
                 pass
             case Alias(name, of, offset):
                 size = self.program.buffer[name].dtype.size
-                self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
+                self.address[name] = self.address[of] + offset.evaluate(sizes) * size
             case EncodeTensorMap(_, described) if any(
-                e.evaluate(self.sizes) == 0 for e in described.extents
+                e.evaluate(sizes) == 0 for e in described.extents
             ):
                 pass  # there is nothing to describe, and no launch to read it
             case EncodeTensorMap(name, described):
                 self._maps[name] = encode_tensor_map(
-                    self.device, described, self.address[described.buffer], self.sizes
+                    device, described, self.address[described.buffer], sizes
                 )
             case Memset(name, once):
                 address, size = self.address[name], self.bytes_of(name)
                 if not once:
-                    self._step(instruction, lambda: self.device.fill(address, 0, size))
+                    return lambda: device.fill(address, 0, size, *on)
             case Copy(target, source):
                 to, origin, size = self.address[target], self.address[source], self.bytes_of(target)
-                self._step(instruction, lambda: self.device.copy(to, origin, size))
-            case Launch():
-                self._prepare_launch(instruction)
-            case _:
-                raise InternalError(f"a program with `{instruction}` cannot be bound")
+                return lambda: device.copy(to, origin, size, *on)
+            case Launch() as launch:
+                return self._launch(launch, step)
+            case Collective() | Send() | Receive() as exchange:
+                return self._exchange(exchange, step)
+            case Wait():
+                member, handle = member_for(step, self.member), self._handle(step)
+                return lambda: member.transport.wait(step.tag, handle)
+            case other:
+                raise InternalError(f"a program with `{other}` cannot be bound")
+        return None
 
-    def _step(self, instruction: Instruction, issue: Callable[[], None]) -> None:
-        self.steps.append(Step(instruction, issue))
+    def _handle(self, step: ProgramStep) -> int:
+        return int(self.streams.handles[step.stream])
 
     def _place_temporaries(self) -> None:
-        """Give what the program frees memory in one arena, where it may lie on one another."""
-        freed = {i.buffer for i in self.program.instructions if isinstance(i, Free)}
-        kept = [b.name for b in self.program.buffers if b.name not in freed]
-        arena = placement(self.program, self.sizes, own=kept)
-        if not freed:
-            return
-        address = self._guarded(arena.size, "temporaries")
-        self._arena["temporaries"] = address, arena.size
-        self.address |= {name: address + offset for name, offset in arena.offsets.items()}
+        """Give temporaries memory in one arena, where they may lie on one another."""
+        own = [b.name for b in self.program.buffers if b.role != "temporary"]
+        arena = placement(self.program, self.sizes, own)
+        if arena.size:
+            address = self._guarded(arena.size, "temporaries")
+            self._arena["temporaries"] = address, arena.size
+            self.address |= {name: address + offset for name, offset in arena.offsets.items()}
 
     def _guarded(self, size: int, what: str) -> int:
         """Return the address of new memory with zones beside it."""
@@ -250,21 +294,34 @@ class Bound:
             self._own[name] = self._guarded(size, f"{role} `{name}`"), size
         self.address[name] = self._own[name][0]
 
-    def _prepare_launch(self, launch: Launch) -> None:
+    def _launch(self, launch: Launch, step: ProgramStep) -> Callable[[], None] | None:
         shape = geometry(launch, self.sizes)
         if shape.empty:
-            return
+            return None
+        if step.after:
+            shape = replace(shape, overlapped=False)  # it follows more than the kernel before it
         packed = pack_arguments(
             launch.arguments, self.sizes, self.address, self._scalars, self._maps
         )
-        function = self._functions[launch.kernel]
-        config = launch_config(self.device.driver, shape, self.device.stream)
+        device, function = self.device, self._functions[launch.kernel]
+        config = launch_config(device.driver, shape, self.streams.handles[step.stream])
         what = f"kernel `{launch.kernel}`"
+        return lambda: device.call(
+            "cuLaunchKernelEx", config, function, packed.address, 0, what=what
+        )
 
-        def issue() -> None:
-            self.device.call("cuLaunchKernelEx", config, function, packed.address, 0, what=what)
+    def _exchange(self, exchange: Exchange, step: ProgramStep) -> Callable[[], None]:
+        member = member_for(step, self.member)
+        target = None if isinstance(exchange, Send) else self._dense(exchange.target, step)
+        source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
+        begun = member.exchange(step, target, source)
+        self._exchanges.append(begun)
+        return lambda: member.begin(begun)
 
-        self._step(launch, issue)
+    def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
+        buffer = self.program.buffer[name]
+        elements = dense_elements(buffer, self.sizes, step)
+        return DeviceMemory(self.address[name], elements, buffer.dtype, self._handle(step))
 
     def reset(self) -> None:
         """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
@@ -281,8 +338,13 @@ class Bound:
 
     def run(self) -> None:
         """Issue every step; returns before they are done."""
+        streams = self.streams
+        streams.start()
         for step in self.steps:
+            streams.before(step.of)
             step.issue()
+            streams.behind(step.number, step.of)
+        streams.end()
 
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, and check that nothing was written beside them."""
@@ -318,6 +380,10 @@ class Bound:
                     notes=tuple(str(i) for i in self.program.launches if name in i.written),
                     help="this is a bug in fusec; please report the fusion file and the sizes",
                 )
+
+
+def _nothing() -> None:
+    """Do nothing: a step that other streams wait for, or that waits for them, has no work."""
 
 
 def execute(
