@@ -21,7 +21,7 @@ from fusec.run.ranks import LOCAL, patience
 from fusec.run.rendezvous import Meeting
 
 GRACE = 5.0
-"""Seconds that ranks have to end by themselves, with an error of their own, after one has failed."""
+"""Seconds that ranks have to end by themselves, with errors of their own, once one has failed."""
 _TICK = 0.02
 _FAILED_ELSEWHERE = 4
 
@@ -41,13 +41,14 @@ class _Rank:
         return self.said.read().decode(errors="backslashreplace").strip()
 
 
-def launch(arguments: Sequence[str], size: int, *, aside: bool = False) -> tuple[int, list[Any]]:
+def launch(
+    arguments: Sequence[str], size: int, given: bytes | None = None, *, aside: bool = False
+) -> tuple[int, list[Diagnostic]]:
     """Run fusec with arguments as so many ranks; return the exit code and what went wrong.
 
     Rank 0 prints; what it and the others say on stderr comes at the end, the same error once.
-    aside: rank 0, too, prints to stderr.
+    given: what each reads from standard input. aside: rank 0, too, prints to stderr.
     """
-    given = sys.stdin.buffer.read() if "-" in arguments else None
     token = secrets.token_hex(32)
     sys.stdout.flush()
     ranks = list[_Rank]()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
@@ -17,8 +19,8 @@ from fusec.commands.lint import lint
 from fusec.commands.progress import working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, check_files, check_sizes, inputs_of
-from fusec.commands.verify import Judging, agree, differences, load_expected
-from fusec.diagnostics import EnvironmentProblem, FusecError, Unsupported
+from fusec.commands.verify import agree, differences, load_expected
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
@@ -29,7 +31,6 @@ from fusec.run.rendezvous import meet
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
-    from fusec.run.transports.protocol import Transport
 
 COMPILING = 600.0
 """Seconds in which all ranks have to be ready to begin, and to have done: none waits on a GPU."""
@@ -49,32 +50,45 @@ def run_divided(
     ranks: how many to start, where nobody has started this process as one of them. arguments: of
     the command line, for those.
     """
-    own = from_environment()
-    if ranks is None and not own.started and not _may_have_mesh(path):
+    if ranks is None and not _may_have_mesh(path):
         return None
     check_files(options)
+    read = _keep_input() if path == "-" else None
     fusion = _fusion_of(path, compile_options, given=ranks)
     if fusion is None or (fusion.mesh is None and ranks is None):
         return None
+    own = from_environment()
+    program = Compilation(fusion, compile_options)
     if own.started:
         if ranks is not None and ranks != own.size:
             raise FusecError(f"--ranks {ranks}, but {own.by} has started {own.size} ranks")
         check_mesh(fusion, own.size, own.by)
-        return _run_as(own, Compilation(fusion, compile_options), options, report)
+        return _run_as(own, program, options, report)
     check_mesh(fusion, ranks or 1, f"--ranks {ranks}" if ranks else "")
     if ranks is None or ranks == 1:
-        return _run_as(Ranks(), Compilation(fusion, compile_options), options, report)
+        return _run_as(own, program, options, report)
     report.warn(lint(fusion))
-    aside = "--json" in arguments
     given = [text for text in arguments if text != "--json"]
-    code, failures = launch(given, ranks, aside=aside)
+    code, failures = launch(given, ranks, read, aside="--json" in arguments)
     report.diagnostics += failures
     return code
 
 
 def _may_have_mesh(path: str) -> bool:
-    """Return whether a file is worth reading for a mesh: scripts run, which is done once only."""
-    return not os.path.isdir(path) and not path.endswith(".py") and path != "-"
+    """Return whether a file is worth reading for a mesh; scripts run when they are read."""
+    if not path.endswith((".yaml", ".yml")):
+        return False
+    try:
+        return "mesh" in Path(path).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+
+
+def _keep_input() -> bytes:
+    """Return what standard input has, which then is there to be read again."""
+    read = sys.stdin.buffer.read()
+    sys.stdin = io.TextIOWrapper(io.BytesIO(read))
+    return read
 
 
 def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion | None:
@@ -107,15 +121,9 @@ def check_mesh(fusion: Fusion, size: int, who: str) -> None:
     how = "larger" if mesh.size > size else "smaller"
     raise FusecError(
         f"the mesh of `{fusion.name}` is {how} than the run: {mesh.size} ranks ({mesh}), {given}",
-        span=_place_of(fusion),
+        span=mesh.span,
         help=f"--ranks {mesh.size}, or torchrun --nproc-per-node {mesh.size}",
     )
-
-
-def _place_of(fusion: Fusion) -> Any:
-    """Return where a file says the mesh, else where it first divides something over it."""
-    said = (sharding.span for sharding in fusion.shardings.values() if sharding.span)
-    return next(iter(said), None)
 
 
 def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Report) -> int:
