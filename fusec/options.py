@@ -32,6 +32,7 @@ ENVIRONMENT = {
 DUMP_KINDS = {
     "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
     "fusion-ir": "the fusion's operations",
+    "partition": "what one rank runs of a fusion that is divided",
     "preseg": "the graph after each pass that changed something",
     "scheduler-params": "each segment's scheduler and its parameters",
     "schedule-space": "the schedules that each segment may have, with prices, fields and values",

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from guards import check_guards, guarded
 
+from fusec.run.streams import Pool
+
 PointerList = Sequence[int]
 
 
@@ -38,6 +40,7 @@ class FakeDevice:
             ),
         )
         self.stream = 0
+        self.pool = Pool(self)
 
     def load(self, cubin: bytes, entry: str) -> Any:
         """Return the kernel as its function."""

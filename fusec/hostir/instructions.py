@@ -222,14 +222,24 @@ class Wait:
 
 @dataclass(frozen=True)
 class For:
-    """Run instructions `count` times; `index` counts from 0 and stands in their sizes."""
+    """Run instructions `count` times; `index` counts from 0 and stands in their sizes.
+
+    streams: on which the iterations run in turn; 0 where they all run on the current one.
+    """
 
     index: str
     count: Dim
     body: tuple[Instruction, ...]
+    streams: int = field(default=0, metadata=OMITTED)
 
     def __str__(self) -> str:
-        return f"for {self.index} from 0 to {self.count}:"
+        on = f" on {self.streams} streams" if self.streams else ""
+        return f"for {self.index} from 0 to {self.count}{on}:"
+
+
+def loop_name(loop: For) -> str:
+    """Return `loop0` of an index `loop0.index`."""
+    return loop.index.partition(".")[0]
 
 
 Instruction = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Copy, Instruction
 from fusec.hostir.program import Buffer
+from fusec.hostir.units import views_of
 from fusec.ir.dim import Dim, dim, shape_text
 from fusec.ir.effects import own_strides
 from fusec.ir.graph import ComplexPart, Input, Output, Value, whole_name
@@ -21,10 +22,14 @@ class Lowering:
 
     segmented: SegmentedFusion
     plans: Sequence[KernelPlan]
-    buffers: list[Buffer] = field(default_factory=list[Buffer])
+    buffers: dict[str, Buffer] = field(default_factory=dict[str, Buffer])
     first: list[Instruction] = field(default_factory=list[Instruction])
     body: list[Instruction] = field(default_factory=list[Instruction])
     last: list[Instruction] = field(default_factory=list[Instruction])
+
+    def add(self, buffer: Buffer) -> None:
+        """Name memory."""
+        self.buffers[buffer.name] = buffer
 
 
 def place_input(state: Lowering, entry: Input) -> None:
@@ -32,17 +37,17 @@ def place_input(state: Lowering, entry: Input) -> None:
     value, part = entry.value, entry.part
     if part is None:
         given = Buffer(value.name, "input", value.dtype, value.shape, entry.strides)
-        state.buffers.append(given)
+        state.add(given)
         return
     if part.index == 0:
         strides = _halved(entry.strides)
-        state.buffers.append(Buffer(part.of, "input", part.dtype, value.shape, strides))
+        state.add(Buffer(part.of, "input", part.dtype, value.shape, strides))
     _add_part(state, value, entry.strides, part)
 
 
 def _add_part(state: Lowering, value: Value, strides: Sequence[Dim], part: ComplexPart) -> None:
     layout = tuple(strides)
-    state.buffers.append(Buffer(value.name, "temporary", value.dtype, value.shape, layout))
+    state.add(Buffer(value.name, "temporary", value.dtype, value.shape, layout))
     state.first.append(Alias(value.name, part.of, dim(part.index)))
 
 
@@ -59,7 +64,7 @@ def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
     for output in state.segmented.fusion.outputs:
         value, name, index = output.value, output.value.name, writer[output.value]
         plan = state.plans[index]
-        if any(v.name == name for v in plan.views):
+        if any(view == name for view, _ in views_of(state.segmented.segments[index], plan)):
             continue
         strides = own_strides(output)
         if output.part is not None:
@@ -67,14 +72,14 @@ def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
             continue
         entry = state.segmented.fusion.effects.into.get(value)
         if entry is None:
-            state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
+            state.add(Buffer(name, "output", value.dtype, value.shape, strides))
             state.first.append(Allocate(name))
             continue
         target, layout = entry.value, entry.strides
         # Without kernels the output is empty, which the plan guards.
         if not plan.kernels or _writes(plan, target.name):
             _check_in_place(state, output, target, index)
-            state.buffers.append(Buffer(name, "output", value.dtype, value.shape, layout))
+            state.add(Buffer(name, "output", value.dtype, value.shape, layout))
             state.first.append(Alias(name, target.name, dim(0)))
             continue
         if layout != strides:
@@ -82,7 +87,7 @@ def place_outputs(state: Lowering, writer: Mapping[Value, int]) -> None:
                 f"output `{name}` is written into `{target.name}`, whose layout is not dense",
                 span=output.span,
             )
-        state.buffers.append(Buffer(name, "output", value.dtype, value.shape, strides))
+        state.add(Buffer(name, "output", value.dtype, value.shape, strides))
         state.first.append(Allocate(name))
         state.last.append(Copy(target.name, name))
 
@@ -99,7 +104,7 @@ def _place_part(state: Lowering, output: Output, part: ComplexPart, index: int) 
         _check_in_place(state, output, given.value, index)
     if part.index == 0:
         whole = Buffer(part.of, "output", part.dtype, value.shape, _halved(strides))
-        state.buffers.append(whole)
+        state.add(whole)
         where = Allocate(part.of) if given is None else Alias(part.of, whole_name(given), dim(0))
         state.first.append(where)
     _add_part(state, value, strides, part)

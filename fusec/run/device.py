@@ -15,6 +15,7 @@ import numpy as np
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.ir.evaluate import Array
+from fusec.run.streams import Pool
 from fusec.segment.roofline import Rates
 from fusec.target import TARGETS, Target
 
@@ -102,6 +103,7 @@ class Device:
             raise EnvironmentProblem(reason, help="run with --device reference to do without a GPU")
         self.driver, self.index = load_driver(), index
         self._modules: dict[Any, Any] = {}
+        self.pool = Pool(self)
         try:
             self.call("cuInit", 0)
             self._device = self.call("cuDeviceGet", index)
@@ -145,6 +147,7 @@ class Device:
         for module in self._modules.values():
             self.driver.cuModuleUnload(module)
         self._modules = {}
+        self.pool.close()
         self.driver.cuStreamDestroy(self.stream)
         self.driver.cuDevicePrimaryCtxRelease(self._device)
 
@@ -223,10 +226,11 @@ class Device:
         """Give memory back."""
         self.driver.cuMemFree(address)
 
-    def fill(self, address: int, byte: int, size: int) -> None:
-        """Fill memory with one byte, in stream order."""
+    def fill(self, address: int, byte: int, size: int, stream: Any = None) -> None:
+        """Fill memory with one byte, in the order of a stream, the device's own if none is said."""
         if size:
-            self.call("cuMemsetD8Async", address, byte, size, self.stream)
+            on = self.stream if stream is None else stream
+            self.call("cuMemsetD8Async", address, byte, size, on)
 
     def upload(self, address: int, array: Array) -> None:
         """Copy a contiguous array to the device, in stream order.
@@ -245,10 +249,11 @@ class Device:
             self.synchronise()
         return data
 
-    def copy(self, target: int, source: int, size: int) -> None:
-        """Copy device memory, in stream order."""
+    def copy(self, target: int, source: int, size: int, stream: Any = None) -> None:
+        """Copy device memory, in the order of a stream, the device's own if none is said."""
         if size and target != source:
-            self.call("cuMemcpyDtoDAsync", target, source, size, self.stream)
+            on = self.stream if stream is None else stream
+            self.call("cuMemcpyDtoDAsync", target, source, size, on)
 
     def synchronise(self, what: str = "") -> None:
         """Wait for the stream; a kernel's fault surfaces here."""

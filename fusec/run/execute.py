@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
@@ -13,19 +13,35 @@ from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
+    Collective,
     Copy,
     EncodeTensorMap,
     Free,
     Instruction,
     Launch,
     Memset,
+    Receive,
+    Send,
+    Wait,
 )
 from fusec.hostir.program import Buffer, HostProgram
+from fusec.hostir.steps import Step as ProgramStep
+from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, bytes_of, lay_out
 from fusec.run.device import Device
+from fusec.run.exchange import (
+    Begin,
+    DeviceMemory,
+    Exchange,
+    Member,
+    dense_elements,
+    member_for,
+)
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
+from fusec.run.scalars import scalar_values
+from fusec.run.streams import Streams
 
 ZONE = 512
 """Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""
@@ -35,18 +51,29 @@ POISON = 0xFF
 
 @dataclass(frozen=True)
 class Step:
-    """One instruction, ready to be issued."""
+    """One instruction, ready to be issued; `number` and `of` are those of the program's steps."""
 
     instruction: Instruction
     issue: Callable[[], None]
+    number: int
+    of: ProgramStep
 
 
 class Executable:
     """A host program with its kernels loaded on a device."""
 
-    def __init__(self, device: Device, program: HostProgram, cubins: Mapping[str, bytes]) -> None:
-        """Load the kernels; `cubins` holds machine code by kernel name."""
-        self.device, self.program = device, program
+    def __init__(
+        self,
+        device: Device,
+        program: HostProgram,
+        cubins: Mapping[str, bytes],
+        member: Member | None = None,
+    ) -> None:
+        """Load the kernels; `cubins` holds machine code by kernel name.
+
+        member: the rank that runs the program, where there are several.
+        """
+        self.device, self.program, self.member = device, program, member
         self.functions: dict[str, Any] = {}
         for launch in program.launches:
             if launch.kernel in self.functions:
@@ -68,6 +95,10 @@ class Executable:
         for function in self.functions.values():
             self.device.unload(function)
         self.functions = {}
+
+    def sizes(self, given: Sizes) -> dict[str, int]:
+        """Return all sizes that a program knows: also where its rank stands."""
+        return {**given, **(self.member.places if self.member else {})}
 
     def bind(self, inputs: Mapping[str, Any], sizes: Sizes, beside: Bound | None = None) -> Bound:
         """Return the program bound to inputs on the device; FusecError where a guard fails.
@@ -92,21 +123,31 @@ class Bound:
     ) -> None:
         """Allocate and upload everything that is not taken of another program."""
         self._beside = beside
-        self.program, self.device, self.sizes = executable.program, executable.device, dict(sizes)
+        self.program, self.device, self.member = (
+            executable.program, executable.device, executable.member,
+        )  # fmt: skip
+        self.sizes = executable.sizes(sizes)
         self._functions = executable.functions
         self._memory: list[int] = []
         self._own: dict[str, tuple[int, int]] = {}
-        self._spare: list[tuple[int, int]] = []
+        self._kept: list[tuple[int, int]] = []  # memory that a loop's body has allocated before
+        self._spare: list[tuple[int, int, ProgramStep]] = []
         self._maps: dict[str, Any] = {}
         self._uploads: dict[str, StridedArray] = {}
         self.address: dict[str, int] = {}
         self.steps: list[Step] = []
-        self._scalars = self._read_scalars(inputs)
+        self._exchanges: list[Begin] = []
+        self._scalars = scalar_values(self.program, inputs, self.sizes)
+        steps = steps_of(self.program, self.sizes)
+        self.program = steps.program
+        self.streams = Streams(self.device, self.device.stream, steps)
         try:
             for buffer in self.program.inputs:
                 self._place_input(buffer, inputs)
-            for instruction in self.program.instructions:
-                self._prepare(instruction)
+            for number, step in enumerate(steps.steps):
+                self._prepare(number, step)
+            if self.member is not None:
+                self.member.transport.prepare(self._exchanges)
         except BaseException:
             self.close()
             raise
@@ -129,18 +170,7 @@ class Bound:
         for address in self._memory:
             self.device.free(address)
         self._memory = []
-
-    def _read_scalars(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] = {}
-        for scalar in self.program.scalars:
-            given = inputs.get(scalar.of or scalar.name)
-            value = self.sizes.get(scalar.name, scalar.default) if given is None else given
-            if value is None:
-                raise FusecError(f"no value is given for scalar input `{scalar.of or scalar.name}`")
-            if scalar.of and given is not None:
-                value = getattr(complex(given), scalar.part)
-            values[scalar.name] = value
-        return values
+        self.streams.close()
 
     def _shape(self, buffer: Buffer) -> tuple[int, ...]:
         return tuple(d.evaluate(self.sizes) for d in buffer.shape)
@@ -188,50 +218,70 @@ class Bound:
         self._memory.append(address)
         return address
 
-    def _prepare(self, instruction: Instruction) -> None:
-        match instruction:
+    def _prepare(self, number: int, step: ProgramStep) -> None:
+        """Place what a step names, and note what is to be issued for it."""
+        issue = self._prepared(step)
+        if issue is None and self.streams.orders(number, step):
+            issue = _nothing
+        if issue is not None:
+            self.steps.append(Step(step.instruction, issue, number, step))
+
+    def _prepared(self, step: ProgramStep) -> Callable[[], None] | None:
+        device, sizes = self.device, self.sizes
+        # What the caller's stream is given goes to the device's own, which nobody names.
+        on = () if step.stream == 0 else (self.streams.handles[step.stream],)
+        match step.instruction:
             case Allocate(name):
-                self._give_memory(name)
+                self._give_memory(name, step)
             case Free(name):
                 if name in self._own:
-                    self._spare.append(self._own.pop(name))
+                    self._spare.append((*self._own.pop(name), step))
             case Alias(name, of, offset):
                 size = self.program.buffer[name].dtype.size
-                self.address[name] = self.address[of] + offset.evaluate(self.sizes) * size
+                self.address[name] = self.address[of] + offset.evaluate(sizes) * size
             case EncodeTensorMap(_, described) if any(
-                e.evaluate(self.sizes) == 0 for e in described.extents
+                e.evaluate(sizes) == 0 for e in described.extents
             ):
                 pass  # there is nothing to describe, and no launch to read it
             case EncodeTensorMap(name, described):
                 self._maps[name] = encode_tensor_map(
-                    self.device, described, self.address[described.buffer], self.sizes
+                    device, described, self.address[described.buffer], sizes
                 )
             case Memset(name, once):
                 address, size = self.address[name], self.bytes_of(name)
                 if not once:
-                    self._step(instruction, lambda: self.device.fill(address, 0, size))
+                    return lambda: device.fill(address, 0, size, *on)
             case Copy(target, source):
                 to, origin, size = self.address[target], self.address[source], self.bytes_of(target)
-                self._step(instruction, lambda: self.device.copy(to, origin, size))
-            case Launch():
-                self._prepare_launch(instruction)
-            case _:
-                raise InternalError(f"a program with `{instruction}` cannot be bound")
+                return lambda: device.copy(to, origin, size, *on)
+            case Launch() as launch:
+                return self._launch(launch, step)
+            case Collective() | Send() | Receive() as exchange:
+                return self._exchange(exchange, step)
+            case Wait():
+                member, handle = member_for(step, self.member), self._handle(step)
+                return lambda: member.transport.wait(step.tag, handle)
+            case other:
+                raise InternalError(f"a program with `{other}` cannot be bound")
+        return None
 
-    def _step(self, instruction: Instruction, issue: Callable[[], None]) -> None:
-        self.steps.append(Step(instruction, issue))
+    def _handle(self, step: ProgramStep) -> int:
+        return int(self.streams.handles[step.stream])
 
-    def _give_memory(self, name: str) -> None:
+    def _give_memory(self, name: str, step: ProgramStep) -> None:
         size, role = self.bytes_of(name), self.program.buffer[name].role
-        fitting = [block for block in self._spare if block[1] >= size]
+        fitting = [s for s in self._spare if s[1] >= size and step.follows(s[2])]
         if self._beside is not None and role == "output" and name in self._beside._own:
             self._own[name] = self._beside._own[name]
             self.address[name] = self._own[name][0]
             return
+        if name in self._own:
+            self._kept.append(self._own[name])
         if role == "temporary" and fitting:
-            # Stream order makes it safe to use a freed temporary's memory again.
-            block = min(fitting, key=lambda b: b[1])
-            self._spare.remove(block)
+            # The order of streams makes it safe to use a freed temporary's memory again.
+            found = min(fitting, key=lambda s: s[1])
+            self._spare.remove(found)
+            block = found[:2]
         else:
             address = self._allocate(size + 2 * ZONE, f"{role} `{name}`")
             self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
@@ -239,25 +289,38 @@ class Bound:
         self._own[name] = block
         self.address[name] = block[0]
 
-    def _prepare_launch(self, launch: Launch) -> None:
+    def _launch(self, launch: Launch, step: ProgramStep) -> Callable[[], None] | None:
         shape = geometry(launch, self.sizes)
         if shape.empty:
-            return
+            return None
+        if step.after:
+            shape = replace(shape, overlapped=False)  # it follows more than the kernel before it
         packed = pack_arguments(
             launch.arguments, self.sizes, self.address, self._scalars, self._maps
         )
-        function = self._functions[launch.kernel]
-        config = launch_config(self.device.driver, shape, self.device.stream)
+        device, function = self.device, self._functions[launch.kernel]
+        config = launch_config(device.driver, shape, self.streams.handles[step.stream])
         what = f"kernel `{launch.kernel}`"
+        return lambda: device.call(
+            "cuLaunchKernelEx", config, function, packed.address, 0, what=what
+        )
 
-        def issue() -> None:
-            self.device.call("cuLaunchKernelEx", config, function, packed.address, 0, what=what)
+    def _exchange(self, exchange: Exchange, step: ProgramStep) -> Callable[[], None]:
+        member = member_for(step, self.member)
+        target = None if isinstance(exchange, Send) else self._dense(exchange.target, step)
+        source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
+        begun = member.exchange(step, target, source)
+        self._exchanges.append(begun)
+        return lambda: member.begin(begun)
 
-        self._step(launch, issue)
+    def _dense(self, name: str, step: ProgramStep) -> DeviceMemory:
+        buffer = self.program.buffer[name]
+        elements = dense_elements(buffer, self.sizes, step)
+        return DeviceMemory(self.address[name], elements, buffer.dtype, self._handle(step))
 
     def reset(self) -> None:
         """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
-        for address, size in self._own.values():
+        for address, size in (*self._own.values(), *self._kept):
             self.device.fill(address, POISON, size)
         for instruction in self.program.instructions:
             if isinstance(instruction, Memset) and instruction.once:
@@ -270,8 +333,13 @@ class Bound:
 
     def run(self) -> None:
         """Issue every step; returns before they are done."""
+        streams = self.streams
+        streams.start()
         for step in self.steps:
+            streams.before(step.of)
             step.issue()
+            streams.behind(step.number, step.of)
+        streams.end()
 
     def outputs(self) -> dict[str, Array]:
         """Return the outputs, and check that nothing was written beside them."""
@@ -305,6 +373,10 @@ class Bound:
                     notes=tuple(str(i) for i in self.program.launches if name in i.written),
                     help="this is a bug in fusec; please report the fusion file and the sizes",
                 )
+
+
+def _nothing() -> None:
+    """Do nothing: a step that other streams wait for, or that waits for them, has no work."""
 
 
 def execute(

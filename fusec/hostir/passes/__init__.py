@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 
+from fusec.hostir.passes.known import Known
+from fusec.hostir.passes.late_joins import late_joins
+from fusec.hostir.passes.late_waits import late_waits
+from fusec.hostir.passes.slice_buffers import slice_buffers
 from fusec.hostir.program import HostProgram
 from fusec.passes.pipeline import Observer, Pass, run_passes
 
 __all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 
 
-@dataclass(frozen=True)
-class Known:
-    """What passes know besides the program.
-
-    sizes: that it is planned for, by name. streams: how many there are besides the caller's.
-    seconds: the predicted time of each segment, by name, where there is one.
-    """
-
-    sizes: Mapping[str, int] = field(default_factory=dict[str, int])
-    streams: int = 4
-    seconds: Mapping[str, float] = field(default_factory=dict[str, float])
-
-
 HostPass = Callable[[HostProgram, Known], HostProgram]
 
-_PASSES: tuple[HostPass, ...] = ()
+_PASSES: tuple[HostPass, ...] = (
+    slice_buffers,
+    late_joins,
+    late_waits,
+)
 
 
 def pipeline(known: Known) -> tuple[Pass[HostProgram], ...]:

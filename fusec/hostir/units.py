@@ -1,0 +1,152 @@
+"""Which segments run in which loop over streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Node, Value
+from fusec.ops.communication import (
+    RANK_SLICE,
+    RECEIVE_SLICE,
+    SEND_SLICE,
+    STREAM_SLICE,
+    STREAM_STACK,
+    communicates,
+    places,
+)
+from fusec.schedule.plan import KernelPlan
+from fusec.segment.segmented import Segment, SegmentedFusion
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What comes one after the other in a program: a segment, or a loop over several.
+
+    segments: by number, in order. parts: the iterations of a loop; None for a segment that runs
+    once. axis: of the mesh, around whose ranks the loop's slices go.
+    """
+
+    segments: tuple[int, ...]
+    parts: Dim | None = None
+    axis: str | None = None
+
+
+def alone(segment: Segment) -> Node | None:
+    """Return the one node of a segment that exchanges or places a tensor; None for kernels'."""
+    node = segment.nodes[0] if len(segment.nodes) == 1 else None
+    return node if node is not None and (communicates(node) or places(node)) else None
+
+
+def ring(node: Node | None) -> str | None:
+    """Return the axis of the mesh around whose ranks a node's slices go, if it is such a node."""
+    goes = node is not None and node.op in (RECEIVE_SLICE, SEND_SLICE)
+    return node.attributes["axis"] if node is not None and goes else None
+
+
+def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
+    """Yield each result of a segment that is a part of another tensor, with that."""
+    yield from ((v.name, v.base) for v in plan.views)
+    node = alone(segment)
+    if node is not None and node.op in (RANK_SLICE, STREAM_SLICE):
+        yield node.output.name, node.inputs[0].name
+
+
+def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:
+    """Return the values of which each iteration of a loop has its own, with the iterations."""
+    found: dict[Value, Dim] = {}
+    for segment in segmented.segments:
+        for node in segment.nodes:
+            parts = _parts(node, found)
+            if parts is not None and node.op not in (STREAM_STACK, SEND_SLICE):
+                found.update(dict.fromkeys(node.outputs, parts))
+    return found
+
+
+def _parts(node: Node, found: Mapping[Value, Dim]) -> Dim | None:
+    if node.op is STREAM_SLICE:
+        return node.attributes["parts"]
+    if node.op is RECEIVE_SLICE:
+        return dim(node.attributes["ranks"])
+    return next((found[v] for v in node.inputs if v in found), None)
+
+
+def units_of(segmented: SegmentedFusion) -> tuple[Unit, ...]:
+    """Return what runs once and what in loops, in an order in which loops have much to do.
+
+    A loop begins where nothing else can come first; all join it whose operands are there by then.
+    """
+    grouping = _Grouping(segmented)
+    return tuple(grouping.units())
+
+
+class _Grouping:
+    """The segments of a program on their way into units; `left` are those not yet in one."""
+
+    def __init__(self, segmented: SegmentedFusion) -> None:
+        self.segments = segmented.segments
+        self.varying = varying(segmented)
+        self.parts = [self._parts_of(s) for s in self.segments]
+        self.left = dict.fromkeys(range(len(self.segments)))
+        self.after = [tuple(self._before(k)) for k in self.left]
+        self.maker = {o.value: k for k, s in enumerate(self.segments) for o in s.fusion.outputs}
+
+    def _parts_of(self, segment: Segment) -> Dim | None:
+        found = {p for node in segment.nodes if (p := _parts(node, self.varying)) is not None}
+        if not found:
+            return None
+        if len(found) > 1 or (
+            alone(segment) is None
+            and any(o.value not in self.varying for o in segment.fusion.outputs)
+        ):
+            raise InternalError(f"segment {segment.name} is of several loops")
+        return found.pop()
+
+    def _before(self, number: int) -> Iterator[int]:
+        """Yield the segments that read what another one overwrites."""
+        fusion = self.segments[number].fusion
+        targets = {i.value for i in fusion.effects.into.values()}
+        for k, segment in enumerate(self.segments[: number if targets else 0]):
+            if any(i.value in targets for i in segment.fusion.inputs):
+                yield k
+
+    def units(self) -> Iterator[Unit]:
+        """Yield the units in order."""
+        while self.left:
+            once = next((k for k in self.left if self.parts[k] is None and self._ready(k)), None)
+            if once is not None:
+                del self.left[once]
+                yield Unit((once,))
+                continue
+            first = next((k for k in self.left if self._ready(k)), None)
+            if first is None:
+                raise InternalError("segments wait for one another")
+            yield self._loop(first)
+
+    def _loop(self, first: int) -> Unit:
+        parts, axis, inside = self.parts[first], None, list[int]()
+        while True:
+            found = next((k for k in self.left if self._joins(k, parts, axis, inside)), None)
+            if found is None:
+                return Unit(tuple(inside), parts, axis)
+            axis = axis or ring(alone(self.segments[found]))
+            inside.append(found)
+            del self.left[found]
+
+    def _joins(
+        self, number: int, parts: Dim | None, axis: str | None, inside: Sequence[int]
+    ) -> bool:
+        own = ring(alone(self.segments[number]))
+        fits = self.parts[number] == parts and (own is None or axis is None or own == axis)
+        return fits and self._ready(number, inside)
+
+    def _ready(self, number: int, inside: Iterable[int] = ()) -> bool:
+        """Return whether all operands are there; a loop's own results are not, before its end."""
+        own = frozenset(inside)
+        needed = (self.maker.get(i.value) for i in self.segments[number].fusion.inputs)
+        if any(k in self.left for k in (*self.after[number], *needed) if k is not None):
+            return False
+        values = (i.value for i in self.segments[number].fusion.inputs)
+        return all(v in self.varying for v in values if self.maker.get(v) in own)

@@ -1,0 +1,156 @@
+"""Host programs with their loops run: one flat list, streams and places as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    EncodeTensorMap,
+    For,
+    Free,
+    GetStream,
+    Instruction,
+    Launch,
+    Memset,
+    Post,
+    Receive,
+    Send,
+    SetStream,
+    Synchronize,
+    Wait,
+    loop_name,
+)
+from fusec.hostir.program import Buffer, HostProgram
+from fusec.ir.dim import Dim, dim
+from fusec.schedule.plan import SizeArgument, TensorMapArgument
+
+Names = Mapping[str, str]
+
+
+def unroll(program: HostProgram, sizes: Mapping[str, int]) -> HostProgram:
+    """Return the program without loops, at some sizes; itself where nothing is to be done.
+
+    sizes: also this rank's places along the axes of the mesh, by `AXIS.place`. Streams are numbers,
+    0 the caller's; `synchronize` is an event recorded on the stream that it names and waited for on
+    the current one. What a loop's body allocates, views or encodes has a name of its own for each
+    iteration, as `x.loop0.3`.
+    """
+    if not any(isinstance(i, _CHANGED) for i in program.instructions):
+        return program
+    unrolled = _Unrolled(program, sizes)
+    instructions = tuple(unrolled.run(program.instructions, {}, {}))
+    kept = [b for b in program.buffers if b.name not in unrolled.inside]
+    return replace(program, buffers=(*kept, *unrolled.buffers), instructions=instructions)
+
+
+_CHANGED = (For, GetStream, SetStream, Synchronize, Send, Receive, Collective, Alias)
+
+
+class _Unrolled:
+    """The program so far; `current` is the stream on which what follows is issued."""
+
+    def __init__(self, program: HostProgram, sizes: Mapping[str, int]) -> None:
+        self.program, self.sizes = program, sizes
+        self.places = {name: dim(size) for name, size in sizes.items() if name.endswith(".place")}
+        self.buffers: list[Buffer] = []
+        self.inside = set[str]()
+        self.current = 0
+
+    def run(
+        self, body: tuple[Instruction, ...], numbers: dict[str, Dim], names: Names
+    ) -> Iterator[Instruction]:
+        """Yield a body's instructions; numbers: of loops and streams; names: of what loops make."""
+        for instruction in body:
+            match instruction:
+                case For():
+                    yield from self._loop(instruction, numbers, names)
+                case GetStream(name):
+                    numbers[name] = dim(self.current)
+                case SetStream(stream):
+                    number = self._number(stream, numbers)
+                    if number != self.current:
+                        self.current = number
+                        yield SetStream(dim(number))
+                case Synchronize(stream):
+                    number = self._number(stream, numbers)
+                    if number != self.current:
+                        yield Synchronize(dim(number))
+                case _:
+                    yield named(self._numbered(instruction, numbers), names)
+
+    def _loop(self, loop: For, numbers: Mapping[str, Dim], names: Names) -> Iterator[Instruction]:
+        own = tuple(
+            i.name if isinstance(i, EncodeTensorMap) else i.buffer
+            for i in loop.body
+            if isinstance(i, (Allocate, Alias, EncodeTensorMap))
+        )
+        self.inside.update(own)
+        for k in range(self._number(loop.count, numbers)):
+            renamed = {name: f"{name}.{loop_name(loop)}.{k}" for name in own}
+            self.buffers += [
+                replace(self.program.buffer[name], name=renamed[name])
+                for name in own
+                if name in self.program.buffer
+            ]
+            yield from self.run(loop.body, {**numbers, loop.index: dim(k)}, {**names, **renamed})
+
+    def _number(self, value: Dim, numbers: Mapping[str, Dim]) -> int:
+        return value.substitute(numbers).evaluate(self.sizes)
+
+    def _numbered(self, instruction: Instruction, numbers: Mapping[str, Dim]) -> Instruction:
+        known = {**self.places, **numbers}
+        match instruction:
+            case Alias():
+                return replace(instruction, offset=instruction.offset.substitute(known))
+            case Send() | Receive():
+                return replace(instruction, place=dim(self._number(instruction.place, known)))
+            case Collective(root=Dim() as root):
+                return replace(instruction, root=dim(self._number(root, known)))
+            case _:
+                return instruction
+
+
+def named(instruction: Instruction, names: Names) -> Instruction:
+    """Return an instruction with other names of buffers and tensor maps, those of `names`."""
+    if not names:
+        return instruction
+    match instruction:
+        case Allocate(name) | Free(name) | Memset(name) | Wait(name):
+            return replace(instruction, buffer=names.get(name, name))
+        case Alias(name, of):
+            return replace(instruction, buffer=names.get(name, name), of=names.get(of, of))
+        case Copy(target, source) | Collective(target=target, source=source):
+            target, source = names.get(target, target), names.get(source, source)
+            return replace(instruction, target=target, source=source)
+        case Send(source):
+            return replace(instruction, source=names.get(source, source))
+        case Receive(target):
+            return replace(instruction, target=names.get(target, target))
+        case Post(_, inputs, outputs):
+            given = tuple(names.get(n, n) for n in inputs)
+            return replace(
+                instruction, inputs=given, outputs=tuple(names.get(n, n) for n in outputs)
+            )
+        case EncodeTensorMap(name, described):
+            return EncodeTensorMap(names.get(name, name), _argument(described, names))
+        case Launch():
+            arguments = tuple(_argument(a, names) for a in instruction.arguments)
+            return replace(instruction, arguments=arguments)
+        case _:
+            return instruction
+
+
+def _argument(argument: Any, names: Names) -> Any:
+    """Return a launch's argument with other names; a tensor map keeps that of its buffer, too."""
+    if isinstance(argument, SizeArgument):
+        return argument
+    renamed = replace(argument, name=names.get(argument.name, argument.name))
+    if isinstance(renamed, TensorMapArgument):
+        return replace(renamed, buffer=names.get(renamed.buffer, renamed.buffer))
+    return renamed

@@ -1,0 +1,257 @@
+"""Run a host program without a GPU: segments by the reference, in memory placed as it says.
+
+What a program may do wrong shows as on a GPU: memory is poisoned when it is allocated, what is
+freed is given to later buffers, and steps of several streams may come in any order that they allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from random import Random
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import FusecError, InternalError
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    Free,
+    Memset,
+    Post,
+    Receive,
+    Send,
+    Wait,
+)
+from fusec.hostir.program import Buffer, HostProgram
+from fusec.hostir.steps import Step, steps_of
+from fusec.ir.evaluate import Array, Sizes
+from fusec.ir.graph import Fusion
+from fusec.reference.stream import outputs_of
+from fusec.run.arrays import as_declared, bytes_of, lay_out
+from fusec.run.exchange import Begin, Exchange, Member, dense_elements, member_for
+from fusec.run.memory import Arena, Region
+from fusec.run.scalars import scalar_values
+
+Observe = Callable[[Step, float, float], None]
+"""Is told of each step when it began and ended, in seconds of `time.perf_counter`."""
+
+
+def interpret(
+    program: HostProgram,
+    segments: Mapping[str, Fusion],
+    inputs: Mapping[str, Any],
+    sizes: Sizes,
+    member: Member | None = None,
+    *,
+    draw: Random | None = None,
+    observe: Observe | None = None,
+) -> dict[str, Array]:
+    """Return the outputs of a program that runs segments, which are given by name.
+
+    inputs: arrays, and numbers for scalars. member: the rank that runs it, where there are several.
+    draw: chooses among the orders that the streams allow, else steps come in the program's.
+    InternalError where it writes into what is not its own.
+    """
+    known = {**sizes, **(member.places if member else {})}
+    program.check_indices(known)
+    return _Interpreter(program, segments, inputs, known, member).run(draw, observe)
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A step with what it does, if it does anything."""
+
+    step: Step
+    number: int
+    run: Callable[[], None] | None
+
+
+class _Interpreter:
+    """A program with its memory."""
+
+    def __init__(
+        self,
+        program: HostProgram,
+        segments: Mapping[str, Fusion],
+        inputs: Mapping[str, Any],
+        sizes: Sizes,
+        member: Member | None,
+    ) -> None:
+        self.sizes, self.segments, self.member = sizes, segments, member
+        self.scalars = scalar_values(program, inputs, sizes)
+        self.arenas = {role: Arena(role) for role in ("input", "output", "temporary", "workspace")}
+        self.regions: dict[str, Region] = {}
+        self.own: dict[str, Region] = {}
+        self.given: dict[str, Array] = {}
+        self.exchanges: list[Callable[[], Begin]] = []
+        for buffer in program.inputs:
+            self._place_input(buffer, inputs)
+        self.made = {post.segment: post.outputs for post in program.posts}
+        steps = steps_of(program, sizes)
+        self.program = steps.program
+        self.tasks = [_Task(s, k, self._prepare(s)) for k, s in enumerate(steps.steps)]
+        for arena in self.arenas.values():
+            arena.make()
+        for name, array in self.given.items():
+            self.regions[name].bytes[:] = array
+        if member is not None:
+            member.transport.prepare([exchange() for exchange in self.exchanges])
+
+    def run(self, draw: Random | None, observe: Observe | None) -> dict[str, Array]:
+        for task in self.tasks if draw is None else self._drawn(draw):
+            if task.run is None:
+                continue
+            began = perf_counter()
+            task.run()
+            if observe is not None:
+                observe(task.step, began, perf_counter())
+        self._check_inputs()
+        return {name: self._view(name, self.regions[name]).copy() for name in self.program.outputs}
+
+    def _drawn(self, draw: Random) -> Any:
+        """Yield the tasks in an order that the streams allow."""
+        queues: dict[int, list[_Task]] = {}
+        for task in reversed(self.tasks):
+            queues.setdefault(task.step.stream, []).append(task)
+        left = {t.number for t in self.tasks}
+        while queues:
+            ready = [s for s, q in queues.items() if left.isdisjoint(q[-1].step.after)]
+            stream = draw.choice(sorted(ready))
+            task = queues[stream].pop()
+            left.remove(task.number)
+            if not queues[stream]:
+                del queues[stream]
+            yield task
+
+    def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
+        name, sizes = buffer.name, self.sizes
+        if name not in inputs:
+            raise FusecError(f"input `{name}` is missing")
+        shape = tuple(d.evaluate(sizes) for d in buffer.shape)
+        given = as_declared(name, np.asarray(inputs[name]), buffer.dtype)
+        if given.shape != shape:
+            raise FusecError(
+                f"input `{name}` has shape {list(given.shape)}, expected {list(shape)}"
+            )
+        laid = lay_out(given, tuple(s.evaluate(sizes) for s in buffer.strides))
+        raw = laid.storage[laid.offset :].view(np.uint8)
+        self.regions[name] = self.arenas["input"].take(raw.size)
+        self.given[name] = raw
+
+    def _check_inputs(self) -> None:
+        """Raise InternalError where an input has changed that nothing is written into."""
+        written = {into for _, into in self.program.aliases}
+        for name, array in self.given.items():
+            if name not in written and not np.array_equal(self.regions[name].bytes, array):
+                raise InternalError(f"the program has written into input `{name}`")
+
+    def _prepare(self, step: Step) -> Callable[[], None] | None:
+        """Place what a step names, and return what it does, if anything."""
+        match step.instruction:
+            case Allocate(name):
+                buffer = self.program.buffer[name]
+                size = bytes_of(buffer, self.sizes)
+                region = self.regions[name] = self.arenas[buffer.role].take(size, step)
+                self.own[name] = region
+                return region.poison
+            case Free(name):
+                if name in self.own:  # a view has nothing to give back
+                    self.own.pop(name).free(step)
+                return None
+            case Alias():
+                self._alias(step.instruction)
+                return None
+            case Memset(name):
+                region = self.regions[name]
+                return lambda: region.bytes.fill(0)
+            case Copy(target, source):
+                to, origin = self.regions[target], self.regions[source]
+                size = bytes_of(self.program.buffer[target], self.sizes)
+                return lambda: to.copy(origin, size)
+            case Post() as post:
+                return self._post(post)
+            case Collective() | Send() | Receive() as exchange:
+                return self._exchange(step, exchange)
+            case Wait():
+                return self._wait(step)
+            case other:
+                raise InternalError(f"`{other}` is not for segments: the program is expanded")
+
+    def _alias(self, alias: Alias) -> None:
+        buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]
+        offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size
+        size = bytes_of(buffer, self.sizes)
+        if offset < 0 or offset + size > of.size:
+            raise InternalError(
+                f"`{alias}` reaches over bytes {offset} to {offset + size} of {of.size}"
+            )
+        self.regions[alias.buffer] = of.part(offset, size)
+
+    def _view(self, name: str, region: Region) -> Array:
+        """Return a buffer as an array whose elements are its memory."""
+        buffer, sizes = self.program.buffer[name], self.sizes
+        shape = tuple(d.evaluate(sizes) for d in buffer.shape)
+        steps = tuple(s.evaluate(sizes) * buffer.dtype.size for s in buffer.strides)
+        held = region.bytes
+        # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
+        size = bytes_of(buffer, sizes)
+        if not size:
+            return np.empty(shape, buffer.dtype.numpy)
+        raw: Any = held[:size].view(f"V{buffer.dtype.size}")
+        return np.lib.stride_tricks.as_strided(raw, shape, steps).view(buffer.dtype.numpy)
+
+    def _viewer(self, name: str) -> Callable[[], Array]:
+        """Return what gives a buffer's array once there is memory."""
+        region = self.regions[name]
+        return lambda: self._view(name, region)
+
+    def _post(self, post: Post) -> Callable[[], None]:
+        fusion = self.segments[post.segment]
+        read = {
+            entry.value.name: self._reader(name)
+            for entry, name in zip(fusion.inputs, post.inputs, strict=True)
+        }
+        made = [o.value.name for o in fusion.outputs]
+        if len(made) != len(post.outputs):  # others are views, which the segment does not write
+            made = [name for name in made if name in self.made[post.segment]]
+        written = {
+            value: self._viewer(name) for value, name in zip(made, post.outputs, strict=True)
+        }
+
+        def run() -> None:
+            results = outputs_of(fusion, {n: of() for n, of in read.items()}, self.sizes)
+            for value, view in written.items():
+                view()[...] = results[value]
+
+        return run
+
+    def _reader(self, name: str) -> Callable[[], Any]:
+        if name in self.scalars:
+            value = self.scalars[name]
+            return lambda: value
+        return self._viewer(name)
+
+    def _exchange(self, step: Step, exchange: Exchange) -> Callable[[], None]:
+        member = member_for(step, self.member)
+        target = None if isinstance(exchange, Send) else self._dense(exchange.target, step)
+        source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
+
+        def begin() -> Begin:
+            return member.exchange(step, target and target(), source and source())
+
+        self.exchanges.append(begin)
+        return lambda: member.begin(begin())
+
+    def _wait(self, step: Step) -> Callable[[], None]:
+        member = member_for(step, self.member)
+        return lambda: member.transport.wait(step.tag)
+
+    def _dense(self, name: str, step: Step) -> Callable[[], Array]:
+        """Return what gives a buffer as the contiguous array that ranks exchange."""
+        dense_elements(self.program.buffer[name], self.sizes, step)
+        return self._viewer(name)

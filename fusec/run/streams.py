@@ -1,0 +1,113 @@
+"""Streams beside the caller's, and the events by which they wait for one another."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+from fusec.hostir.steps import START, Step, Steps
+
+NON_BLOCKING = 1
+"""CU_STREAM_NON_BLOCKING: the stream does not wait for the default one."""
+NO_TIMING = 2
+"""CU_EVENT_DISABLE_TIMING."""
+
+
+class Pool:
+    """Streams and events of a device that nobody uses; a stream in use by a capture is not taken.
+
+    They may still have work: whoever takes a stream comes after it.
+    """
+
+    def __init__(self, device: Any) -> None:
+        """Start empty."""
+        self._device, self._lock = device, Lock()
+        self._streams: list[Any] = []
+        self._events: list[Any] = []
+
+    def streams(self, count: int) -> list[Any]:
+        """Return so many streams, made where there are none."""
+        call = self._device.call
+        with self._lock:
+            free = [s for s in self._streams if not int(call("cuStreamIsCapturing", s))][:count]
+            self._streams = [s for s in self._streams if s not in free]
+        return free + [call("cuStreamCreate", NON_BLOCKING) for _ in range(count - len(free))]
+
+    def events(self, count: int) -> list[Any]:
+        """Return so many events."""
+        with self._lock:
+            free, self._events = self._events[:count], self._events[count:]
+        made = (self._device.call("cuEventCreate", NO_TIMING) for _ in range(count - len(free)))
+        return [*free, *made]
+
+    def give(self, streams: list[Any], events: list[Any]) -> None:
+        """Take streams and events back."""
+        with self._lock:
+            self._streams += streams
+            self._events += events
+
+    def close(self) -> None:
+        """Destroy what nobody uses."""
+        for event in self._events:
+            self._device.driver.cuEventDestroy(event)
+        for stream in self._streams:
+            self._device.driver.cuStreamDestroy(stream)
+        self._streams, self._events = [], []
+
+
+class Streams:
+    """The streams of a program's steps, and an event for each step that another stream awaits.
+
+    One that runs on the caller's stream alone has no events, and asks the driver for nothing.
+    """
+
+    def __init__(self, device: Any, own: Any, steps: Steps) -> None:
+        """Take what the steps need; `own` is the caller's stream."""
+        self._device, self._last = device, steps.last
+        self.handles: list[Any] = [own]
+        self._events: dict[int, Any] = {}
+        if steps.streams > 1:
+            self.handles += device.pool.streams(steps.streams - 1)
+            awaited = steps.awaited
+            self._events = dict(zip(awaited, device.pool.events(len(awaited)), strict=True))
+
+    @property
+    def several(self) -> bool:
+        """Return whether there are streams beside the caller's."""
+        return len(self.handles) > 1
+
+    def orders(self, number: int, step: Step) -> bool:
+        """Return whether a step waits for other streams or is awaited by one."""
+        return bool(step.after) or number in self._events
+
+    def start(self) -> None:
+        """Note where the caller's stream is when the program begins."""
+        if START in self._events:
+            self._record(START, self.handles[0])
+
+    def before(self, step: Step) -> None:
+        """Let a step's stream wait for what must be over."""
+        for number in step.after:
+            self._wait(self.handles[step.stream], number)
+
+    def behind(self, number: int, step: Step) -> None:
+        """Note where a step's stream is after it, if anybody waits for that."""
+        if number in self._events:
+            self._record(number, self.handles[step.stream])
+
+    def end(self) -> None:
+        """Let the caller's stream wait for all that was begun."""
+        for number in self._last:
+            self._wait(self.handles[0], number)
+
+    def close(self) -> None:
+        """Give streams and events back."""
+        if self.several:
+            self._device.pool.give(self.handles[1:], [*self._events.values()])
+        self.handles, self._events = self.handles[:1], {}
+
+    def _record(self, number: int, stream: Any) -> None:
+        self._device.call("cuEventRecord", self._events[number], stream)
+
+    def _wait(self, stream: Any, number: int) -> None:
+        self._device.call("cuStreamWaitEvent", stream, self._events[number], 0)

@@ -1,0 +1,285 @@
+"""Programs on several streams of a device that runs them in any order that events allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from fake_device import FakeDevice
+from host_programs import INDEX, B, H, buffer
+from stream_device import StreamDevice
+from test_run_execute import CUBINS, double, twice
+from test_run_execute import buffer as flat
+
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    For,
+    Free,
+    GetStream,
+    Instruction,
+    Launch,
+    Memset,
+    SetStream,
+    Synchronize,
+    Wait,
+)
+from fusec.hostir.program import HostProgram
+from fusec.ir.dim import dim, symbol
+from fusec.ir.dtype import F32
+from fusec.ir.sharding import Mesh
+from fusec.run.exchange import Begin, Exchange, Member
+from fusec.run.execute import Executable, execute
+from fusec.run.streams import Pool
+from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorArgument
+
+SIZES = {"B": 8, "H": 4}
+X = np.arange(32, dtype=np.float32).reshape(8, 4) + 1
+SEEDS = range(12)
+
+
+def doubled(x: str, y: str, rows: Any = B, *, overlapped: bool = False) -> Launch:
+    """Return the launch of a kernel y = 2 x."""
+    arguments = (
+        TensorArgument(x, F32), TensorArgument(y, F32, True), ScalarArgument("scale", F32),
+        SizeArgument("N", rows * H),
+    )  # fmt: skip
+    one = dim(1)
+    return Launch("double", "s0", (one, one, one), (32, 1, 1), arguments, overlapped=overlapped)
+
+
+def made(*instructions: Instruction, rows: Any = B, names: str = "ab") -> HostProgram:
+    """Return a program from x to z."""
+    from fusec.hostir.program import Scalar
+
+    buffers = [
+        buffer("x", "input", B, H), buffer("z", "output", B, H),
+        *(buffer(n, "temporary", rows, H) for n in names),
+    ]  # fmt: skip
+    whole = HostProgram(
+        "made", tuple(buffers), (Scalar("scale", F32, 2.0),),
+        (Allocate("z"), *instructions), ("z",),
+    )  # fmt: skip
+    from fusec.hostir.program import check_program
+
+    check_program(whole)
+    return whole
+
+
+def loop(streams: int = 2, parts: int = 4) -> HostProgram:
+    """Return z = 4 x by a loop; what is between lies in memory of one iteration."""
+    rows = B // parts
+    at = INDEX * (rows * H)
+    body = (
+        SetStream(INDEX % streams + 1), Synchronize(symbol("outer")),
+        Alias("p", "x", at), Alias("q", "z", at), Allocate("t"),
+        doubled("p", "t", rows), doubled("t", "q", rows), Free("t"),
+        SetStream(symbol("outer")),
+    )  # fmt: skip
+    joins = For("k", dim(streams), (Synchronize(symbol("k") + 1),))
+    start = GetStream("outer")
+    return made(start, For("i", dim(parts), body), joins, rows=rows, names="pqt")
+
+
+def ran(host: HostProgram, device: Any, times: int = 1) -> np.ndarray:
+    """Return z."""
+    with Executable(device, host, CUBINS).bind({"x": X}, SIZES) as bound:
+        for _ in range(times):
+            bound.reset()
+            bound.run()
+        return bound.outputs()["z"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_loop_on_streams_is_right_in_any_order(seed: int) -> None:
+    """Again and again, in the memory that the program has bound."""
+    device = StreamDevice({"double": double}, seed)
+    np.testing.assert_array_equal(ran(loop(), device, 3), 4 * X)
+    assert not device.blocks
+    streams = {int(config.hStream) for _, config in device.launched}
+    assert streams == {1, 2}
+
+
+def test_the_calls_of_a_loop() -> None:
+    """One record of where the caller is; of each stream a wait, and a record that is waited for."""
+    device = StreamDevice({"double": double})
+    with Executable(device, loop(), CUBINS).bind({"x": X}, SIZES) as bound:
+        bound.reset()
+        device.asked.clear()
+        bound.run()
+        found = [name.removeprefix("cu") for name, _ in device.asked]
+        bound.outputs()
+    wait, launch, record = "StreamWaitEvent", "LaunchKernelEx", "EventRecord"
+    assert found == [
+        record, wait, launch, launch, wait, launch, launch,
+        launch, launch, record, launch, launch, record, wait, wait,
+    ]  # fmt: skip
+
+
+def test_one_event_too_few_is_found_out() -> None:
+    """Without the waits some order gives something else: the device does mix."""
+    device_of = [StreamDevice({"double": double}, seed) for seed in SEEDS]
+    for device in device_of:
+        call = device.call
+
+        def deaf(function: str, *given: Any, what: str = "", call: Any = call) -> Any:
+            return None if function == "cuStreamWaitEvent" else call(function, *given, what=what)
+
+        device.call = deaf
+    found = [ran(loop(), device) for device in device_of]
+    assert any(not np.array_equal(z, 4 * X) for z in found)
+
+
+def test_streams_and_events_are_used_again() -> None:
+    """They go back to the device with the program, which destroys them in the end."""
+    device = StreamDevice({"double": double})
+    ran(loop(), device)
+    ran(loop(), device)
+    assert device.count("cuStreamCreate") == 2
+    assert device.count("cuEventCreate") == 3
+    device.pool.close()
+    assert len(device.destroyed) == 5
+
+
+def test_a_stream_that_is_captured_is_left_alone() -> None:
+    """Somebody else's capture has it; what is free is taken."""
+
+    class Capturing(StreamDevice):
+        def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+            if function == "cuStreamIsCapturing":
+                return int(arguments[0] == 1)
+            return super().call(function, *arguments, what=what)
+
+    pool = Pool(Capturing({}))
+    first = pool.streams(2)
+    pool.give(first, [])
+    assert pool.streams(2) == [2, 3]
+    assert pool.streams(1) == [4]
+
+
+class Logged(FakeDevice):
+    """Notes every call, with the number of bytes or the stream."""
+
+    def __init__(self) -> None:
+        """Start without calls."""
+        super().__init__({"double": double})
+        self.log: list[tuple[Any, ...]] = []
+
+    def allocate(self, size: int, what: str) -> int:
+        """Note."""
+        self.log.append(("allocate", size))
+        return super().allocate(size, what)
+
+    def fill(self, *given: Any) -> None:
+        """Note."""
+        self.log.append(("fill", *given[1:]))
+        super().fill(*given)
+
+    def copy(self, *given: Any) -> None:
+        """Note."""
+        self.log.append(("copy", *given[2:]))
+        super().copy(*given)
+
+    def synchronise(self, what: str = "") -> None:
+        """Note."""
+        self.log.append(("synchronise",))
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Note."""
+        self.log.append((function, arguments[0].hStream))
+        return super().call(function, *arguments, what=what)
+
+
+def test_one_stream_asks_for_what_it_asked_for_before() -> None:
+    """The calls as they were noted before programs had streams: no events, no streams."""
+    first = twice()
+    instructions = (
+        *first.instructions[:3], Memset("y"), *first.instructions[3:],
+        Copy("y", "y"), Alias("v", "y", dim(0)), Copy("y", "v"),
+    )  # fmt: skip
+    host = replace(
+        first, instructions=instructions, buffers=(*first.buffers, flat("v", "temporary"))
+    )
+    device = Logged()
+    execute(device, host, CUBINS, {"x": np.ones(5, np.float32)}, {"N": 5})
+    made_by_allocation = [("allocate", 1044), ("fill", 165, 1044)]
+    launch = ("cuLaunchKernelEx", 0)
+    assert device.log == [
+        ("allocate", 20), *made_by_allocation * 3, ("fill", 255, 20), ("synchronise",),
+        launch, ("fill", 0, 20), launch, launch, ("copy", 20), ("copy", 20), ("synchronise",),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_memory_is_used_again_by_streams_that_have_waited(seed: int) -> None:
+    """Another stream that has not gets memory of its own."""
+    on = (Synchronize(dim(0)), Allocate("b"), doubled("x", "b"), doubled("b", "z"))
+    used = (Allocate("a"), doubled("x", "a"), Free("a"))
+    waits = made(*used, SetStream(dim(1)), *on)
+    apart = made(SetStream(dim(1)), *on[:1], SetStream(dim(0)), *used, SetStream(dim(1)), *on[1:])
+    for host, blocks in ((waits, 3), (apart, 4)):
+        device = StreamDevice({"double": double}, seed)
+        with Executable(device, host, CUBINS).bind({"x": X}, SIZES) as bound:
+            assert len(device.blocks) == blocks
+            bound.reset()
+            bound.run()
+            np.testing.assert_array_equal(bound.outputs()["z"], 4 * X)
+
+
+def test_a_kernel_that_waits_for_a_stream_overlaps_with_nothing() -> None:
+    """Its stream's last kernel is not all that it needs; others overlap as the plan says."""
+    host = made(
+        Allocate("a"), doubled("x", "a", overlapped=True), SetStream(dim(1)), Synchronize(dim(0)),
+        doubled("a", "z", overlapped=True),
+    )  # fmt: skip
+    device = StreamDevice({"double": double})
+    np.testing.assert_array_equal(ran(host, device), 4 * X)
+    assert [getattr(config, "numAttrs", 0) for _, config in device.launched] == [1, 0]
+
+
+class Carrier:
+    """A transport that notes what it is given."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.asked: list[Any] = []
+
+    def prepare(self, exchanges: Any) -> None:
+        """Note."""
+        self.asked.append(("prepare", list(exchanges)))
+
+    def begin(
+        self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
+    ) -> None:
+        """Note."""
+        self.asked.append(("begin", Begin(exchange, target, source, group, place)))
+
+    def wait(self, buffer: str, stream: int = 0) -> None:
+        """Note."""
+        self.asked.append(("wait", buffer, stream))
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def test_exchanges_are_given_addresses_and_streams() -> None:
+    """Each as it was prepared; a second wait in a loop has a name of its own."""
+    body = (Collective("all_reduce", "z", "x", "tp", 2, "sum"), SetStream(dim(1)), Wait("z"))
+    host = made(For("i", dim(2), (*body, SetStream(dim(0)))))
+    carrier = Carrier()
+    member = Member(Mesh((("dp", 2), ("tp", 2)), (4, 5, 6, 7)), 7, carrier)
+    device = StreamDevice({})
+    with Executable(device, host, {}, member).bind({"x": X}, SIZES) as bound:
+        bound.run()
+        x, z = bound.address["x"], bound.address["z"]
+    (_, prepared), *asked = carrier.asked
+    assert [a[1] for a in asked if a[0] == "begin"] == prepared
+    assert [a for a in asked if a[0] == "wait"] == [("wait", "z", 1), ("wait", "z#1", 1)]
+    first = prepared[0]
+    assert (first.group, first.place, first.exchange.target) == ((6, 7), 1, "z")
+    assert (first.target.address, first.source.address) == (z, x)
+    assert (first.target.elements, first.target.dtype, first.target.stream) == (32, F32, 0)
