@@ -7,24 +7,21 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from fusec import driver
 from fusec.commands.diagnose import Report
 from fusec.commands.launch import launch
 from fusec.commands.lint import lint
-from fusec.commands.progress import working
-from fusec.commands.report import print_outputs
-from fusec.commands.run import RunOptions, check_files, check_sizes, inputs_of
-from fusec.commands.verify import agree, differences, load_expected
+from fusec.commands.meshes import check_mesh
+from fusec.commands.rank import run_rank
+from fusec.commands.run import RunOptions, check_files
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
-from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, from_environment, patience
 from fusec.run.rendezvous import meet
@@ -104,28 +101,6 @@ def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion 
     return fusions[0]
 
 
-def check_mesh(fusion: Fusion, size: int, who: str) -> None:
-    """Raise FusecError where a fusion's mesh has not as many ranks as there are."""
-    found = f"{size} rank{'s' * (size != 1)}"
-    given = f"{found} (of {who})" if who else found
-    mesh = fusion.mesh
-    if mesh is None:
-        if size == 1:
-            return
-        raise FusecError(
-            f"fusion `{fusion.name}` has no mesh, and there are {given}",
-            help=f"write `mesh: [{size}]`, and say with `shard:` how its values are divided",
-        )
-    if sorted(mesh.ranks) == list(range(size)):
-        return
-    how = "larger" if mesh.size > size else "smaller"
-    raise FusecError(
-        f"the mesh of `{fusion.name}` is {how} than the run: {mesh.size} ranks ({mesh}), {given}",
-        span=mesh.span,
-        help=f"--ranks {mesh.size}, or torchrun --nproc-per-node {mesh.size}",
-    )
-
-
 def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Report) -> int:
     """Run as one rank; rank 0 reports."""
     if ranks.launched:
@@ -135,96 +110,12 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
     with meet(ranks, patience()) if ranks.started else Links.alone() as links:
         try:
             if links.rank == 0:
-                return _run_rank(links, program, options)
+                return run_rank(links, program, options)
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
-                return _run_rank(links, program, options)
+                return run_rank(links, program, options)
         except BaseException as error:
             links.fail(_headline(error))
             raise
-
-
-def _run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
-    fusion = program.original
-    inputs, sizes = inputs_of(fusion, options)
-    check_sizes(program.options.sizes, sizes)
-    expected = None if options.expect is None else load_expected(fusion, options.expect)
-    own = _execute(links, program, inputs, sizes, options)
-    parts = gather_arrays(links, own, COMPILING)
-    if parts is None:
-        return 0
-    outputs, copies = assembled(fusion, parts)
-    right = _judge(fusion, inputs, sizes, outputs, options) and not copies
-    print("\n".join(copies), end="\n" * bool(copies))
-    if options.values:
-        print_outputs(fusion, sizes, outputs, options.values)
-    if options.outputs is not None:
-        from fusec.run.arrays import save_arrays
-
-        save_arrays(options.outputs, outputs)
-    if expected is not None:
-        assert options.expect is not None
-        given = (inputs, sizes, outputs, expected, options.expect)
-        right = agree(fusion, *given, options.judging) and right
-    return 0 if right else 1
-
-
-def _judge(
-    fusion: Fusion,
-    inputs: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    outputs: Mapping[str, Any],
-    options: RunOptions,
-) -> bool:
-    """Compare assembled outputs with the reference of the whole, and print the verdict."""
-    if not options.verify:
-        return True
-    from fusec.reference.verdict import compare
-
-    how = options.judging
-    with working("comparing with the reference"):
-        if how.by_tolerance:
-            reference = driver.reference(fusion, inputs, sizes)
-            lines = differences(fusion, outputs, reference, "the reference", how)
-            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
-            return not lines
-        # Sums are taken of the ranks' sums, in an order that no single plan tells.
-        verdict = compare(fusion, sizes, inputs, outputs, seed=how.seed)
-    print(verdict.text())
-    return how.accepts(verdict)
-
-
-def assembled(
-    fusion: Fusion, parts: Sequence[Mapping[str, Any]]
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the whole outputs of the ranks' parts, and what to say of copies that differ."""
-    from fusec.ir.sharding import Sharding
-    from fusec.shard.place import assemble, local_part
-
-    outputs, copies = dict[str, Any](), list[str]()
-    for output in fusion.outputs:
-        name, mesh = output.value.name, fusion.mesh
-        if mesh is None:
-            outputs[name] = parts[0][name]
-            continue
-        sharding = fusion.shardings.get(name) or Sharding.whole(output.value.rank)
-        own = {rank: parts[rank][name] for rank in mesh.ranks}
-        outputs[name] = assemble(own, sharding, mesh)
-        for rank, part in own.items():
-            if local_part(outputs[name], sharding, mesh, rank).tobytes() != part.tobytes():
-                copies.append(f"`{name}`: what ranks have of the same part differs, as rank {rank}")
-                break
-    return outputs, copies
-
-
-def _execute(
-    links: Links,
-    program: Compilation,
-    inputs: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    options: RunOptions,
-) -> dict[str, Any]:
-    """Return this rank's outputs."""
-    raise NotImplementedError
 
 
 def _headline(error: BaseException) -> str:

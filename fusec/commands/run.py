@@ -168,7 +168,7 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
         inputs, sizes = _inputs(part.original, options, place)
         inputs |= {name: known[name] for name in inputs if name in known}
         check_sizes(given, sizes)
-        sized = Compilation(_at(part.original, sizes), program.options)
+        sized = Compilation(at_sizes(part.original, sizes), program.options)
         package = _built(sized, place)
         code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
         known |= {**inputs, **outputs}
@@ -183,7 +183,7 @@ def check_sizes(given: Mapping[str, int], sizes: Mapping[str, int]) -> None:
             raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
 
 
-def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+def at_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     """Return the fusion with the sizes of its inputs as defaults: plans are made for them."""
     return replace(fusion, dims=tuple(replace(d, default=sizes[d.name]) for d in fusion.dims))
 
