@@ -10,7 +10,7 @@ from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
 from fusec.commands.verify import agree, differences, load_expected
-from fusec.diagnostics import EnvironmentProblem
+from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
@@ -149,10 +149,20 @@ def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, A
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
-                transport.close()
+                transport.close()  # before memory is given back that others map
                 return outputs
+        except BaseException as error:
+            links.fail(headline(error))  # the others wait for it no longer, nor it for them
+            raise
         finally:
             transport.close()
+
+
+def headline(error: BaseException) -> str:
+    """Return in one line why a rank has failed."""
+    if isinstance(error, FusecError):
+        return f"{error.severity}: {error.diagnostic.message}"
+    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _judge(

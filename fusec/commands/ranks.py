@@ -16,7 +16,7 @@ from fusec.commands.diagnose import Report
 from fusec.commands.launch import launch
 from fusec.commands.lint import lint
 from fusec.commands.meshes import check_mesh
-from fusec.commands.rank import run_rank
+from fusec.commands.rank import headline, run_rank
 from fusec.commands.run import RunOptions, check_files
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
@@ -103,6 +103,8 @@ def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion 
 
 def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Report) -> int:
     """Run as one rank; rank 0 reports."""
+    # Streams that wait for other ranks must not share a queue of the GPU with streams that work.
+    os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if ranks.launched:
         _end_with_parent()
     if ranks.rank == 0 and not ranks.launched:
@@ -114,14 +116,8 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
             with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
                 return run_rank(links, program, options)
         except BaseException as error:
-            links.fail(_headline(error))
+            links.fail(headline(error))
             raise
-
-
-def _headline(error: BaseException) -> str:
-    if isinstance(error, FusecError):
-        return f"{error.severity}: {error.diagnostic.message}"
-    return f"{type(error).__name__}: {error}".rstrip(": ")
 
 
 def _end_with_parent() -> None:
