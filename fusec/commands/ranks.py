@@ -29,8 +29,6 @@ from fusec.run.rendezvous import meet
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
 
-COMPILING = 600.0
-"""Seconds in which all ranks have to be ready to begin, and to have done: none waits on a GPU."""
 _WATCH = 0.25
 
 

@@ -36,10 +36,14 @@ _PARTS = {"c64": "f32", "c128": "f64"}
 _OF_BOOLS = {"sum": "MAX", "max": "MAX", "prod": "MIN", "min": "MIN"}
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
 def nccl_problem() -> str | None:
     """Return why NCCL cannot be used, or None."""
     try:
-        library = importlib.import_module("nccl.core").get_version().libnccl
+        library = _module("nccl.core").get_version().libnccl
     except ImportError:
         return f"the Python package nccl4py is not installed ({INSTALL})"
     return None if library else f"NCCL's library is not installed ({INSTALL})"
@@ -71,8 +75,8 @@ class NcclTransport:
             raise EnvironmentProblem(problem)
         # Multicast over NVLink stays off unless somebody asks for it.
         os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-        self._core = importlib.import_module("nccl.core")
-        self._raw = importlib.import_module("nccl.bindings.nccl")
+        self._core = _module("nccl.core")
+        self._raw = _module("nccl.bindings.nccl")
         self._links, self._device = links, device
         self._side = SideStream(device)
         self._groups: dict[tuple[int, ...], tuple[Any, Any]] = {}
