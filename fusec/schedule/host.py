@@ -34,8 +34,8 @@ class Placed(Parameters):
     """Where a tensor lies in a larger one: which of so many equal parts of a dim it is.
 
     kind: the operation's name. axis: of the mesh, along which the rank's place is the number of the
-    part; empty where the loop's index is. copied: whether the part has memory of its own, since
-    parts of the larger tensor do not begin as kernels need it.
+    part; empty where the loop's index is. copied: whether the part, which is dense then, has memory
+    of its own, since parts of the larger tensor do not begin as kernels need it.
     """
 
     kind: str
