@@ -6,14 +6,20 @@ import os
 import socket
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
-from loop_scripts import X, Y, Z, mesh_of, multidevice, one_tensor
+from loop_scripts import X, Y, Z, mesh_of, multidevice, nvfuser, one_tensor
 
-from fusec.diagnostics import FusecError
-
-# -- nvFuser's modules
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.graph import Fusion
+from fusec.nvfuser.definition import DirectDefinition
+from fusec.parse.dsl.session import recording
+from fusec.shard import partition
 
 ROOT = Path(__file__).parent.parent
 
@@ -87,16 +93,93 @@ def test_unknown_parameters_are_refused() -> None:
         multidevice.MultiDeviceExecutor(3, params)
 
 
-def test_shardings_of_nvfuser() -> None:
-    _, tv = one_tensor(8, 8)
-    tv.set_device_mesh(mesh_of(2, 2))
-    tv.outer_split(1, 2)
-    tv.axis(1).parallelize(Y)
-    graph = tv.definition.graph()
-    found = multidevice.Sharding(mesh_of(2, 2), graph.shardings["tv"])
-    assert (found.axis_sharded_on(Y), found.axis_sharded_on(X), found.axis_sharded_on(Z)) == (
-        1,
-        -1,
-        -1,
-    )
-    assert found.mesh.shape == (2, 2)
+def sharded(parts: int = 2) -> DirectDefinition:
+    """Return a sum over what two of four ranks have, for each of the others."""
+    with DirectDefinition() as fd:
+        x = fd.define_tensor([8, -1], contiguity=True, name="x")
+        fd.add_output(fd.ops.sum(x, [1]))
+        fd.add_output(fd.ops.relu(x))
+        x.set_device_mesh(mesh_of(2, 2))
+        x.outer_split(1, 2)
+        x.axis(1).parallelize(X)
+        x.split(0, parts, inner_split=False)
+        x.axis(0 if parts == 2 else 1).parallelize(Y)
+    return fd
+
+
+def execute(fd: DirectDefinition, *given: np.ndarray[Any, Any]) -> list[Any]:
+    """Return results of the right shapes, which nobody computed."""
+
+    def run(fusion: Fusion, _: Any) -> list[Any]:
+        local = partition(fusion)
+        shapes = [[d.evaluate(local.hints) for d in o.value.shape] for o in local.outputs]
+        return [np.zeros(shape, np.float32) for shape in shapes]
+
+    with recording(run):
+        return fd.execute(given)
+
+
+def test_shardings_of_outputs() -> None:
+    fd = sharded()
+    total, same = execute(fd, np.ones((4, 3), np.float32))
+    assert (total.shape, same.shape) == ((4,), (4, 3))
+    first, second = fd.fec.get_output_shardings()
+    assert (first.axis_sharded_on(Y), first.axis_sharded_on(X)) == (0, -1)
+    assert (second.axis_sharded_on(Y), second.axis_sharded_on(X)) == (0, 1)
+    assert second.axis_sharded_on(Z) == -1
+    assert (second.mesh.shape, second.by_axis()) == ((2, 2), [0, 1])
+    one, _ = one_tensor(4)
+    execute(one, np.ones(4, np.float32))
+    with pytest.raises(FusecError, match="no mesh"):
+        one.fec.get_output_shardings()
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A DTensor that is no tensor of PyTorch."""
+
+    local: Any
+    device_mesh: Any
+    placements: Any = ()
+
+    @classmethod
+    def from_local(cls, local: Any, mesh: Any, placements: Any) -> Placed:
+        return cls(local, mesh, placements)
+
+    def to_local(self) -> Any:
+        return self.local
+
+
+def test_dtensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = SimpleNamespace(DTensor=Placed, Shard=lambda d: f"S{d}", Replicate=lambda: "R")
+    monkeypatch.setitem(sys.modules, "torch.distributed.tensor", made)
+    x = Placed(np.ones((4, 3), np.float32), "mesh")
+
+    def run(fusion: Fusion, _: Any) -> list[Any]:
+        return [np.zeros(4, np.float32), np.zeros((4, 3), np.float32)]
+
+    with recording(run):
+        total, same = nvfuser.execute_with_dtensors(sharded(), [x])
+        assert (total.placements, same.placements) == (["S0", "R"], ["S0", "S1"])
+        assert same.device_mesh == "mesh"
+        with pytest.raises(FusecError, match="several meshes"):
+            nvfuser.execute_with_dtensors(sharded(), [x, Placed(1, "other")])
+        with pytest.raises(FusecError, match="have no mesh"):
+            nvfuser.execute_with_dtensors(sharded(), [])
+        with pytest.raises(Unsupported, match="a DTensor of a tensor that is divided as"):
+            nvfuser.execute_with_dtensors(sharded(4), [x])
+
+
+def test_profiles_tell_what_ran() -> None:
+    fd = sharded()
+    with nvfuser.PythonProfiler() as outer:
+        with nvfuser.PythonProfiler() as inner:
+            execute(fd, np.ones((4, 3), np.float32))
+        one, _ = one_tensor(4)
+        execute(one, np.ones(4, np.float32))
+    names = [kernel.scheduler for kernel in inner.profile.kernel_profiles]
+    assert names.count("communication") == 1
+    assert len(names) > 1
+    assert [k.scheduler for k in outer.profile.kernel_profiles[len(names) :]] != []
+    with pytest.raises(Unsupported, match="profile"):
+        _ = outer.profile.kernel_profiles[0].time_ms
