@@ -7,9 +7,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from host_programs import B, H, Threads, buffer, by_ranks, program, ring, segment, streamed
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from streamed_programs import B, H, Threads, buffer, by_ranks, program, ring, segment, streamed
 
 from fusec.diagnostics import FusecError, InternalError
 from fusec.hostir.instructions import (
