@@ -52,7 +52,18 @@ def _program(fusion: Fusion) -> Program:
     return api.program_for(fusion)
 
 
-executor.give(_execute, _program, _describe)
+def _ranks() -> executor.Ranks:
+    import importlib
+
+    return importlib.import_module("fusec.run.ranks").from_environment()
+
+
+def _barrier() -> None:
+    if _ranks().size > 1:
+        raise NotImplementedError
+
+
+executor.give(_execute, _program, _describe, _ranks, _barrier)
 
 
 def __getattr__(name: str) -> Any:

@@ -39,6 +39,16 @@ def _allow_depth(fusion: Fusion) -> None:
     sys.setrecursionlimit(max(sys.getrecursionlimit(), min(wanted, 200_000)))
 
 
+def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
+    """Return what one rank runs of a fusion; the fusion itself where nothing is divided."""
+    if not fusion.shardings:
+        return fusion
+    from fusec.shard import partition
+
+    _allow_depth(fusion)
+    return partition(fusion)
+
+
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import APPROXIMATIONS, run_pipeline
@@ -73,7 +83,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     """Return the segments of an optimised fusion."""
     from fusec import target
     from fusec.schedule.overrides import with_overrides
-    from fusec.schedule.registry import schedulers
+    from fusec.schedule.registry import host_schedulers, schedulers
     from fusec.schedule.tuned import with_tuned
     from fusec.segment.offers import Offers
     from fusec.segment.redefine import redefine
@@ -81,11 +91,12 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
     from fusec.tuned import store_for
 
     gpu = target.find(options.target, options.rates)
-    offers = Offers(schedulers(), gpu)
+    all = (*schedulers(), *host_schedulers())
+    offers = Offers(all, gpu)
     found = redefine(
         fusion,
-        lambda f: search(f, schedulers(), gpu, offers=offers),
-        schedulers(),
+        lambda f: search(f, all, gpu, offers=offers),
+        all,
         gpu,
         options.redefine,
     )
@@ -158,16 +169,18 @@ def expand(
 class Compilation:
     """A fusion planned for targets whose plans agree; a stage runs when its value is asked for.
 
-    original: the fusion as it was given. made: by attribute what the stages have given so far; a
-    program may begin with the values of any of them.
+    original: the fusion as it was given. local: what one rank runs of it: its sizes, inputs and
+    outputs are those of a call. made: by attribute what the stages have given so far; a program may
+    begin with the values of any of them.
     """
 
-    fusion = Stage("passes", optimise, "original", verify=verify, dumps=("preseg",))
+    local = Stage("partition", divide, "original", dumps=("partition",))
+    fusion = Stage("passes", optimise, "local", verify=verify, dumps=("preseg",))
     segmented = Stage("segment", segment, "fusion", dumps=("segmented-fusion", "schedule-space"))
     plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
     posts = Stage(
-        "schedule", lower, "segmented", "plans", "original", verify=check, dumps=("host-passes",)
+        "schedule", lower, "segmented", "plans", "local", verify=check, dumps=("host-passes",)
     )
     host = Stage(
         "schedule", expand, "posts", "segmented", "plans", "sources", dumps=("host-program",)
@@ -194,7 +207,7 @@ class Compilation:
         from fusec.segment.phases import split
 
         # Each phase checks the indices that it uses.
-        whole = optimise(self.original, replace(self.options, check_bounds=False))
+        whole = optimise(self.local, replace(self.options, check_bounds=False))
         return tuple(Compilation(part, self.options) for part in split(whole).parts)
 
     @property
@@ -213,7 +226,12 @@ class Compilation:
 
     def planned_as(self, plans: Plans, **made: Any) -> Compilation:
         """Return the program with other plans of its segments, and what they make."""
-        known = {"fusion": self.fusion, "segmented": self.segmented, "plans": plans}
+        known = {
+            "local": self.local,
+            "fusion": self.fusion,
+            "segmented": self.segmented,
+            "plans": plans,
+        }
         other = Compilation(self.original, self.options, **known, **made)
         other.timings = self.timings
         return other
@@ -233,8 +251,8 @@ class Compilation:
 
 
 STAGES: tuple[Stage[Any], ...] = (
-    Compilation.fusion, Compilation.segmented, Compilation.plans, Compilation.sources,
-    Compilation.posts, Compilation.host,
+    Compilation.local, Compilation.fusion, Compilation.segmented, Compilation.plans,
+    Compilation.sources, Compilation.posts, Compilation.host,
 )  # fmt: skip
 """The stages that every program goes through, in order; then its kernels are built."""
 
@@ -266,15 +284,15 @@ class Package:
 
     def sizes_of(self, program: Compilation) -> dict[str, int]:
         """Return the sizes that one of the programs was planned for, where the first has others."""
-        first = self.program.original.hints
-        return {n: s for n, s in program.original.hints.items() if s != first[n]}
+        first = self.program.local.hints
+        return {n: s for n, s in program.local.hints.items() if s != first[n]}
 
     def at(self, target: str, sizes: Mapping[str, int]) -> Compilation:
         """Return the program that runs at some sizes; FusecError says which are covered."""
         from fusec.hostir.coverage import fitting
 
         found = [p for p in self.programs if target in p.targets]
-        return found[fitting([(p.host, p.original.dims) for p in found], sizes)]
+        return found[fitting([(p.host, p.local.dims) for p in found], sizes)]
 
     def cubins(self, target: str) -> dict[str, bytes]:
         """Return the machine code for one target, by kernel."""
@@ -419,7 +437,7 @@ def measure(device: Device, package: Package, target: str, repeats: int) -> Timi
     from fusec.run.inputs import choose_sizes, random_inputs
     from fusec.run.measure import measure
 
-    fusion = package.program.original
+    fusion = package.program.local
     sizes = choose_sizes(fusion)
     executable = Executable(device, package.program.host, package.cubins(target))
     with executable.bind(random_inputs(fusion, sizes), sizes) as bound:

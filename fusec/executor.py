@@ -33,16 +33,53 @@ ProgramOf = Callable[["Fusion"], Called]
 Describe = Callable[["Fusion", str], str]
 """Returns what a fusion is compiled to: `cuda`, its kernels, or `segments`, nvFuser's dump."""
 
+
+class Ranks(Protocol):
+    """Which rank this process is, of all and of those of its host."""
+
+    @property
+    def rank(self) -> int:
+        """Return the number of the rank, from 0 on."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Return how many ranks there are."""
+        ...
+
+    @property
+    def local_rank(self) -> int:
+        """Return the number among the ranks of its host."""
+        ...
+
+    @property
+    def local_size(self) -> int:
+        """Return how many ranks the host has; 0 where nobody tells."""
+        ...
+
+
+RanksOf = Callable[[], Ranks]
+"""Returns the ranks that the process was started among."""
+
+Barrier = Callable[[], None]
+"""Waits until all ranks are there."""
+
 _given: list[Execute] = []
 _program: list[ProgramOf] = []
 _describe: list[Describe] = []
+_ranks: list[RanksOf] = []
+_barrier: list[Barrier] = []
 
 
-def give(execute: Execute, program: ProgramOf, describe: Describe) -> None:
-    """Let `execute` and programs run fusions, and `describe` print them, from now on."""
+def give(
+    execute: Execute, program: ProgramOf, describe: Describe, ranks: RanksOf, barrier: Barrier
+) -> None:
+    """Let `execute` and programs run fusions, `describe` print them, and `ranks` say who runs."""
     _given[:] = [execute]
     _program[:] = [program]
     _describe[:] = [describe]
+    _ranks[:] = [ranks]
+    _barrier[:] = [barrier]
 
 
 def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
@@ -58,3 +95,13 @@ def program(fusion: Fusion) -> Called:
 def describe(fusion: Fusion, what: str) -> str:
     """Return what a fusion is compiled to, as text."""
     return _describe[0](fusion, what)
+
+
+def ranks() -> Ranks:
+    """Return the ranks that this process was started among: one where nobody has said more."""
+    return _ranks[0]()
+
+
+def barrier() -> None:
+    """Wait until all ranks are there."""
+    _barrier[0]()

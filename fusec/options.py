@@ -13,6 +13,12 @@ ENVIRONMENT = {
     "FUSEC_CACHE_DIR": "folder of built kernels (default: $XDG_CACHE_HOME/fusec, ~/.cache/fusec)",
     "FUSEC_CACHE_LIMIT": "size of that folder, as 500M or 2G (default: 2G; 0 keeps nothing)",
     "FUSEC_HELPER": "0: calls of programs do without the helper that is built in C",
+    "FUSEC_RANK": "set by `fusec run --ranks`: which rank a process is",
+    "FUSEC_RANKS": "set by it, too: how many there are",
+    "FUSEC_RANK_TIMEOUT": "seconds without progress after which a rank counts as hung (default: "
+    "20); more where ranks compute longer than that between exchanges",
+    "FUSEC_RANK_TOKEN": "secret by which the ranks of a run know one another (default: a random "
+    "one of `fusec run --ranks`; none under torchrun and MPI)",
     "FUSEC_TARGET": f"targets without --target (default: the GPU at hand, else {DEFAULT_TARGET})",
     "FUSEC_TARGETS": "folder of target files, which `fusec doctor --measure` writes",
     "FUSEC_TREE": "name of the sources, which `fusec bench --out` records",
@@ -26,6 +32,7 @@ ENVIRONMENT = {
 DUMP_KINDS = {
     "segmented-fusion": "segments, edges and group details, as nvFuser prints them",
     "fusion-ir": "the fusion's operations",
+    "partition": "what one rank runs of a fusion that is divided",
     "preseg": "the graph after each pass that changed something",
     "scheduler-params": "each segment's scheduler and its parameters",
     "schedule-space": "the schedules that each segment may have, with prices, fields and values",

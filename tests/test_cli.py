@@ -76,7 +76,7 @@ def test_time_prints_each_stage(command: str, tmp_path: Path, capsys: Capture) -
     lines = [line.split() for line in done.out.splitlines() if line.endswith(" ms")]
     assert all(float(milliseconds) >= 0 for _, milliseconds, _ in lines)
     stages = [stage for stage, _, _ in lines]
-    wanted = ["passes", "segment", "schedule"]
+    wanted = ["partition", "passes", "segment", "schedule"]
     if command != "check":
         wanted += ["codegen", "build"]
     assert stages[: len(wanted)] == wanted
@@ -106,6 +106,7 @@ def test_flags_accept_hyphens_and_underscores(tmp_path: Path, capsys: Capture) -
 SIGNS = {
     "segmented-fusion": "Segmented_Fusion{",
     "fusion-ir": "__bfloat2float",
+    "partition": "fusion: small",
     "preseg": "# before the passes",
     "scheduler-params": "s0: pointwise",
     "schedule-space": "s0 pointwise (y):",

@@ -163,7 +163,7 @@ def test_compile_fusion_takes_the_first_target() -> None:
 def test_stages_are_timed_in_order() -> None:
     built = driver.compile_fusion(read_text(SMALL, "small.yaml"), CompileOptions())
     stages = list(built.program.timings.seconds)
-    assert stages == ["passes", "segment", "schedule", "codegen", "build"]
+    assert stages == ["partition", "passes", "segment", "schedule", "codegen", "build"]
     timings = driver.Timings()
     assert timings.measure("a", lambda: 3) == 3
     timings.measure("a", lambda: None)
@@ -184,7 +184,7 @@ def test_a_stage_runs_once_when_it_is_asked_for(monkeypatch: pytest.MonkeyPatch)
     program = driver.Compilation(read_text(SMALL, "small.yaml"), CompileOptions())
     assert program.made == {}
     assert program.segmented is program.segmented
-    assert list(program.made) == ["fusion", "segmented"]
+    assert list(program.made) == ["local", "fusion", "segmented"]
     monkeypatch.setattr(driver.Compilation.segmented, "run", None)
     begun = driver.Compilation(program.original, program.options, segmented=program.segmented)
     assert [p.scheduler for p in begun.plans] == ["pointwise"]

@@ -405,14 +405,6 @@ def test_definition_in_a_subclass() -> None:
     with pytest.raises(Unsupported, match="manual scheduling"):
         Scheduled().fusion()
 
-    class Sharded(Double):
-        def multidevice_schedule(self) -> None:
-            pass
-
-    with pytest.raises(Unsupported, match="for several GPUs") as caught:
-        Sharded().execute([np.ones(3, np.float32)])
-    assert line_of(caught.value) == "def multidevice_schedule(self) -> None:"
-
 
 def test_values_of_two_definitions_do_not_mix() -> None:
     with FusionDefinition() as first:
@@ -476,7 +468,7 @@ def test_errors_point_at_the_script(call, message: str, help: str, place: str) -
         lambda fd, x: fd.schedule(),
         lambda fd, x: fd.multidevice_schedule(),
         lambda fd, x: fd.manual_execute([x]),
-        lambda fd, x: x.split(0, 4),
+        lambda fd, x: x.swizzle(0, 1),
         lambda fd, x: x.cache_after(),
         lambda fd, x: fd.ops.nv_block_quantize(x),
         lambda fd, x: fd.last_cuda_code(),

@@ -17,7 +17,7 @@ from fusec.cli import run_main
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.query import Segmentation
+from fusec.explain.facts import Segmentation
 from fusec.explain.record import Questions, explain
 from fusec.explain.text import WIDTH, explanation, registers
 from fusec.explain.units import bytes_text, share_text, time_text
@@ -48,7 +48,7 @@ KEYS = {
     "bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why "
-    "overrides chosen tuned",
+    "overrides chosen tuned iterations exchange",
     "segments.occupancy": "name threads registers spills shared_bytes resident_blocks "
     "built_registers",
     "segments.nodes": "op inputs outputs text",
@@ -305,7 +305,7 @@ def test_what_is_written_in_place_is_told() -> None:
 def test_the_gap_is_told() -> None:
     from dataclasses import replace
 
-    from fusec.explain.query import Exact
+    from fusec.explain.facts import Exact
 
     record = fusec.segmentation(ROOT / "examples" / "seed_2146.yaml")
     fewer = Exact(record.bytes - 5_000_000, record.bytes // 4, False, 0.75, "states", ())
@@ -316,7 +316,7 @@ def test_the_gap_is_told() -> None:
 
 
 def test_reasons_that_agree_are_told_once() -> None:
-    from fusec.explain.query import Taken
+    from fusec.explain.facts import Taken
     from fusec.explain.text import reasons
 
     said = "matmul: `x` is computed; it reads memory; scan: no scan; pointwise: no scan; sort: none"

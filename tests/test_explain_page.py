@@ -21,10 +21,10 @@ from fusec.codegen.dispatch import plan_sources
 from fusec.driver import Compilation
 from fusec.explain import drawing
 from fusec.explain.drawing import Box, draw
+from fusec.explain.facts import Choice, ChosenSegment, Recomputed, Refused, Taken
 from fusec.explain.highlight import highlighted
 from fusec.explain.layout import SHELF, arrange, shelved
 from fusec.explain.page import Explained, page
-from fusec.explain.query import Choice, ChosenSegment, Recomputed, Refused, Taken
 from fusec.explain.record import explain
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions

@@ -13,7 +13,7 @@ import fusec
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.explain import sizes
-from fusec.explain.query import ChosenSegment
+from fusec.explain.facts import ChosenSegment
 from fusec.explain.sizes import ranges_of
 from fusec.explain.text import explanation
 from fusec.files import with_sizes

@@ -23,6 +23,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "ir",
         "ops executor stages",
         "reference",
+        "shard",
         "parse index target tuned passes",
         "segment nvfuser",
         "dumps exact",

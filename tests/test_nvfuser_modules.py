@@ -15,7 +15,8 @@ import pytest
 import fusec.nvfuser
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.nvfuser.caches import FusionCache, LRUCache, LruFusionCache
-from fusec.nvfuser.definition import DirectDefinition, FusionDefinition, clone
+from fusec.nvfuser.definition import DirectDefinition, FusionDefinition
+from fusec.nvfuser.repro import clone
 from fusec.nvfuser.descriptors import compute_contiguity, compute_tensor_descriptor
 from fusec.nvfuser.modules import make_modules
 from fusec.nvfuser.versions import Version, version
@@ -152,9 +153,9 @@ def test_missing_names_are_attribute_and_import_errors(modules) -> None:
 
 def test_what_can_be_imported_and_not_used_is_refused_by_name(modules) -> None:
     direct = modules["nvfuser_direct"]
-    assert repr(direct.ParallelType.mesh_x) == "nvfuser_direct.ParallelType.mesh_x"
+    assert repr(direct.SchedulerType.matmul) == "nvfuser_direct.SchedulerType.matmul"
     with pytest.raises(Unsupported, match="several GPUs"):
-        direct.multidevice.DeviceMesh([0])
+        direct.execute_with_dtensors(None, [])
     with pytest.raises(Unsupported, match="manual scheduling"):
         direct.KernelExecutor()
 

@@ -113,7 +113,7 @@ Y = "y: {shard: {1: tp}}"
     [
         ("0: dp", "0: dpp", "dpp", "the mesh has no axis `dpp`", "`dp`"),
         ("0: dp", "0: rows", "rows", "the mesh has no axis `rows`", "axes: dp, tp"),
-        ("0: dp", "0: stream", "stream", "no axis of the mesh", "stream: 0"),
+        ("0: dp", "0: stream", "stream", "no axis of the mesh", "by `stream`"),
         ("0: dp", "2: dp", "2", "`x` has 2 dims, and none of number 2", ""),
         ("0: dp", "-3: dp", "-3", "`x` has 2 dims, and none of number -3", ""),
         ("0: dp", "B: dp", "B", "expected the number of a dim", ""),

@@ -122,6 +122,8 @@ def as_toml(target: Target, about: str) -> str:
     if target.clusters:
         lines += ["", "[clusters]"]
         lines += [f"{blocks} = {count}" for blocks, count in target.clusters.items()]
+    for kind, link in target.links.items():
+        lines += ["", f"[links.{kind}]", f"reach = {link.reach!r}", f"latency = {link.latency!r}"]
     for family, known in target.rates.items():
         lines += ["", f"[reach.{family}]"]
         lines += [f"{access} = {rate!r}" for access, rate in known.items()]

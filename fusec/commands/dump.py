@@ -35,7 +35,9 @@ _NVFUSER = {
 """nvFuser's dump names that have a counterpart here."""
 
 
-_TARGET_FREE = frozenset({"fusion-ir", "python", *Compilation.fusion.dumps})
+_TARGET_FREE = frozenset(
+    {"fusion-ir", "python", *Compilation.local.dumps, *Compilation.fusion.dumps}
+)
 """What does not depend on the target."""
 
 
@@ -63,7 +65,7 @@ def dump(path: str, compile_options: CompileOptions, options: DumpOptions) -> in
                 named = [part.original.name] * (len(programs) > 1)
                 parts = [*named, *program.targets] if len(chosen) > 1 else named
                 if parts and options.style != "json":
-                    mark = "#" if kind in ("preseg", "python") else "//"
+                    mark = "#" if kind in ("partition", "preseg", "python") else "//"
                     if (kind, options.style) == ("segmented-fusion", "mermaid"):
                         mark = "%%"
                     sys.stdout.write(f"{mark} {', '.join(parts)}\n")
@@ -118,18 +120,24 @@ def _fusion_ir(program: Compilation, style: str) -> str:
     return fusion_math_text(program.original)
 
 
+def _partition(program: Compilation, style: str) -> str:
+    from fusec.ir.text import to_text
+
+    return to_text(program.local)
+
+
 def _preseg(program: Compilation, style: str) -> str:
     from fusec.ir.graph import Fusion as FusionType
     from fusec.ir.text import to_text
     from fusec.passes import Pass
 
-    parts = [f"# before the passes\n{to_text(program.original)}"]
+    parts = [f"# before the passes\n{to_text(program.local)}"]
 
     def note(step: Pass[FusionType], before: FusionType, after: FusionType, seconds: float) -> None:
         if after is not before:
             parts.append(f"# after {step.name}\n{to_text(after)}")
 
-    driver.optimise(program.original, program.options, observer=note)
+    driver.optimise(program.local, program.options, observer=note)
     return "\n".join(parts)
 
 
@@ -217,6 +225,7 @@ def _space(program: Compilation, style: str) -> str:
 _DUMPS: dict[str, Callable[[Compilation, str], str]] = {
     "segmented-fusion": _segmented,
     "fusion-ir": _fusion_ir,
+    "partition": _partition,
     "preseg": _preseg,
     "scheduler-params": _parameters,
     "schedule-space": _space,

@@ -13,7 +13,7 @@ from fusec.parse.source import STDIN
 
 if TYPE_CHECKING:
     from fusec.driver import Package
-    from fusec.explain.query import Segmentation, SegmentFacts
+    from fusec.explain.facts import Segmentation, SegmentFacts
 
 HEADINGS = ("kernel", "scheduler", "predicted", "bytes", "bound by")
 

@@ -39,8 +39,11 @@ def _printer(fusion: Fusion, crossing: list[Value], style: str) -> Printer:
     return Printer(Numbering(fusion), stored, style)
 
 
-SCHEDULERS = {"scan": "greedy", "sort": "greedy", "scatter": "greedy"}
-"""nvFuser's names for what is called otherwise here: its greedy scheduler takes all three."""
+SCHEDULERS = {"scan": "greedy", "sort": "greedy", "scatter": "greedy", "placement": "expr_eval"}
+"""nvFuser's names for what is called otherwise here.
+
+Its greedy scheduler takes the first three; what needs no kernel it evaluates as an expression.
+"""
 
 
 class _Dump:

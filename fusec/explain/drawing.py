@@ -7,8 +7,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from fusec.explain.facts import Operation, Segmentation, SegmentFacts
 from fusec.explain.layout import Layout, Point, arrange, shelved
-from fusec.explain.query import Operation, Segmentation, SegmentFacts
 from fusec.explain.text import count, crossing_text
 from fusec.explain.units import bytes_text, time_text
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from fusec.diagnostics import FusecError
 from fusec.explain import text, units
 from fusec.explain.drawing import HUES, Drawing, draw
+from fusec.explain.facts import Crossing, Segmentation, SegmentFacts, Taken
 from fusec.explain.highlight import highlighted
-from fusec.explain.query import Crossing, Segmentation, SegmentFacts, Taken
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 from fusec.dumps.graphs import node_text
+from fusec.explain.facts import (
+    SCHEMA,
+    Crossing,
+    Exchange,
+    KernelFacts,
+    Measured,
+    Operation,
+    Overridden,
+    Recomputed,
+    Refused,
+    Saved,
+    Segmentation,
+    SegmentFacts,
+    Taken,
+)
 from fusec.ir.annotations import Override
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
@@ -17,219 +29,6 @@ from fusec.segment.roofline import Rates
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 from fusec.tuned import Tuned
-
-SCHEMA = 2
-"""Grows when a key changes its meaning or goes; docs/query.md describes every key."""
-
-
-@dataclass(frozen=True)
-class Operation:
-    """A node of a segment by the names of what it reads and makes; `text` is its line."""
-
-    op: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    text: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """A scheduler that does not take a segment, and why."""
-
-    scheduler: str
-    rule: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class KernelFacts:
-    """A kernel of a segment, by how many blocks of it an SM holds, predicted from its plan.
-
-    registers: of a thread; spills: whether it would hold more than its launch bounds leave it.
-    built_registers: what the compiler gave it, where that was asked for.
-    """
-
-    name: str
-    threads: int
-    registers: int
-    spills: bool
-    shared_bytes: int
-    resident_blocks: int
-    built_registers: int | None = None
-
-
-@dataclass(frozen=True)
-class Overridden:
-    """A field of a schedule that the user sets; place: where, as `file:line`."""
-
-    field: str
-    value: bool | int | str
-    place: str
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The measurement that a schedule is taken from; source: its file; exact: of these sizes."""
-
-    source: str
-    exact: bool
-    sizes: str
-    us: float
-    device: str
-    date: str
-
-
-@dataclass(frozen=True)
-class SegmentFacts:
-    """A segment with its price; `time` holds the seconds of each resource used alone."""
-
-    id: int
-    name: str
-    scheduler: str
-    pin: str | None
-    nodes: tuple[Operation, ...]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    bytes: int
-    floor_bytes: int
-    workspace_bytes: int
-    seconds: float
-    time: Mapping[str, float]
-    bound: str
-    share: float
-    tensor_share: float
-    ctas: int
-    efficiency: float
-    kernels: int
-    occupancy: tuple[KernelFacts, ...]
-    refusals: tuple[Refused, ...]
-    why: str
-    overrides: tuple[Overridden, ...] = ()
-    chosen: str = "priced"
-    tuned: Measured | None = None
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """A tensor in global memory between segments: written once, read by each consumer."""
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-    producer: int
-    consumers: tuple[int, ...]
-    is_output: bool
-    bytes: int
-    bytes_expr: str
-
-
-@dataclass(frozen=True)
-class Recomputed:
-    """A value that segments compute again instead of reading it."""
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-    segments: tuple[int, ...]
-    saved_bytes: int
-    because: str
-
-
-@dataclass(frozen=True)
-class Saved:
-    """A tensor that one phase of a joint graph keeps for a later one.
-
-    role: `output` where this phase writes it, `input` where it was kept for this phase.
-    """
-
-    name: str
-    shape: tuple[int | str, ...]
-    dtype: str
-    role: str
-    bytes: int
-    bytes_expr: str
-
-
-@dataclass(frozen=True)
-class Taken:
-    """A decision: what was done to which values or segments, and why."""
-
-    action: str
-    subject: tuple[str, ...]
-    because: str
-
-
-@dataclass(frozen=True)
-class ChosenSegment:
-    """A segment in a choice: who takes what."""
-
-    scheduler: str
-    outputs: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Sizes of a dim, `first` to `last`, over which segments and schedulers stay the same.
-
-    refused: why there are no segments at these sizes. seconds: predicted at both ends.
-    """
-
-    dim: str
-    first: int
-    last: int
-    segments: tuple[ChosenSegment, ...]
-    refused: str | None
-    seconds: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
-class Exact:
-    """How far the bytes are from the fewest: no segmentation moves less than `lower_bytes`.
-
-    fewest_bytes: of the best segmentation that is known, `segments` by the names of its values;
-    proven: whether that is the best of all. gap: the part of the bytes that might be saved.
-    """
-
-    fewest_bytes: int
-    lower_bytes: int
-    proven: bool
-    gap: float
-    method: str
-    segments: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True)
-class Segmentation:
-    """The answer to a query; its keys are those of its JSON."""
-
-    schema: int
-    fusion: str
-    target: Mapping[str, str]
-    sizes: Mapping[str, int]
-    aliases: Mapping[str, str]
-    segments: tuple[SegmentFacts, ...]
-    crossing: tuple[Crossing, ...]
-    rematerialised: tuple[Recomputed, ...]
-    saved: tuple[Saved, ...]
-    saved_bytes: int
-    bytes: int
-    floor_bytes: int
-    peak_bytes: int
-    seconds: float
-    share: float
-    tensor_share: float
-    decisions: tuple[Taken, ...]
-    choices: tuple[Choice, ...] = ()
-    exact: Exact | None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return plain dicts, lists, strings and numbers."""
-        plain: dict[str, Any] = json.loads(self.json())
-        return plain
-
-    def json(self) -> str:
-        """Return the JSON text."""
-        return json.dumps(asdict(self), indent=2)
 
 
 def describe(
@@ -288,7 +87,8 @@ def _segment(
     estimate = segment.estimate or Estimate(bytes=0, ctas=0, kernels=0)
     read = {v for n in segment.nodes for v in n.inputs}
     least, rates = roofline.of_segment(segment), rates_of(target)
-    seconds = estimate.seconds(target, dirty)
+    seconds, times = estimate.seconds(target, dirty), segment.iterations
+    resources = time_by_resource(estimate, target, dirty)
     return SegmentFacts(
         id=segment.id,
         name=segment.name,
@@ -297,12 +97,12 @@ def _segment(
         nodes=tuple(_operation(n) for n in segment.nodes),
         inputs=tuple(i.value.name for i in segment.fusion.inputs if i.value in read),
         outputs=tuple(o.value.name for o in segment.fusion.outputs),
-        bytes=estimate.bytes,
-        floor_bytes=least.fewest_bytes,
-        workspace_bytes=estimate.workspace_bytes,
-        seconds=seconds,
-        time=time_by_resource(estimate, target, dirty),
-        bound=_key(estimate.bound_by(target, dirty)) if estimate.kernels else "nothing",
+        bytes=times * estimate.bytes,
+        floor_bytes=times * least.fewest_bytes,
+        workspace_bytes=times * estimate.workspace_bytes,
+        seconds=times * seconds,
+        time={name: times * alone for name, alone in resources.items()},
+        bound=_bound(estimate, target, dirty),
         share=least.share(seconds, rates),
         tensor_share=least.tensor_share(seconds, rates),
         ctas=estimate.ctas,
@@ -314,7 +114,22 @@ def _segment(
         overrides=tuple(_override(o) for o in segment.overrides),
         chosen=chosen(segment),
         tuned=None if segment.tuned is None else _measured(segment.tuned),
+        iterations=times,
+        exchange=_exchange(segment, estimate),
     )
+
+
+def _bound(estimate: Estimate, target: Target, dirty: int) -> str:
+    runs = estimate.kernels or estimate.exchange
+    return _key(estimate.bound_by(target, dirty)) if runs else "nothing"
+
+
+def _exchange(segment: Segment, estimate: Estimate) -> Exchange | None:
+    if not estimate.exchange:
+        return None
+    given, sent = segment.nodes[0].attributes, segment.iterations * estimate.sent
+    reduction = given.get("reduction", "")
+    return Exchange(estimate.exchange, given["axis"], given["ranks"], reduction, sent)
 
 
 def chosen(segment: Segment) -> str:
@@ -339,9 +154,10 @@ def rates_of(target: Target) -> Rates:
 
 
 def time_by_resource(estimate: Estimate, target: Target, dirty: int) -> dict[str, float]:
-    """Return the seconds that each resource needs by itself, and those of the launches."""
+    """Return the seconds that each resource needs by itself, and those of launches and waits."""
     parts = {_key(name): seconds for name, seconds in estimate.parts(target, dirty).items()}
-    return {**parts, "launch": estimate.kernels * target.launch}
+    latency = {"latency": estimate.latency(target)} if estimate.exchange else {}
+    return {**parts, **latency, "launch": estimate.kernels * target.launch}
 
 
 def _key(resource: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.query import Exact, KernelFacts, Segmentation, describe
+from fusec.explain.facts import Exact, KernelFacts, Segmentation
+from fusec.explain.query import describe
 from fusec.files import with_sizes
 from fusec.options import DEFAULT_TARGET, CompileOptions
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
-from fusec.explain.query import Choice, ChosenSegment
+from fusec.explain.facts import Choice, ChosenSegment
 from fusec.files import with_sizes
 from fusec.ir.graph import Fusion
 from fusec.target import Target

@@ -7,9 +7,10 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from fusec.explain.query import (
+from fusec.explain.facts import (
     Choice,
     Crossing,
+    Exchange,
     KernelFacts,
     Segmentation,
     SegmentFacts,
@@ -98,6 +99,8 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     pin = f", pinned as `{segment.pin}`" if segment.pin else ""
     yield f"{segment.name} {segment.scheduler}{pin}"
     yield from _row("computes", computes(segment))
+    yield from _row("exchange", exchange(segment.exchange)) if segment.exchange else ()
+    yield from _row("runs", runs(segment)) if segment.iterations > 1 else ()
     yield from _row("moves", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
     yield from _row("time", time_of(segment))
     if segment.kernels:
@@ -107,6 +110,18 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     yield from _row("overridden", overridden(segment)) if segment.overrides else ()
     yield from _row("rather than", dearer) if (dearer := rivals(segment)) else ()
     yield from _rows("refused", refused(segment))
+
+
+def exchange(facts: Exchange) -> str:
+    """Return `all_reduce (sum) over tp: each of 4 ranks sends 1 MiB`."""
+    reduction = f" ({facts.reduction})" if facts.reduction else ""
+    sent = bytes_text(facts.sent_bytes)
+    return f"{facts.kind}{reduction} over {facts.axis}: each of {facts.ranks} ranks sends {sent}"
+
+
+def runs(segment: SegmentFacts) -> str:
+    """Return how often a segment runs."""
+    return f"{segment.iterations} times, once for each slice; what it moves and takes is of all"
 
 
 def overridden(segment: SegmentFacts) -> str:

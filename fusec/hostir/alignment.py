@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from fusec.codegen.alignment import alignments
 from fusec.codegen.render import KernelSource
-from fusec.hostir.instructions import Alias, Instruction
+from fusec.diagnostics import Unsupported
+from fusec.hostir.check import IN_LOOPS
+from fusec.hostir.instructions import Alias, For, Instruction
 from fusec.hostir.program import Buffer
 from fusec.index.access import Facts
-from fusec.schedule.plan import KernelPlan
+from fusec.ir.dim import Dim, product
+from fusec.schedule.plan import Guard, KernelPlan
 
 
 def aligned(
@@ -18,10 +21,11 @@ def aligned(
     instructions: Iterable[Instruction],
     plans: Sequence[KernelPlan],
     sources: Sequence[Sequence[KernelSource]],
-) -> tuple[Buffer, ...]:
+) -> tuple[tuple[Buffer, ...], tuple[Guard, ...]]:
     """Return the buffers with the alignments that the kernels' texts ask; workspaces have theirs.
 
-    A buffer that another one is a part of has what that asks, where the part begins.
+    A buffer that another one is a part of has what that asks, where the part begins. Of parts whose
+    number only a run knows there are guards that each begins so.
     """
     asked = {b.name: b.dtype.size for b in buffers}
     for plan, texts in zip(plans, sources, strict=True):
@@ -29,11 +33,44 @@ def aligned(
             for name, alignment in alignments(kernel, source.text).items():
                 asked[name] = max(asked.get(name, 1), alignment)
     sizes = {b.name: b.dtype.size for b in buffers}
-    for part in reversed([i for i in instructions if isinstance(i, Alias)]):
-        alignment = asked[part.buffer]
-        while not Facts.proven(part.offset * sizes[part.buffer], alignment):
+    guards: list[Guard] = []
+    for part in reversed([*_parts(instructions)]):
+        alignment, offset = asked[part.buffer], part.offset * sizes[part.buffer]
+        guards += _numbered(part, offset, alignment)
+        while not Facts.proven(offset, alignment):
             alignment //= 2
         asked[part.of] = max(asked[part.of], alignment)
-    return tuple(
+    found = tuple(
         b if b.role == "workspace" else replace(b, alignment=asked[b.name]) for b in buffers
     )
+    return found, tuple({str(g): g for g in guards}.values())
+
+
+def _parts(instructions: Iterable[Instruction]) -> Iterator[Alias]:
+    for instruction in instructions:
+        if isinstance(instruction, Alias):
+            yield instruction
+        elif isinstance(instruction, For):
+            yield from _parts(instruction.body)
+
+
+def _numbered(part: Alias, offset: Dim, alignment: int) -> Iterator[Guard]:
+    """Yield the guards by which a part, whichever of several it is, begins at an alignment."""
+    for monomial, coefficient in offset.terms:
+        factors = [Dim((((atom,), 1),)) for atom in monomial]
+        rest = [factor for factor in factors if not _is_number(factor)]
+        step = product(rest) * coefficient
+        if len(rest) == len(factors) or Facts.proven(step, alignment):
+            continue
+        why = f"each part of `{part.of}` begins where kernels can read it"
+        if step.is_const:
+            raise Unsupported(
+                f"`{part.buffer}` is a part of `{part.of}` that begins at a multiple of "
+                f"{step} bytes, where kernels ask for one of {alignment}"
+            )
+        yield Guard(step, "%", alignment, why)
+
+
+def _is_number(value: Dim) -> bool:
+    """Return whether a factor is the number of a part: a loop's index, or a rank's place."""
+    return any(name.endswith((*IN_LOOPS, ".place")) for name in value.symbols)

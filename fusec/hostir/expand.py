@@ -20,16 +20,20 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
 from fusec.hostir.units import views_of
-from fusec.ir.dim import dim
+from fusec.ir.dim import ceildiv, dim, minimum, mod, symbol
 from fusec.ir.dtype import U64
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.schedule.plan import (
     Argument,
+    Guard,
     KernelPlan,
     TensorMapArgument,
     WorkspaceArgument,
 )
 from fusec.segment.segmented import SegmentedFusion
+
+APART = 256
+"""Bytes of which workspaces of several streams keep a multiple between one another."""
 
 
 def expand(
@@ -43,13 +47,14 @@ def expand(
     sources: the plans' texts, which say what alignment their accesses ask; the most without them.
     """
     own = {s.name: plan for s, plan in zip(segmented.segments, plans, strict=True)}
-    spaces = {name: tuple(_workspaces(name, plan)) for name, plan in own.items()}
+    loops = _loops(program.instructions)
+    spaces = {n: tuple(_workspaces(n, plan, loops.get(n))) for n, plan in own.items()}
     inside = _made_inside(segmented, plans)
     buffers = [b for b in program.buffers if b.name not in inside]
     first: list[Instruction] = []
     for name, each in spaces.items():
         buffers += [b for b in program.buffers if inside.get(b.name) == name]
-        buffers += [w.buffer for w in each]
+        buffers += [b for w in each for b in w.buffers]
         first += [i for w in each for i in w.first]
     if any(check.index is None for check in program.checks):
         shape = (dim(2),)
@@ -58,9 +63,15 @@ def expand(
     ahead = tuple(takewhile(lambda i: _is_ahead(i, inside), program.instructions))
     rest = program.instructions[len(ahead) :]
     instructions = (*ahead, *first, *_expanded(rest, own, spaces))
+    guards: tuple[Guard, ...] = ()
     if sources is not None:
-        buffers = aligned(buffers, instructions, plans, sources)
-    expanded = replace(program, buffers=tuple(buffers), instructions=instructions)
+        buffers, guards = aligned(buffers, instructions, plans, sources)
+    expanded = replace(
+        program,
+        buffers=tuple(buffers),
+        instructions=instructions,
+        guards=(*program.guards, *guards),
+    )
     check_program(expanded)
     return expanded
 
@@ -85,18 +96,36 @@ def _is_ahead(instruction: Instruction, inside: Mapping[str, str]) -> bool:
 class _Workspace:
     """Scratch memory of a segment, and what happens to it before everything and each launch."""
 
-    buffer: Buffer
+    buffers: tuple[Buffer, ...]
     first: tuple[Instruction, ...]
     each: tuple[Instruction, ...]
 
 
-def _workspaces(segment: str, plan: KernelPlan) -> Iterator[_Workspace]:
+def _loops(instructions: Iterable[Instruction]) -> dict[str, For]:
+    """Return the loop of each segment that runs on several streams in turn."""
+    found = [i for i in instructions if isinstance(i, For) and i.streams > 1]
+    return {i.segment: loop for loop in found for i in loop.body if isinstance(i, Post)}
+
+
+def _workspaces(segment: str, plan: KernelPlan, loop: For | None) -> Iterator[_Workspace]:
+    """Yield a segment's workspaces; in a loop each stream has one of its own."""
     for workspace in plan.workspaces:
-        name, shape = f"{segment}.{workspace.name}", (workspace.size,)
-        buffer = Buffer(name, "workspace", workspace.dtype, shape, dense_strides(shape))
-        once = (Memset(name, once=True),) if workspace.init == "zeroed once" else ()
-        each = (Memset(name),) if workspace.init == "zeroed per launch" else ()
-        yield _Workspace(buffer, (Allocate(name), *once), each)
+        name, dtype = f"{segment}.{workspace.name}", workspace.dtype
+        shape, every = (workspace.size,), "" if loop is None else f"{name}.streams"
+        buffers = [Buffer(name, "workspace", dtype, shape, dense_strides(shape))]
+        each = list[Instruction]()
+        if loop is not None:
+            step = ceildiv(workspace.size * dtype.size, APART) * (APART // dtype.size)
+            shape = (minimum(loop.count, loop.streams), step)
+            buffers.append(Buffer(every, "workspace", dtype, shape, dense_strides(shape)))
+            number = mod(symbol(loop.index, extent=False), loop.streams)
+            each.append(Alias(name, every, number * step))
+        first: list[Instruction] = [Allocate(every or name)]
+        if workspace.init == "zeroed once":
+            first.append(Memset(every or name, once=True))
+        elif workspace.init == "zeroed per launch":
+            each.append(Memset(name))
+        yield _Workspace(tuple(buffers), tuple(first), tuple(each))
 
 
 def _expanded(

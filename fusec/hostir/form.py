@@ -2,7 +2,24 @@
 
 from __future__ import annotations
 
-from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Free, Launch, Memset
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    EncodeTensorMap,
+    For,
+    Free,
+    GetStream,
+    Launch,
+    Memset,
+    Post,
+    Receive,
+    Send,
+    SetStream,
+    Synchronize,
+    Wait,
+)
 from fusec.hostir.program import Buffer, IndexCheck, Scalar
 from fusec.hostir.records import Records
 from fusec.schedule.plan import (
@@ -19,4 +36,7 @@ RECORDS = Records({
     EncodeTensorMap: "encode", Launch: "launch", Buffer: "buffer", Scalar: "scalar_input",
     Guard: "guard", TensorArgument: "tensor", SizeArgument: "size", ScalarArgument: "scalar",
     WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map", IndexCheck: "check",
+    Post: "post", For: "for", GetStream: "get_stream", SetStream: "set_stream",
+    Synchronize: "synchronize", Collective: "collective", Send: "send", Receive: "receive",
+    Wait: "wait",
 })  # fmt: skip

@@ -8,27 +8,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
-from fusec.hostir.instructions import (
-    Alias,
-    Allocate,
-    EncodeTensorMap,
-    For,
-    Free,
-    Instruction,
-    Launch,
-    Post,
-    reads,
-    writes,
-)
+from fusec.hostir.check import Check
+from fusec.hostir.instructions import For, Instruction, Launch
 from fusec.hostir.records import OMITTED
-from fusec.ir.dim import Dim, Shape, product, shape_text
+from fusec.ir.dim import Dim, Shape, dim, product, shape_text
 from fusec.ir.dtype import DType
 from fusec.schedule.orders import PlannedOrder
-from fusec.schedule.plan import (
-    Guard,
-    ScalarArgument,
-    TensorMapArgument,
-)
+from fusec.schedule.plan import Guard
 
 if TYPE_CHECKING:
     from fusec.reference.order import Order
@@ -230,77 +216,25 @@ def _lines(instructions: tuple[Instruction, ...], margin: str = "  ") -> list[st
 
 
 def check_program(program: HostProgram) -> None:
-    """Raise FusecError where an instruction names what is not there or not allocated."""
+    """Raise FusecError where an instruction uses what is not there, or not there yet."""
     if program.version != VERSION:
         raise FusecError(
             f"the host program has version {program.version}, expected {VERSION}",
             help="compile again",
         )
-    check = _Check(program)
+    given = (b.name for b in program.inputs)
+    check = Check(program.name, (s.name for s in program.scalars), given)
     for instruction in program.instructions:
         check.instruction(instruction)
-    for name in program.outputs:
-        check.need(name, Free(name))
+    check.ends((name, _may_be_empty(program, name)) for name in program.outputs)
     for name, order in program.orders.items():
         order.check(name)
 
 
-class _Check:
-    """What is there after the instructions so far."""
-
-    def __init__(self, program: HostProgram) -> None:
-        self.program = program
-        self.names = {s.name for s in program.scalars}
-        self.live = {b.name for b in program.inputs}
-        self.maps = set[str]()
-        self.indices = list[str]()
-
-    def need(self, name: str, instruction: Instruction) -> None:
-        """Raise FusecError where a buffer that an instruction uses has no memory."""
-        if name not in self.live:
-            raise FusecError(
-                f"host program `{self.program.name}`: `{instruction}` uses `{name}`, which has no "
-                "memory"
-            )
-
-    def instruction(self, instruction: Instruction) -> None:
-        """Take one more instruction."""
-        match instruction:
-            case Allocate(buffer):
-                self.live.add(buffer)
-            case Free(buffer):
-                self.need(buffer, instruction)
-                self.live.remove(buffer)
-            case Alias(buffer, of, _):
-                self.need(of, instruction)
-                self.live.add(buffer)
-            case EncodeTensorMap(name, described):
-                self.need(described.buffer, instruction)
-                self.maps.add(name)
-            case For():
-                self._loop(instruction)
-            case _:
-                self._used(instruction)
-
-    def _used(self, instruction: Instruction) -> None:
-        for name in sorted(reads(instruction) | writes(instruction)):
-            if not (isinstance(instruction, Post) and name in self.names):
-                self.need(name, instruction)
-        for argument in instruction.arguments if isinstance(instruction, Launch) else ():
-            if isinstance(argument, TensorMapArgument) and argument.name not in self.maps:
-                raise FusecError(f"`{instruction}` uses tensor map `{argument.name}`, not encoded")
-            if isinstance(argument, ScalarArgument) and argument.name not in self.names:
-                raise FusecError(f"`{instruction}` uses `{argument.name}`, not a scalar input")
-
-    def _loop(self, loop: For) -> None:
-        if loop.index in self.indices:
-            raise FusecError(f"`{loop}` stands in a loop over the same index")
-        self.indices.append(loop.index)
-        before = set(self.live)
-        for instruction in loop.body:
-            self.instruction(instruction)
-        self.indices.pop()
-        freed = before - self.live
-        if freed:
-            raise FusecError(f"`{loop}` frees `{min(freed)}`, which it has not allocated")
-        self.live = before  # what a loop's body allocates or views is gone after it
+def _may_be_empty(program: HostProgram, name: str) -> bool:
+    """Return whether guards and its shape say that a buffer has no elements."""
+    if name not in program.buffer:
+        return False
+    fixed = {str(g.value): dim(g.bound) for g in program.guards if g.relation == "=="}
+    elements = program.buffer[name].elements
+    return elements.substitute(fixed) == 0 or fixed.get(str(elements)) == 0

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from fusec.diagnostics import FusecError
 from fusec.ir.dim import Dim, ceildiv, dim, floordiv, maximum, minimum, mod, symbol
 
+NUMBERS = ("index", "join", "caller", "place")
+"""What stands behind the dot of numbers that count from 0: of iterations, streams and ranks."""
 LONGEST = 10_000
 """Letters of an expression; longer ones are nothing that fusec wrote."""
 
@@ -42,7 +44,7 @@ def _dim_of(node: ast.expr, scalars: frozenset[str]) -> Dim:
         case ast.Name(id=name):
             return symbol(name, extent=name not in scalars)
         case ast.Attribute(value=ast.Name(id=name), attr=attribute):
-            return symbol(f"{name}.{attribute}")
+            return symbol(f"{name}.{attribute}", extent=attribute not in NUMBERS)
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_dim_of(operand, scalars)
         case ast.BinOp(left=left, op=op, right=right):

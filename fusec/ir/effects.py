@@ -18,6 +18,10 @@ Axes = tuple["int | None", ...]
 """For each dim of a value, the dim of the input that it runs along."""
 
 
+ALIGNMENT = 16
+"""Bytes of which addresses of tensors are multiples: those of the widest access."""
+
+
 @dataclass(frozen=True)
 class Touch:
     """One access of a kernel to a buffer: at an index map (None: anywhere), in a phase."""
@@ -111,7 +115,46 @@ class Effects:
         """Return the strides in elements with which a result of a node lies in memory."""
         if value in self.into:
             return self.into[value].strides
+        larger = self.inside(value)
+        if larger is not None:
+            return self._strides_of(larger)
         return own_strides(self.fusion.output_of.get(value) or Output(value))
+
+    def _strides_of(self, value: Value) -> tuple[Dim, ...]:
+        entry = self.fusion.input_of.get(value)
+        return self.strides(value) if entry is None else entry.strides
+
+    def inside(self, value: Value) -> Value | None:
+        """Return the tensor of whose memory a result of a node is a part, or None.
+
+        What a node makes for one other alone, which puts it beside others, lies there at once.
+        """
+        node = self.fusion.producer.get(value)
+        if node is not None and node.op.lies == "inside":
+            return node.inputs[0] if self.shares(node) else None
+        users = self.fusion.users.get(value, ())
+        alone = len(users) == 1 and users[0].op.lies == "around"
+        if node is None or not alone or value in self.fusion.output_of:
+            return None
+        return users[0].output if self.shares(users[0]) else None
+
+    def shares(self, node: Node) -> bool:
+        """Return whether a part and its whole, which a node tells of, are in the same memory.
+
+        They are where every part begins as aligned as kernels take tensors to be.
+        """
+        ends = node.inputs[0], node.output
+        part, whole = ends if node.op.lies == "around" else ends[::-1]
+        axis: int = node.attributes["dim"]
+        step = part.shape[axis] * self._strides_of(whole)[axis] * part.dtype.size
+        return all(factor % ALIGNMENT == 0 for _, factor in step.terms)
+
+    def placed(self, value: Value) -> tuple[Dim, ...] | None:
+        """Return the strides of what is computed in its place in a larger tensor, else None."""
+        node = self.fusion.producer.get(value)
+        if self.inside(value) is None or node is None or node.op.lies:
+            return None
+        return self.strides(value)
 
     def inputs_for(
         self, read: Collection[Value], outputs: Iterable[Output] | None = None

@@ -138,6 +138,8 @@ class OpDef:
     scales: multiplies or divides, so that sums may be taken before it.
     copies: the result is the operand. ends_segment: it lies in memory, between two kernels.
     converts: the result is the operand in another type. chooses: it is one of the operands.
+    lies: `inside` where the result's memory is a part of the operand's, `around` where the
+        operand's is a part of the result's.
     """
 
     name: str
@@ -185,6 +187,7 @@ class OpDef:
     ends_segment: bool = False
     converts: bool = False
     chooses: bool = False
+    lies: str = ""
     doc: str = ""
 
     @property

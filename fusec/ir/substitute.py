@@ -38,7 +38,14 @@ def substitute_dims(fusion: Fusion, values: Mapping[str, Dim]) -> Fusion:
         )
         for n in fusion.nodes
     )
-    outputs = tuple(replace(o, value=renewed(o.value)) for o in fusion.outputs)
+    outputs = tuple(
+        replace(
+            o,
+            value=renewed(o.value),
+            strides=o.strides and tuple(s.substitute(values) for s in o.strides),
+        )
+        for o in fusion.outputs
+    )
     dims = tuple(d for d in fusion.dims if d.name not in values)
     return replace(fusion, inputs=inputs, nodes=nodes, outputs=outputs, dims=dims)
 

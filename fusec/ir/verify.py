@@ -110,6 +110,13 @@ def _check_outputs(fusion: Fusion, defined: dict[str, Value]) -> None:
         order = output.stride_order
         if order is not None and sorted(order) != list(range(value.rank)):
             raise InternalError(f"stride_order of output `{value.name}` is no permutation")
+        if output.strides is not None:
+            if len(output.strides) != value.rank or order is not None:
+                count = len(output.strides)
+                raise InternalError(
+                    f"output `{value.name}` of rank {value.rank} has {count} strides"
+                )
+            _check_sizes(f"output `{value.name}`", output.strides, fusion)
         if output.alias is None:
             continue
         target = inputs.get(output.alias)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,7 +13,7 @@ from fusec.nvfuser import options
 from fusec.nvfuser.direct_text import DirectCalls
 from fusec.nvfuser.on_cpu import check_outputs
 from fusec.nvfuser.operations import RecordedOperations
-from fusec.nvfuser.repro import call_for
+from fusec.nvfuser.repro import call_for, define_by, names_of
 from fusec.nvfuser.text import Calls
 from fusec.parse import dsl
 from fusec.parse.dsl.datatype import DataType, as_dtype
@@ -63,7 +63,7 @@ class FusionDefinition(dsl.FusionDefinition):
             from fusec.nvfuser.caches import FusionCache
 
             with self:
-                _define_by(FusionCache.get().lines_of(id), self)
+                define_by(FusionCache.get().lines_of(id), self)
 
     def _new_calls(self) -> Calls:
         return Calls("T", "S", orders=True)
@@ -146,6 +146,13 @@ class FusionDefinition(dsl.FusionDefinition):
         if alias_input is not None:
             self._in_place.add(len(self._output_handles) - 1)
             self._written[output] = alias_input
+
+    def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
+        """Change the loop domain of a tensor by a call that reads so."""
+        self.calls.take(
+            lambda _: f"{self.calls.value(tensor)}.{text}",
+            lambda: super(FusionDefinition, self).transform(tensor, text, change),
+        )
 
     def from_pytorch(self, tensor: Any, static_sizes: bool = False) -> Tensor:
         """Declare an input like a given tensor on a GPU, or like a CPU scalar."""
@@ -338,7 +345,7 @@ class FusionDefinition(dsl.FusionDefinition):
         lines = [
             "# FusionDefinition repro, printed by fusec",
             "import torch",
-            f"from {self._module} import FusionDefinition, DataType",
+            f"from {self._module} import {names_of(self.calls.lines)}",
             f"{self!r}{self._after_text}with FusionDefinition() as fd:",
             f"    {self.definition_name}(fd)",
         ]
@@ -388,13 +395,3 @@ class DirectDefinition(FusionDefinition):
 def _has_gpu() -> bool:
     torch = sys.modules.get("torch")
     return torch is not None and hasattr(torch, "cuda") and torch.cuda.is_available()
-
-
-def clone(source: FusionDefinition, target: FusionDefinition) -> None:
-    """Define in `target` what `source` defines."""
-    with target:
-        _define_by(source.calls.lines, target)
-
-
-def _define_by(lines: Sequence[str], target: FusionDefinition) -> None:
-    exec("\n".join(lines), {"fd": target, "DataType": DataType})

@@ -10,16 +10,17 @@ from types import ModuleType
 from typing import Any, NoReturn
 
 from fusec.diagnostics import FusecError, Unsupported
-from fusec.nvfuser import caches, definition, descriptors, profiler, versions
+from fusec.nvfuser import caches, definition, descriptors, multidevice, profiler, repro, versions
 from fusec.parse import dsl
+from fusec.parse.dsl.loops import ParallelType
+from fusec.parse.dsl.mesh import DeviceMesh
 from fusec.parse.dsl.refused import UnsupportedName, refuse
+from fusec.parse.dsl.scheduled import MemoryType
 
 _UNSUPPORTED = """
-    ParallelType MemoryType CacheOp LoadStoreOpType IdMappingMode SchedulerType LaunchParams
-    CompileParams HeuristicParams PointwiseParams ReductionParams MatmulParams KernelExecutor idm
-    schedule multidevice Communicator CommunicatorBackend DeviceMesh Sharding MultiDeviceExecutor
-    MultiDeviceExecutorParams execute_with_dtensors nvf_cutlass Merge Split IterDomain
-    BroadcastOp SqueezeOp ReshapeOp
+    CacheOp LoadStoreOpType IdMappingMode SchedulerType LaunchParams CompileParams HeuristicParams
+    PointwiseParams ReductionParams MatmulParams KernelExecutor idm schedule execute_with_dtensors
+    nvf_cutlass Merge Split IterDomain BroadcastOp SqueezeOp ReshapeOp
 """
 """Names that clients import at the top of a file, and seldom use."""
 
@@ -94,6 +95,7 @@ def make_modules() -> dict[str, ModuleType]:
             **{leaf: NvFuserModule(f"{root}.{leaf}", names) for leaf in ("_C", "_C_DIRECT")},
             version_module: NvFuserModule(f"{root}.{version_module}", _VERSION),
             "contrib": NvFuserModule(f"{root}.contrib", {}),
+            "multidevice": NvFuserModule(f"{root}.multidevice", _SEVERAL),
         }  # fmt: skip
         modules |= {m.__name__: m for m in (NvFuserModule(root, {**names, **leaves}),)}
         modules |= {m.__name__: m for m in leaves.values()}
@@ -105,6 +107,15 @@ _DEFINITIONS: dict[str, type[definition.FusionDefinition]] = {
     "nvfuser": definition.FusionDefinition,
     "nvfuser_direct": definition.DirectDefinition,
 }
+_SEVERAL = {
+    kind.__name__: kind
+    for kind in (
+        DeviceMesh, multidevice.Communicator, multidevice.CommunicatorBackend,
+        multidevice.MultiDeviceExecutor, multidevice.MultiDeviceExecutorParams,
+        multidevice.Sharding, multidevice.shard_tensor,
+    )
+}  # fmt: skip
+"""What the submodule `multidevice` has; all but `shard_tensor` stand in the module too."""
 _VERSION = {
     "Version": versions.Version,
     "NvfuserVersion": versions.Version,
@@ -119,11 +130,12 @@ def _names(root: str) -> dict[str, Any]:
         "FusionCache": caches.FusionCache, "FusionExecutorCache": caches.FusionExecutorCache,
         "LRUCache": caches.LRUCache, "LruFusionCache": caches.LruFusionCache,
         "PythonProfiler": profiler.PythonProfiler, "FusionProfile": profiler.FusionProfile,
-        "get_fusion_profile": profiler.get_fusion_profile, "clone": definition.clone,
+        "get_fusion_profile": profiler.get_fusion_profile, "clone": repro.clone,
         "translate_fusion": _translate,
         "compute_contiguity": descriptors.compute_contiguity,
         "compute_tensor_descriptor": descriptors.compute_tensor_descriptor,
         "enable_automatic_serialization": _nothing, "disable_automatic_serialization": _nothing,
+        "ParallelType": ParallelType, "MemoryType": MemoryType, **_SEVERAL,
         "version": versions.version, "__version__": versions.__version__,
     }  # fmt: skip
     return {**{name: Refused(name, root) for name in _UNSUPPORTED.split()}, **names}

@@ -1,8 +1,19 @@
-"""Inputs as the calls of PyTorch that make such ones."""
+"""What makes a definition again, and inputs like given ones."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fusec.nvfuser import multidevice
+from fusec.parse.dsl.datatype import DataType
+from fusec.parse.dsl.loops import ParallelType
+
+if TYPE_CHECKING:
+    from fusec.nvfuser.definition import FusionDefinition
+
+_NAMES = {"DataType": DataType, "ParallelType": ParallelType, "multidevice": multidevice}
+"""Of nvFuser's modules, what the calls of a definition name."""
 
 
 class Description(str):
@@ -23,3 +34,20 @@ def call_for(value: Any) -> str:
     return Description(
         f"torch.testing.make_tensor(({length},), {of}).as_strided({size}, {strides})"
     )
+
+
+def clone(source: FusionDefinition, target: FusionDefinition) -> None:
+    """Define in `target` what `source` defines."""
+    with target:
+        define_by(source.calls.lines, target)
+
+
+def define_by(lines: Sequence[str], target: FusionDefinition) -> None:
+    """Make the calls of a definition, as `repr` prints them, of another one."""
+    exec("\n".join(lines), {"fd": target, **_NAMES})
+
+
+def names_of(lines: Sequence[str]) -> str:
+    """Return what a script imports whose definition has these lines."""
+    used = [n for n in _NAMES if n == "DataType" or any(f"{n}." in line for line in lines)]
+    return ", ".join(["FusionDefinition", *used])

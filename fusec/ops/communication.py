@@ -10,10 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError, Span
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Call, Dim, dim, floordiv
 from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type, Value
 from fusec.ir.op import OpDef, Param
+from fusec.ops.arguments import attributes_of
 from fusec.ops.dtypes import dtype_of
 
 FAMILY = "communication"
@@ -36,13 +37,18 @@ def _compute(operands: Operands, _: DType) -> tuple[DType, ...]:
 
 
 def _op(
-    name: str, family: str, doc: str, shape: Callable[[Shape, Attributes], Shape], *params: Param
+    name: str,
+    family: str,
+    doc: str,
+    shape: Callable[[Shape, Attributes], Shape],
+    *params: Param,
+    lies: str = "",
 ) -> OpDef:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
         return (Type(dtype_of(operands[0]), shape(operands[0].shape, attributes)),)
 
     operand = Param("arg", "operand")
-    return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc)
+    return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc, lies=lies)
 
 
 def _same(shape: Shape, _: Attributes) -> Shape:
@@ -54,10 +60,20 @@ def _gathered(shape: Shape, attributes: Attributes) -> Shape:
 
 
 def _divided(shape: Shape, at: int, parts: Dim) -> Shape:
+    """Return the shape with one part of a dim; a symbol is declared a multiple, where it is one."""
     own = shape[at].divide(parts)
-    if own is None:
+    if own is None and shape[at].is_const:
         raise FusecError(f"an extent of {shape[at]} is not divided into {parts} equal parts")
-    return (*shape[:at], own, *shape[at + 1 :])
+    part = floordiv(shape[at], parts) if own is None else own
+    return (*shape[:at], part, *shape[at + 1 :])
+
+
+def _times(part: Dim, parts: Dim) -> Dim:
+    """Return the extent of which `_divided` makes a part."""
+    for atom in part.atoms():
+        if isinstance(atom, Call) and floordiv(atom.left, parts) == part:
+            return atom.left
+    return part * parts
 
 
 def _scattered(shape: Shape, attributes: Attributes) -> Shape:
@@ -71,7 +87,7 @@ def _sliced(shape: Shape, attributes: Attributes) -> Shape:
 def _stacked(shape: Shape, attributes: Attributes) -> Shape:
     at: int = attributes["dim"]
     parts: Dim = attributes["parts"]
-    return (*shape[:at], shape[at] * parts, *shape[at + 1 :])
+    return (*shape[:at], _times(shape[at], parts), *shape[at + 1 :])
 
 
 _AXIS, _RANKS = Param("axis", "str"), Param("ranks", "int")
@@ -108,15 +124,15 @@ SEND_SLICE = _op(
 )  # fmt: skip
 RANK_SLICE = _op(
     "rank_slice", PLACEMENT, "Return the rank's own of `parts` equal parts of a dim.",
-    _sliced, _DIM, _PARTS, _AXIS,
+    _sliced, _DIM, _PARTS, _AXIS, lies="inside",
 )  # fmt: skip
 STREAM_SLICE = _op(
     "stream_slice", PLACEMENT, "Return the part of a dim that an iteration of a loop has.",
-    _sliced, _DIM, _PARTS,
+    _sliced, _DIM, _PARTS, lies="inside",
 )  # fmt: skip
 STREAM_STACK = _op(
     "stream_stack", PLACEMENT, "Return, after a loop, the parts of all iterations beside another.",
-    _stacked, _DIM, _PARTS,
+    _stacked, _DIM, _PARTS, lies="around",
 )  # fmt: skip
 
 OPERATIONS = (
@@ -135,9 +151,15 @@ def places(node: Node) -> bool:
     return node.op.family == PLACEMENT
 
 
+def stands_alone(node: Node) -> bool:
+    """Return whether no kernel holds a node: the host exchanges or places what others compute."""
+    return communicates(node) or places(node)
+
+
 def make_node(
     op: OpDef, operand: Value, name: str, span: Span | None = None, **attributes: Any
 ) -> Node:
     """Return an application of one of these operations, its result called `name`."""
-    (result,) = op.infer((operand,), attributes)
-    return Node(op, (operand,), attributes, (Value(name, result),), span)
+    complete = attributes_of(op, (operand,), attributes)
+    (result,) = op.infer((operand,), complete)
+    return Node(op, (operand,), complete, (Value(name, result),), span)

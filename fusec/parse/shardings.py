@@ -6,9 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fusec.diagnostics import FusecError, Span
-from fusec.ir.dim import Dim, dim, floordiv
+from fusec.ir.dim import Dim
 from fusec.ir.graph import Operand, Value
-from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
+from fusec.ir.sharding import STREAM, Mesh, Sharding
+from fusec.ops.factors import Factors
 from fusec.ops.meshes import check_axis, mesh_of_axes, mesh_of_shape
 from fusec.parse import fields
 from fusec.parse.expressions import Parser
@@ -69,12 +70,12 @@ class Shardings:
             where = shard or stream
             assert where is not None
             raise FusecError(f"`{name}` is a scalar and cannot be divided", span=where.span)
-        dims = _Dims(name, value.shape, self)
+        factors = Factors(name, value.shape, self.mesh)
+        dims = _Dims(name, factors, self)
         for key, node in (("shard", shard), ("stream", stream)):
             if node is not None:
                 dims.shard(node) if key == "shard" else dims.stream(node)
-        divided = {k: tuple(parts) for k, parts in enumerate(dims.parts)}
-        self._say(name, value, Sharding.of(value.rank, divided, span))
+        self._say(name, value, factors.sharding(span))
 
     def _say(self, name: str, value: Value, sharding: Sharding) -> None:
         value = self._now(value)
@@ -113,13 +114,10 @@ class Shardings:
 
 
 class _Dims:
-    """The factors of one value's dims as they are read."""
+    """Reads the clauses of one value."""
 
-    def __init__(self, name: str, shape: tuple[Dim, ...], all: Shardings) -> None:
-        self.name, self.shape, self._all = name, shape, all
-        self.parts: list[list[Part]] = [[] for _ in shape]
-        self._left: list[Dim] = list(shape)
-        self._axes: dict[str, Span] = {}
+    def __init__(self, name: str, factors: Factors, all: Shardings) -> None:
+        self._name, self._factors, self._all = name, factors, all
 
     def shard(self, node: YamlNode) -> None:
         """Read `{dim: axis}` or `{dim: [axis, ...]}`."""
@@ -135,10 +133,7 @@ class _Dims:
     def stream(self, node: YamlNode) -> None:
         """Read `{dim: parts}`, or a dim alone."""
         if isinstance(node, Scalar):
-            at = self._dim(node)
-            if self._left[at] == 0:
-                raise FusecError(f"dim {at} of `{self.name}` has no elements", span=node.span)
-            self._divide(at, STREAM, self._left[at], node.span)
+            self._factors.stream(self._dim(node), None, node.span)
             return
         for at, value in self._by_dim(node, "the slices of a dim (a mapping)", _STREAM_HELP):
             self._slices(at, value)
@@ -150,7 +145,7 @@ class _Dims:
             at = self._dim(entry.key)
             if at in seen:
                 raise FusecError(
-                    f"dim {at} of `{self.name}` is given twice",
+                    f"dim {at} of `{self._name}` is given twice",
                     span=entry.key.span,
                     notes=(f"first given at {seen[at].place()}",),
                 )
@@ -158,13 +153,7 @@ class _Dims:
         return [(at, entry.value) for at, entry in zip(seen, entries, strict=True)]
 
     def _dim(self, node: Scalar) -> int:
-        at, rank = fields.integer(node, "the number of a dim"), len(self.shape)
-        if not -rank <= at < rank:
-            raise FusecError(
-                f"`{self.name}` has {rank} dim{'s' * (rank != 1)}, and none of number {at}",
-                span=node.span,
-            )
-        return at % rank
+        return self._factors.dim(fields.integer(node, "the number of a dim"), node.span)
 
     def _factor(self, at: int, item: YamlNode) -> None:
         if isinstance(item, Mapping):
@@ -175,24 +164,15 @@ class _Dims:
             if key == STREAM:
                 self._slices(at, size)
             else:
-                self._divide(at, None, self._size(size, "a factor of a dim"), size.span)
+                self._factors.keep(at, self._size(size, "a factor of a dim"), size.span)
             return
-        axis, mesh = fields.text(item, "the name of a mesh axis"), self._all.mesh
-        if mesh is None:
+        axis = fields.text(item, "the name of a mesh axis")
+        if self._all.mesh is None:
             raise _no_mesh(item.span)
-        known = [name for name, _ in mesh.axes]
-        if axis == STREAM:
-            raise FusecError("a stream is no axis of the mesh", span=item.span, help=_STREAM_HELP)
-        if axis not in known:
-            raise FusecError(
-                f"the mesh has no axis `{axis}`",
-                span=item.span,
-                help=fields.did_you_mean(axis, known) or f"axes: {', '.join(known)}",
-            )
-        self._divide(at, axis, dim(mesh.extent(axis)), item.span)
+        self._factors.shard(at, axis, item.span)
 
     def _slices(self, at: int, node: YamlNode) -> None:
-        self._divide(at, STREAM, self._size(node, "the number of slices"), node.span)
+        self._factors.stream(at, self._size(node, "the number of slices"), node.span)
 
     def _size(self, node: YamlNode, what: str) -> Dim:
         if not isinstance(node, Scalar) or not node.text.strip():
@@ -200,28 +180,7 @@ class _Dims:
         parser = Parser(node.source, *node.body)
         size = self._all.size_of(parser.expression())
         parser.finish("size")
-        if size.is_const and size.value < 1:
-            raise FusecError(f"{what} is at least 1, found {size}", span=node.span)
         return size
-
-    def _divide(self, at: int, axis: str | None, parts: Dim, span: Span) -> None:
-        first = None if axis is None else self._axes.get(axis)
-        if axis is not None and first is not None:
-            kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` divides"
-            raise FusecError(
-                f"{kind} `{self.name}` twice",
-                span=span,
-                notes=(f"first at {first.place()}",),
-            )
-        left, what = self._left[at], f"dim {at} of `{self.name}`"
-        own = left.divide(parts)
-        if own is None and left.is_const and parts.is_const:
-            of = f"{left} elements" if left == self.shape[at] else f"{left} elements left"
-            raise FusecError(f"{what} has {of}, which {parts} parts do not divide", span=span)
-        if axis is not None:
-            self._axes[axis] = span
-        self.parts[at].append(Part(axis, parts))
-        self._left[at] = floordiv(left, parts) if own is None else own
 
 
 def _no_mesh(span: Span) -> FusecError:

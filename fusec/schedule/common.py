@@ -45,8 +45,8 @@ def dynamic_symbols(fusion: Fusion) -> frozenset[str]:
             (leading if position == 0 and bare else inner).update(extent.symbols)
         if value.dim is not None:
             leading |= value.dim.symbols
-    for given in fusion.inputs:
-        for stride in given.strides:
+    for given in (*fusion.inputs, *fusion.outputs):
+        for stride in given.strides or ():
             known = stride.symbols & set(fusion.hints)
             inner |= {s for s in known if "." not in s}
             leading |= {s for s in known if "." in s}
@@ -151,8 +151,8 @@ def _made(fusion: Fusion) -> list[Dim]:
 
 
 def span_of(fusion: Fusion, value: Value) -> Dim:
-    given = fusion.input_of.get(value)
-    if given is None:
+    given = fusion.input_of.get(value) or fusion.output_of.get(value)
+    if given is None or not given.strides:
         return product(value.shape)
     reach = dim(1)
     for extent, stride in zip(value.shape, given.strides, strict=True):

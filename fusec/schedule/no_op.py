@@ -83,6 +83,8 @@ def _layout(segment: Fusion, output: Output) -> Layout | Refusal | None:
     layout = view_of(segment, value, frozenset(i.value for i in segment.given))
     if layout is None:
         return Refusal("computed", f"`{value.name}` {value.type} is no view of an input")
+    if output.strides is not None:
+        return Refusal("strides", f"`{value.name}` must lie in a larger tensor")
     if output.stride_order is not None and layout.strides != own_strides(output):
         return Refusal("stride_order", f"`{value.name}` must lie in memory in another order")
     return layout

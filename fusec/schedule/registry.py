@@ -65,7 +65,7 @@ class PlanningScheduler(Protocol):
 
 @cache
 def schedulers() -> tuple[PlanningScheduler, ...]:
-    """Return every scheduler; where two accept at the same price, the earlier one is chosen."""
+    """Return every scheduler of kernels; of two at the same price, the earlier one is chosen."""
     from fusec.schedule.inner_outer_persistent import InnerOuterPersistent
     from fusec.schedule.inner_persistent import InnerPersistent
     from fusec.schedule.matmul import Matmul
@@ -93,9 +93,17 @@ def schedulers() -> tuple[PlanningScheduler, ...]:
     )
 
 
+@cache
+def host_schedulers() -> tuple[PlanningScheduler, ...]:
+    """Return the schedulers of what runs between kernels; no file pins a segment to them."""
+    from fusec.schedule.host import Communication, Placement
+
+    return (Communication(), Placement())
+
+
 def find_scheduler(name: str) -> PlanningScheduler:
     """Return the scheduler called `name`."""
-    for scheduler in schedulers():
+    for scheduler in (*schedulers(), *host_schedulers()):
         if scheduler.name == name:
             return scheduler
     raise InternalError(f"there is no scheduler `{name}`")

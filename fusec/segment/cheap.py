@@ -3,7 +3,7 @@
 Scalars always are. A tensor is, if it follows from one other tensor that lies in memory anyway by
 a chain of casts, movements and arithmetic with scalars, and reading that tensor moves no more
 bytes. So an upcast or a broadcast never crosses. Cutting deeper trades arithmetic for bytes: that
-is rematerialisation, decided between accepted segments.
+is rematerialisation, decided between accepted segments. What ranks exchange crosses, too.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from fusec.ir.graph import Fusion, Input, Node, Value
+from fusec.ops.communication import stands_alone
 from fusec.segment.price import elements
 
 MAX_FLOPS = 2
@@ -19,7 +20,9 @@ MAX_FLOPS = 2
 
 def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]:
     """Return the nodes to compute anew wherever they are needed; `kept` values always cross."""
-    stored = {i.value for i in fusion.inputs} | {o.value for o in fusion.outputs}
+    apart = [n for n in fusion.nodes if stands_alone(n)]
+    crossing = {v for n in apart for v in (*n.inputs, *n.outputs)}
+    stored = {i.value for i in fusion.inputs} | {o.value for o in fusion.outputs} | crossing
     moving: set[Value] = set()
     cost: dict[Value, int] = {}
     copied: set[Node] = set()
@@ -27,7 +30,7 @@ def find_copied(fusion: Fusion, kept: Collection[Value] = ()) -> frozenset[Node]
         if all(v.is_scalar for v in node.outputs):
             copied.add(node)
             continue
-        if any(v in kept for v in node.outputs) or not _repeatable(node):
+        if any(v in kept or v in crossing for v in node.outputs) or not _repeatable(node):
             continue
         source = next((v for v in node.inputs if not v.is_scalar), None)
         if not fusion.effects.may_repeat(node, moving):

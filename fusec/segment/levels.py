@@ -17,7 +17,8 @@ ShouldMerge = Callable[[Fusion, Fusion], bool]
 def merge_by(groups: Groups, should_merge: ShouldMerge | None) -> list[Piece]:
     """Merge neighbours as the predicate says, and return the groups in execution order.
 
-    None merges all that no `segment_set` parts.
+    None merges all that no `segment_set` parts. Fixed groups stay as they are, and those of a host
+    number are merged with others of that alone.
     """
     refused: set[Chosen] = set()
     for start in groups.order() or ():
@@ -36,7 +37,8 @@ def _grown(
         chosen = None if pair in refused else groups.closure(pair)
         if chosen is None or (should_merge is not None and chosen != pair):
             continue  # what lies between comes first
-        crosses = groups.crosses_boundary(chosen)
+        apart = any(p.fixed for p in chosen) or len({p.host for p in chosen}) > 1
+        crosses = apart or groups.crosses_boundary(chosen)
         if not crosses and (should_merge is None or _asked(groups, piece, other, should_merge)):
             return groups.merge(chosen)
         refused.add(pair)

@@ -7,7 +7,9 @@ from heapq import heapify, heappop, heappush
 from itertools import pairwise
 
 from fusec.ir.graph import Fusion, Value
+from fusec.ops.communication import stands_alone
 from fusec.segment.groups import Groups
+from fusec.segment.loops import loops
 from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Decision
@@ -86,9 +88,9 @@ class Merges:
     def forbidden(self, chosen: Chosen) -> str | None:
         """Return why some groups may not be merged, whatever the price, or None."""
         if any(p.fixed for p in chosen):
-            return "a pin fixes one of them"
+            return self._fixed(chosen)
         if len({p.host for p in chosen}) > 1:
-            return "they are groups of their own at the host level"
+            return self._apart(chosen)
         if self.groups.crosses_boundary(chosen):
             return "segment_set forces a boundary"
         if self.may_merge is not None:
@@ -97,6 +99,17 @@ class Merges:
             if said is not True:
                 return said or "the caller forbids it"
         return None
+
+    def _fixed(self, chosen: Chosen) -> str:
+        families = sorted({n.op.family for p in chosen for n in p.nodes if stands_alone(n)})
+        return f"{families[0]} stands alone" if families else "a pin fixes one of them"
+
+    def _apart(self, chosen: Chosen) -> str:
+        counts = loops(self.groups.graph.fusion)
+        found = {str(counts.get(n, 1)) for p in chosen for n in p.nodes}
+        if len(found) > 1:
+            return f"one runs {' times, another '.join(sorted(found))} times"
+        return "they are groups of their own at the host level"
 
     def gain(self, chosen: Chosen) -> float | None:
         """Return the seconds that a merge saves; None where it may not be."""

@@ -11,6 +11,7 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.structure import structure_of
+from fusec.ops.communication import FAMILY, PLACEMENT, stands_alone
 from fusec.segment.canonical import canonical
 from fusec.segment.price import bytes_written
 from fusec.segment.protocol import Estimate, Proposal, Refusal, Scheduler
@@ -27,6 +28,8 @@ its row, six to fifteen fit into a kernel.
 """
 NVRTC = "nvrtc"
 """The rule by which a kernel is refused that takes NVRTC too long."""
+HOST = (FAMILY, PLACEMENT)
+"""The schedulers of what the host does between kernels, each asked for its own alone."""
 REFUSED_SECONDS = 1e6
 """The price of a segment that nobody accepts: any accepted merge of it is a gain."""
 
@@ -115,8 +118,11 @@ class Offers:
         accepted: list[tuple[float, str, Estimate]] = []
         hazard = in_place_hazard(segment)
         no_view = around.no_view(segment)
+        alone = {n.op.family for n in segment.nodes if stands_alone(n)}
         for scheduler in self.schedulers:
             if only is not None and scheduler.name != only:
+                continue
+            if scheduler.name not in alone if alone else scheduler.name in HOST:
                 continue
             if hazard is not None:
                 refusals.append((scheduler.name, hazard))
@@ -125,7 +131,7 @@ class Offers:
             proposal = _proposal(scheduler, segment, self.target)
             if isinstance(proposal, Refusal):
                 refusals.append((scheduler.name, proposal))
-            elif proposal.kernels == 0 and no_view is not None:
+            elif proposal.kernels == 0 and not proposal.exchange and no_view is not None:
                 refusals.append((scheduler.name, no_view))
             elif not around.pinned and takes_long(proposal):
                 refusals.append((scheduler.name, _long(proposal)))

@@ -47,9 +47,11 @@ class Estimate:
     where it is known; workspace_bytes: of scratch buffers, of which half are written; l2_bytes: of
     what is read again and found in L2; flops, sfu: ordinary and special-function
     operations; tensor_flops: on tensor cores; efficiency: the part of the memory bandwidth that the
-    family reaches (`Target.reach`); ctas: blocks in the largest launch; kernels: launches, 0 where
-    the outputs are only views or empty; waits: seconds in which blocks wait for others; build:
-    what NVRTC takes, where that grows faster than what is computed.
+    family reaches (`Target.reach`); exchange: the kind of an exchange between ranks, in which each
+    sends `sent` bytes over its links to others; ctas: blocks in the largest launch; kernels:
+    launches, 0 where the outputs are only views or empty, or come from others; waits: seconds in
+    which blocks wait for others; build: what NVRTC takes, where that grows faster than what is
+    computed.
     """
 
     bytes: int
@@ -64,13 +66,20 @@ class Estimate:
     written: int | None = None
     waits: float = 0.0
     build: BuildTime = BuildTime()
+    exchange: str = ""
+    sent: int = 0
 
     def seconds(self, target: Target, dirty: int | None = None) -> float:
         """Return the predicted time on `target`: of its resources together, plus launches.
 
         dirty: as for `parts`.
         """
-        return together(self.parts(target, dirty)) + self.kernels * target.launch + self.waits
+        busy = together(self.parts(target, dirty)) + self.latency(target)
+        return busy + self.kernels * target.launch + self.waits
+
+    def latency(self, target: Target) -> float:
+        """Return the seconds that an exchange takes however little is sent; 0 of a kernel."""
+        return target.links[self.exchange].latency if self.exchange else 0.0
 
     @property
     def moved(self) -> int:
@@ -99,21 +108,26 @@ class Estimate:
         weighed = moved + (target.write_cost - 1) * (stored - moved / 2)
         if dirty is not None:
             weighed = max(0.0, weighed + min(moved, dirty) - min(stored, target.write_back))
-        return {
+        parts = {
             "memory": weighed / (target.bandwidth * self.efficiency * draw),
             "L2": (moved + self.l2_bytes) / (target.l2_bandwidth * draw),
             "arithmetic": self.flops / (target.flops / 2 * target.issue * fill),
             "special functions": self.sfu / (target.special * fill),
             "tensor cores": self.tensor_flops / (target.half_flops * 0.8 * fill),
         }
+        if self.exchange:
+            parts["links"] = self.sent / (target.link * target.links[self.exchange].reach)
+        return parts
 
     def bound_by(self, target: Target, dirty: int | None = None) -> str:
-        """Return the resource that takes longest, or `launch` where launching does.
+        """Return the resource that takes longest, or `launch` (or `latency`) where that does.
 
         dirty: as for `parts`.
         """
         parts = self.parts(target, dirty)
         slowest = max(parts, key=lambda name: parts[name])
+        if self.exchange:
+            return "latency" if parts[slowest] < self.latency(target) else slowest
         return "launch" if parts[slowest] < self.kernels * target.launch else slowest
 
 

@@ -31,9 +31,17 @@ def injective_regions(groups: Groups) -> list[Chosen]:
     Nodes of equal depth, counted in nodes of other families, cannot have such a node on a path
     between them: their connected parts are convex, and form a DAG with everything else.
     """
-    pieces = list(groups)
-    breaks = {p for p in pieces if not _is_injective(p)}
-    depth = groups.depths(breaks)
+    return _connected(groups, {p for p in groups if not _is_injective(p)})
+
+
+def islands(groups: Groups) -> list[Chosen]:
+    """Return connected sets of what kernels may hold that nothing fixed separates."""
+    return _connected(groups, {p for p in groups if p.fixed})
+
+
+def _connected(groups: Groups, breaks: set[Piece]) -> list[Chosen]:
+    """Return connected sets of pieces before which equally many of the breaks stand on a path."""
+    pieces, depth = list(groups), groups.depths(breaks)
     parent = {p: p for p in pieces if p not in breaks}
 
     def root(piece: Piece) -> Piece:

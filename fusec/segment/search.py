@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.annotations import Pin
+from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node
+from fusec.ops.communication import stands_alone
+from fusec.passes.copy_misplaced import Misplaced, copy_misplaced
 from fusec.passes.protect_inputs import Copied, copy_last, copy_unsafe
 from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.levels import ShouldMerge, host_segments, merge_by
+from fusec.segment.loops import loops
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.pins import fix
 from fusec.segment.protocol import Scheduler
 from fusec.segment.refine import refine, rematerialised
-from fusec.segment.regions import injective_regions, reduction_regions, singles
+from fusec.segment.regions import injective_regions, islands, reduction_regions, singles
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion
 from fusec.segment.split import Splits, Splitter
 from fusec.segment.views import view_nodes
@@ -81,7 +85,8 @@ class _Ways:
 def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> SegmentedFusion:
     offers = ways.offers
     work, copies = copy_unsafe(canonical(sizes_of_inputs(fusion)))
-    decisions = _decisions(copies)
+    work, misplaced = copy_misplaced(work)
+    decisions = (*_decisions(copies), *(_copy(m) for m in misplaced))
     uncopied: frozenset[Node] = frozenset()
     while True:
         start = _prepare(canonical(work), offers, ways.removed, uncopied, should_merge)
@@ -93,6 +98,8 @@ def _search(fusion: Fusion, ways: _Ways, should_merge: ShouldMerge | None) -> Se
                 work, more = _order_aliases(start.groups.graph.fusion)
                 decisions = (*decisions, *more)
                 continue
+            for island in islands(merges.groups) if start.alone else ():
+                _take(merges, island)
             # Reductions take what only they need before elementwise nodes find each other.
             merges.take(reduction_regions(merges.groups))
             merges.take(injective_regions(merges.groups))
@@ -129,6 +136,7 @@ class _Start:
     decisions: tuple[Decision, ...]
     open: tuple[tuple[Group, Pin], ...] = ()
     host: SegmentedFusion | None = None
+    alone: frozenset[Group] = frozenset()
 
     def pin(self, piece: Piece) -> Pin | None:
         """Return the pin that fixed a piece."""
@@ -155,29 +163,35 @@ def _prepare(
     pins = {group: pin for group, pin in pinned.groups if not pin.open}
     opened = tuple((group, pin) for group, pin in pinned.groups if pin.open)
     held = [group for group, _ in pinned.groups]
+    alone = frozenset(frozenset({n}) for n in fusion.nodes if stands_alone(n))
+    fixed = {*pins, *alone}
     explicit = fusion.boundaries == "explicit"
     if should_merge is not None or explicit:
         graph = Graph(fusion, copied)
-        start = _start(Groups(graph, singles(graph, held), pins), pins, pinned.decisions, opened)
-        return _with_host(start, Groups(graph, singles(graph, held)), should_merge)
+        groups = Groups(graph, singles(graph, held), fixed)
+        start = _start(groups, pins, pinned.decisions, opened, alone)
+        return _with_host(start, Groups(graph, singles(graph, held), alone), should_merge)
     views = view_nodes(fusion, frozenset(n for g in held for n in g))
     if views.last:
         graph = Graph(fusion, copied | (views.chain - uncopied))
-        groups = Groups(graph, singles(graph, (*held, views.last)), {*pins, views.last})
+        groups = Groups(graph, singles(graph, (*held, views.last)), {*fixed, views.last})
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate
         if estimate is not None and estimate.kernels == 0:
-            return _start(groups, pins, pinned.decisions, opened)
+            return _start(groups, pins, pinned.decisions, opened, alone)
     graph = Graph(fusion, copied)
-    return _start(Groups(graph, singles(graph, held), pins), pins, pinned.decisions, opened)
+    groups = Groups(graph, singles(graph, held), fixed)
+    return _start(groups, pins, pinned.decisions, opened, alone)
 
 
 def _with_host(start: _Start, groups: Groups, should_merge: ShouldMerge | None) -> _Start:
     """Return the start with the groups of the host level, which nothing crosses."""
     if groups.cyclic:
         return start
+    _part_loops(groups)
     order = merge_by(groups, should_merge)
     number = {piece: k for k, piece in enumerate(order)}
+    # What a group holds runs equally often: its number tells both apart.
     for piece in start.groups.pieces:
         piece.host = number[groups.owner(next(iter(piece.nodes)))]
     return replace(start, host=host_segments(groups, order))
@@ -188,8 +202,10 @@ def _start(
     pins: dict[Group, Pin],
     decisions: tuple[Decision, ...],
     opened: tuple[tuple[Group, Pin], ...],
+    alone: frozenset[Group],
 ) -> _Start:
-    start = _Start(groups, pins, decisions, opened)
+    start = _Start(groups, pins, decisions, opened, alone=alone)
+    _part_loops(groups)
     for piece in groups.pieces:
         pin = start.pin(piece)
         if pin is not None:
@@ -197,10 +213,21 @@ def _start(
     return start
 
 
+def _part_loops(groups: Groups) -> None:
+    """Give the groups of each number of iterations a number of their own, which nothing crosses."""
+    found = loops(groups.graph.fusion)
+    counts = list(dict.fromkeys(found.values()))
+    for piece in groups.pieces if counts else ():
+        own = [found[n] for n in piece.nodes if n in found]
+        piece.host = 1 + counts.index(own[0]) if own else 0
+
+
 def _take_whole(merges: Merges, start: _Start) -> bool:
     """Merge everything if nothing forbids it and somebody takes it."""
     groups = start.groups
     free = frozenset(p for p in groups if not p.fixed)
+    if start.alone:
+        return False
     if start.pins or not free or any(p.sets for p in free):
         return not free and not start.pins
     nodes = sum(len(p.nodes) for p in free)
@@ -208,13 +235,18 @@ def _take_whole(merges: Merges, start: _Start) -> bool:
         because = f"of {nodes} nodes, more than {WHOLE}: only parts of it are offered"
         merges.decisions.append(Decision("split", (groups.graph.fusion.name,), because))
         return False
-    if merges.forbidden(free) is not None:
+    return _take(merges, free)
+
+
+def _take(merges: Merges, chosen: Chosen) -> bool:
+    """Merge some groups if nothing forbids it and somebody takes them."""
+    if merges.forbidden(chosen) is not None:
         return False
-    offer = merges.named_offer(free)
+    offer = merges.named_offer(chosen)
     if offer.accepted:
-        merges.structures.merge(free)
+        merges.structures.merge(chosen)
         return True
-    merges.decisions.append(Decision("split", _results(groups, free), offer.reasons()))
+    merges.decisions.append(Decision("split", _results(merges.groups, chosen), offer.reasons()))
     return False
 
 
@@ -240,6 +272,10 @@ def _decisions(copies: Iterable[Copied]) -> tuple[Decision, ...]:
     )
 
 
+def _copy(misplaced: Misplaced) -> Decision:
+    return Decision("copy", (misplaced.value, misplaced.copy), misplaced.because)
+
+
 def _blocking_copies(merges: Merges) -> frozenset[Node]:
     """Return the copies with which nobody takes a group: they get groups of their own."""
     blocked = set[Node]()
@@ -259,6 +295,7 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
     order = groups.order()
     assert order is not None, "a merge closed a cycle"
     segments: list[Segment] = []
+    counts = loops(fusion)
     for id, piece in enumerate(order):
         name = fusion.name if len(order) == 1 else f"{fusion.name}_s{id}"
         part, pin = groups.fusion_of([piece], name), start.pin(piece)
@@ -274,12 +311,19 @@ def _finish(merges: Merges, start: _Start, before: tuple[Decision, ...]) -> Segm
                 _why(offer),
                 None if pin is None else pin.name,
                 None if start.host is None else piece.host,
+                iterations=_iterations(counts, piece, fusion.hints),
             )
         )
     decisions = (*before, *merges.decisions, *_boundaries(merges, order))
     return SegmentedFusion(
         fusion, tuple(segments), decisions, rematerialised(groups, order), start.host
     )
+
+
+def _iterations(counts: Mapping[Node, Dim], piece: Piece, hints: Mapping[str, int]) -> int:
+    """Return how often a piece runs."""
+    own = next((counts[n] for n in piece.nodes if n in counts), dim(1))
+    return own.evaluate(hints)
 
 
 def _why(offer: Offer) -> str:

@@ -35,6 +35,8 @@ class Segment:
     """The group of the host level in which it stands, where there is one."""
     overrides: tuple[Override, ...] = ()
     """What the user sets of its schedule."""
+    iterations: int = 1
+    """How often it runs, at hint sizes: once per slice where it stands in a loop."""
     tuned: Tuned | None = None
     """The measured schedule that it takes, where there is one and the user sets nothing."""
 
@@ -109,7 +111,8 @@ class SegmentedFusion:
 
     def seconds(self, target: Target) -> float:
         """Return the predicted time of all segments, whatever runs before and after them."""
-        return sum(s.estimate.seconds(target) for s in self.segments if s.estimate is not None)
+        estimates = ((s.iterations, s.estimate) for s in self.segments)
+        return sum(n * e.seconds(target) for n, e in estimates if e is not None)
 
     def dirty(self, target: Target) -> tuple[int, ...]:
         """Return the bytes that wait in L2 to be written back when each segment starts.
@@ -126,17 +129,17 @@ class SegmentedFusion:
         return tuple(found)
 
     def times(self, target: Target) -> tuple[float, ...]:
-        """Return the predicted time of each segment, run by themselves in this order."""
+        """Return the predicted time of each segment, of all iterations, run alone in this order."""
         return tuple(
-            0.0 if s.estimate is None else s.estimate.seconds(target, dirty)
+            0.0 if s.estimate is None else s.iterations * s.estimate.seconds(target, dirty)
             for s, dirty in zip(self.segments, self.dirty(target), strict=True)
         )
 
     @property
     def bytes(self) -> int:
         """Return the predicted memory traffic of all segments."""
-        estimates = (s.estimate for s in self.segments)
-        return sum(e.bytes + e.workspace_bytes for e in estimates if e is not None)
+        estimates = ((s.iterations, s.estimate) for s in self.segments)
+        return sum(n * (e.bytes + e.workspace_bytes) for n, e in estimates if e is not None)
 
 
 def extract(
@@ -157,13 +160,14 @@ def extract(
         for value in node.outputs:
             outside = any(u not in chosen for u in fusion.users.get(value, ()))
             if (value in final or outside) if results is None else value in results:
-                outputs.append(final.get(value, Output(value)))
+                inner = Output(value, strides=fusion.effects.placed(value))
+                outputs.append(final.get(value, inner))
     read = dict.fromkeys(v for n in ordered for v in n.inputs if v not in made)
     inputs = (
         *fusion.effects.inputs_for(read, outputs),
         *(Input(v, fusion.effects.strides(v)) for v in read if v not in fusion.input_of),
     )
-    dims = () if not fusion.dims else _dims_used(fusion, inputs, ordered)
+    dims = () if not fusion.dims else _dims_used(fusion, (*inputs, *outputs), ordered)
     return replace(
         fusion,
         name=name,
@@ -178,12 +182,12 @@ def extract(
 
 
 def _dims_used(
-    fusion: Fusion, inputs: Iterable[Input], nodes: Iterable[Node]
+    fusion: Fusion, ends: Iterable[Input | Output], nodes: Iterable[Node]
 ) -> tuple[DimFact, ...]:
-    """Return the symbols that occur in the sizes of some inputs and nodes."""
+    """Return the symbols that occur in the sizes of some inputs, outputs and nodes."""
     used = set[str]()
-    for entry in inputs:
-        used.update(*(s.symbols for s in (*entry.value.shape, *entry.strides)))
+    for entry in ends:
+        used.update(*(s.symbols for s in (*entry.value.shape, *(entry.strides or ()))))
     for node in nodes:
         for value in node.outputs:
             used.update(*(s.symbols for s in value.shape))

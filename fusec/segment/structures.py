@@ -83,15 +83,18 @@ class Structures:
             for value in node.outputs:
                 number[value] = len(number)
         key.append(None)
-        outputs = self.groups.graph.final
+        outputs, effects = self.groups.graph.final, self.groups.graph.fusion.effects
         for value in self.groups.results(chosen):
             output = outputs.get(value)
             step = 0 if output is None else output.step
             key.append((number[value], self.groups.is_read(value, chosen), step))
-            target = self.groups.graph.fusion.effects.into.get(value)
+            target = effects.into.get(value)
             if target is not None or (output is not None and output.stride_order):
                 into = target and number.get(target.value, target.value.name)
                 key.append((into, output and output.stride_order))
+            placed = effects.placed(value) if output is None else output.strides
+            if placed is not None:
+                key.append(placed)
         return tuple(key), list(number)
 
     def _intern(self, key: Hashable) -> int:

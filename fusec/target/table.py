@@ -22,6 +22,17 @@ ORDER = ("sm_80", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_120")
 
 
 @dataclass(frozen=True)
+class Link:
+    """How one kind of exchange between GPUs uses their links.
+
+    reach: the part of `Target.link` at which a GPU sends; latency: seconds that it takes at least.
+    """
+
+    reach: float
+    latency: float
+
+
+@dataclass(frozen=True)
 class Target:
     """A GPU.
 
@@ -33,8 +44,9 @@ class Target:
     the part of `bandwidth` reached, by family and access. write_cost: how much longer than reading
     a byte writing it takes, where as many are read as written. dirty: the part of L2 in which
     results may wait to be written back. draw: how many times its share of the bandwidth one SM
-    draws where the others are idle. clusters: how many clusters of so many blocks are resident, of
-    blocks that have an SM each.
+    draws where the others are idle. link: bytes a second that a GPU sends over its links to others,
+    while as many arrive; links: by kind of exchange, what that makes of it. clusters: how many
+    clusters of so many blocks are resident, of blocks that have an SM each.
     """
 
     arch: str
@@ -54,8 +66,10 @@ class Target:
     write_cost: float
     dirty: float
     draw: float
+    link: float
     rates: Mapping[str, Mapping[str, float]] = field(hash=False)
     clusters: Mapping[int, int] = field(hash=False, default_factory=dict[int, int])
+    links: Mapping[str, Link] = field(hash=False, default_factory=dict[str, Link])
 
     @property
     def capability(self) -> int:
@@ -81,8 +95,10 @@ class Target:
         return self.rates[family][access]
 
 
-FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters"))
+FIELDS = tuple(f for f in fields(Target) if f.name not in ("rates", "clusters", "links"))
 """What is one string or number each, in the order in which target files have them."""
+TAKEN_OVER = ("issue", "write_cost", "dirty", "draw", "link")
+"""What a file may leave to that of the GPU which is named by `like`."""
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -121,7 +137,8 @@ def load(arch: str, folder: Path | None = None) -> Target:
     except (AttributeError, TypeError):
         raise FusecError(f"target file `{path}`: `reach` holds tables of numbers") from None
     clusters = _clusters(data.pop("clusters", {}), path)
-    values = {name: shipped[name] for name in ("issue", "write_cost", "dirty", "draw")} | data
+    links = {**shipped["links"], **_tables(data.pop("links", {}), path)}
+    values = {name: shipped[name] for name in TAKEN_OVER} | data
     kinds = {f.name: str(f.type) for f in FIELDS}
     for name in (*values, *kinds):
         if name not in kinds or name not in values:
@@ -134,7 +151,27 @@ def load(arch: str, folder: Path | None = None) -> Target:
             if not _fits(rate, "float"):
                 name = f"reach.{family}.{access}"
                 raise FusecError(f"target file `{path}`: `{name}` must be a positive float")
-    return Target(**values, rates=rates, clusters=clusters)
+    return Target(**values, rates=rates, clusters=clusters, links=_links(links, path))
+
+
+def _tables(given: object, path: Path) -> dict[str, object]:
+    if not isinstance(given, dict):
+        raise FusecError(f"target file `{path}`: `links` holds a table per kind of exchange")
+    return cast("dict[str, object]", given)
+
+
+def _links(given: Mapping[str, object], path: Path) -> dict[str, Link]:
+    """Return what each kind of exchange makes of the links."""
+    names = [f.name for f in fields(Link)]
+    found: dict[str, Link] = {}
+    for kind, table in given.items():
+        values = cast("dict[str, object]", table) if isinstance(table, dict) else {}
+        if sorted(values) != sorted(names) or not all(_fits(v, "float") for v in values.values()):
+            wanted = " and ".join(f"`{name}`" for name in names)
+            message = f"target file `{path}`: `links.{kind}` has {wanted}, positive numbers"
+            raise FusecError(message)
+        found[kind] = Link(**cast("dict[str, float]", values))
+    return found
 
 
 def _clusters(given: object, path: Path) -> dict[int, int]:

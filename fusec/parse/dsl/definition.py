@@ -17,13 +17,14 @@ from fusec.ops.size_operands import operand_of_size
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
+from fusec.parse.dsl.divided import Divided
 from fusec.parse.dsl.executed import Executed
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.naming import fusion_name, input_name, result_names
 from fusec.parse.dsl.operations import Operations
 from fusec.parse.dsl.place import Place, here, placed
-from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_overrides
+from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_schedule
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps
 
@@ -31,7 +32,7 @@ UNKNOWN_SIZE = 64
 """The default of a `-1` until `execute` shows the actual size."""
 
 
-class FusionDefinition(Executed):
+class FusionDefinition(Divided, Executed):
     """A fusion being defined: `with FusionDefinition() as fd: ...`, then `fd.execute(inputs)`.
 
     Subclasses may put their definition into a method `definition`, as nvFuser's older versions do.
@@ -49,12 +50,13 @@ class FusionDefinition(Executed):
         source = "" if place is None else place.span.file
         own = (id if isinstance(id, str) else name) or fusion_name(source)
         with placed():
-            self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source))
+            Divided.__init__(self)
+            self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source), self.divided)
         self.ops = self.Ops = Operations(self)
         self._inputs: list[tuple[str, int | None]] = []
         self._defaults: dict[str, Any] = {}
         self._unknown = False
-        self._defined = False
+        self._defined = self._scheduled = False
         self._has_outputs = False
         self._hints: dict[str, tuple[int, Span | None]] = {}
         self._sized: dict[str, Span | None] = {}
@@ -297,6 +299,7 @@ class FusionDefinition(Executed):
                 lambda: handles.extend(calls.guessed_handles(self, op, arguments, count)),
                 symbolic=self._unknown,
             )
+            self.note_axes(op, arguments, handles)
         if op.name == "shape":
             return Vector(self, [h for h in handles if isinstance(h, Scalar)])
         return handles[0] if len(handles) == 1 else tuple(handles)
@@ -344,11 +347,15 @@ class FusionDefinition(Executed):
         return self._has_outputs or (not self._defined and hasattr(self, "definition"))
 
     def _define(self) -> None:
-        refuse_overrides(type(self), FusionDefinition)
+        refuse_schedule(type(self), FusionDefinition)
         definition = getattr(self, "definition", None)
         if definition is not None and not self._defined:
             self._defined = True
             definition()
+        scheduled = getattr(self, "multidevice_schedule", None)
+        if scheduled is not None and not self._scheduled:
+            self._scheduled = True
+            scheduled()
         for name, span in self._sized.items():
             if (name, None) not in self._inputs:
                 raise FusecError(f"the fusion has no scalar input `{name}`", span=span)

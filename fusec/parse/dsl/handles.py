@@ -13,9 +13,11 @@ from fusec.parse.dsl.datatype import DataType, of_dtype
 from fusec.parse.dsl.indexing import index
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.refused import refuse
+from fusec.parse.dsl.scheduled import Scheduled
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
+    from fusec.parse.dsl.loops import Loops
 
 
 class Handle:
@@ -74,8 +76,22 @@ class Handle:
         return repr(self.operand) if known else f"a {type(self).__name__.lower()}"
 
 
-class Tensor(Handle):
+class Tensor(Scheduled, Handle):
     """A tensor of a definition."""
+
+    @property
+    def loops(self) -> Loops:
+        """Return the loop domain."""
+        return self.definition.loops_of(self)
+
+    @property
+    def known_shape(self) -> Sequence[Dim]:
+        """Return the extents of the dims, as far as they are known."""
+        return self.operand.shape if self.definition.knows(self) else ()
+
+    def transformed(self, text: str, change: Callable[[], None]) -> None:
+        """Change the loop domain by a call that reads so."""
+        self.definition.transform(self, text, change)
 
     @property
     def ndim(self) -> int:

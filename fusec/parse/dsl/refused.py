@@ -27,8 +27,7 @@ _SCHEDULING = """
 SCHEDULING = frozenset(_SCHEDULING.split())
 
 _SEVERAL_GPUS = """
-    multidevice_schedule set_device_mesh add_device_mesh multidevice Communicator DeviceMesh
-    Sharding CommunicatorBackend MultiDeviceExecutor execute_with_dtensors
+    multidevice_schedule add_device_mesh execute_with_dtensors
 """
 SEVERAL_GPUS = frozenset(_SEVERAL_GPUS.split())
 
@@ -73,12 +72,11 @@ def find_method(name: str) -> OpDef:
         raise kind(old.message, span=old.span, notes=old.notes, help=old.help) from None
 
 
-def refuse_overrides(kind: type, base: type) -> None:
-    """Raise Unsupported at a method of a subclass that would schedule by hand."""
-    for name in ("schedule", "multidevice_schedule"):
-        own = getattr(kind, name, None)
-        if own is not getattr(base, name, None):
-            raise refuse(name, base.__name__, span=_line_of(own))
+def refuse_schedule(kind: type, base: type) -> None:
+    """Raise Unsupported at a method of a subclass that would schedule kernels by hand."""
+    own = getattr(kind, "schedule", None)
+    if own is not getattr(base, "schedule", None):
+        raise refuse("schedule", base.__name__, span=_line_of(own))
 
 
 def _line_of(method: Any) -> Span | None:
@@ -99,16 +97,19 @@ def refuse(
         span = None if place is None else place.span
     if name in SEVERAL_GPUS:
         return UnsupportedName(
-            f"nvFuser's scheduling for several GPUs (`{name}`)",
+            f"`{name}` of nvFuser's scheduling for several GPUs",
             span=span,
-            notes=["fusec compiles for one GPU: it shards no tensor and makes no collective"],
-            help="leave it out, and define what one GPU computes",
+            notes=["a subclass may define `multidevice_schedule`, and fusec calls it"],
+            help="`t.set_device_mesh(mesh)` and `t.axis(0).parallelize(ParallelType.mesh_x)` "
+            "divide a tensor",
         )
     if name in SCHEDULING:
         return UnsupportedName(
             f"nvFuser's manual scheduling (`{name}`)",
             span=span,
-            notes=["fusec chooses schedules itself"],
+            notes=[
+                "fusec chooses schedules itself; scripts divide tensors over meshes and streams"
+            ],
             help="`fd.schedule(y, threads_x=128)` sets fields of what it chose for `y`; "
             "`fd.pin(name, values, scheduler)` fixes a segment, and its scheduler",
         )

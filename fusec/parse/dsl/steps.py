@@ -60,9 +60,13 @@ class Build:
 class Steps:
     """The steps of one definition and the current pass over them."""
 
-    def __init__(self, start: Callable[[], GraphBuilder]) -> None:
-        """Begin the first pass, in which unknown sizes are symbols."""
-        self._start = start
+    def __init__(
+        self,
+        start: Callable[[], GraphBuilder],
+        complete: Callable[[Fusion, Build], Fusion] = lambda fusion, _: fusion,
+    ) -> None:
+        """Begin the first pass, in which unknown sizes are symbols; `complete` ends each pass."""
+        self._start, self._complete = start, complete
         self._taken: list[Callable[[], None]] = []
         self._fusions: dict[tuple[Any, ...], Fusion] = {}
         self.build = Build(start())
@@ -109,6 +113,10 @@ class Steps:
             return error
         return None
 
+    def forget(self) -> None:
+        """Make the fusion anew when it is asked for."""
+        self._fusions.clear()
+
     @property
     def made(self) -> Fusion | None:
         """Return the fusion with unknown sizes as symbols, if it is made and nothing was added."""
@@ -124,7 +132,8 @@ class Steps:
                     step()
             elif self.failure is not None:
                 raise _needs_sizes(self.failure)
-            self._fusions[key] = self.build.builder.finish()
+            made = self.build.builder.finish()
+            self._fusions[key] = self._complete(made, self.build)
         return self._fusions[key]
 
 

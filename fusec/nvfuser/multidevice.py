@@ -1,0 +1,138 @@
+"""`multidevice` of nvFuser's modules: ranks, meshes, parts of tensors, and what runs on several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, ClassVar
+
+from fusec import executor
+from fusec.diagnostics import FusecError, Unsupported, WrongType
+from fusec.ir import sharding
+from fusec.ir.dim import dim
+from fusec.nvfuser.caches import Fusion
+from fusec.parse.dsl.handles import Tensor
+from fusec.parse.dsl.loops import OVER_MESH, ParallelType
+from fusec.parse.dsl.mesh import DeviceMesh, part_of
+from fusec.parse.dsl.place import placed
+
+
+class CommunicatorBackend(Enum):
+    """What ranks exchange data by, in nvFuser; fusec chooses its transport itself."""
+
+    nccl = "nccl"
+    ucc = "ucc"
+    cuda = "cuda"
+
+
+class Communicator:
+    """The ranks of this run."""
+
+    _one: ClassVar[Communicator | None] = None
+
+    @staticmethod
+    def instance() -> Communicator:
+        """Return the only one."""
+        Communicator._one = Communicator._one or Communicator()
+        return Communicator._one
+
+    def size(self) -> int:
+        """Return how many ranks there are."""
+        return executor.ranks().size
+
+    def rank(self) -> int:
+        """Return which rank this process is."""
+        return executor.ranks().rank
+
+    def local_size(self) -> int:
+        """Return how many ranks are on this host."""
+        known = executor.ranks()
+        return known.local_size or known.size
+
+    def local_rank(self) -> int:
+        """Return which of the ranks of this host this process is."""
+        return executor.ranks().local_rank
+
+    def barrier(self) -> None:
+        """Wait until all ranks are here."""
+        with placed():
+            executor.barrier()
+
+
+class Sharding:
+    """How a tensor is divided over a mesh."""
+
+    def __init__(self, mesh: DeviceMesh, of: sharding.Sharding) -> None:
+        """Stand for a sharding over a mesh."""
+        self.mesh, self._of = mesh, of
+
+    def axis_sharded_on(self, parallel_type: ParallelType) -> int:
+        """Return the dim that a mesh axis divides, -1 if none."""
+        at = OVER_MESH.index(parallel_type)
+        axes = self.mesh.mesh.axes
+        found = self._of.along(axes[-1 - at][0]) if at < len(axes) else None
+        return -1 if found is None else found
+
+
+class MultiDeviceExecutorParams:
+    """Parameters of nvFuser's executor. They are checked, and choose nothing."""
+
+    __slots__ = (
+        "_backend", "inter_stream_synchronization", "number_of_streams",
+        "offset_stream_indexing_by_rank", "use_allocation_cache",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        """Have nvFuser's defaults."""
+        self._backend = CommunicatorBackend.nccl
+        self.use_allocation_cache = False
+        self.number_of_streams = 4
+        self.offset_stream_indexing_by_rank = False
+        self.inter_stream_synchronization = False
+
+    @property
+    def backend_type(self) -> CommunicatorBackend:
+        """Return what ranks are to exchange data by."""
+        return self._backend
+
+    @backend_type.setter
+    def backend_type(self, backend: CommunicatorBackend) -> None:
+        with placed():
+            if backend not in (CommunicatorBackend.nccl, CommunicatorBackend.cuda):
+                raise Unsupported(
+                    f"nvFuser's backend {backend!r}", help="CommunicatorBackend.nccl, or .cuda"
+                )
+            self._backend = backend
+
+
+class MultiDeviceExecutor:
+    """Runs a fusion on this rank, while the other ranks of its mesh run it too."""
+
+    def __init__(self, fusion: Fusion, params: MultiDeviceExecutorParams | None = None) -> None:
+        """Run `fusion`, which a definition's `fusion` is."""
+        with placed():
+            if not isinstance(fusion, Fusion):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise WrongType(f"a fusion is the `fusion` of a FusionDefinition, got {fusion!r}")
+        self._fusion = fusion
+
+    def run(self, args: Iterable[Any]) -> list[Any]:
+        """Return this rank's outputs for its inputs."""
+        return self._fusion.execute(args)
+
+    def __str__(self) -> str:
+        return self._fusion.print_math()
+
+
+def shard_tensor(tensor: Any, tv: Tensor) -> Any:
+    """Return this rank's part of a whole tensor, divided as `tv` is; all of it where `tv` is not.
+
+    `tensor`: of any kind that has `shape`, `reshape` and indexing.
+    """
+    with placed():
+        if not isinstance(tv, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise WrongType(f"a tensor is divided as one of a fusion, got {tv!r}")
+        shape = tuple(dim(int(extent)) for extent in tensor.shape)
+        if len(shape) != tv.ndim:
+            raise FusecError(f"the tensor has {len(shape)} dims, `{tv!r}` has {tv.ndim}")
+        mesh, said = tv.definition.divided_as(tv, shape)
+        return tensor if mesh is None else part_of(tensor, said, mesh)

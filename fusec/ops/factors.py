@@ -1,0 +1,87 @@
+"""How one value is divided, as files and scripts say it: the factors of its dims, one by one."""
+
+from __future__ import annotations
+
+import difflib
+
+from fusec.diagnostics import FusecError, Span
+from fusec.ir.dim import Dim, dim, floordiv
+from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
+
+
+class Factors:
+    """The factors that are said of each dim of a value, outermost first."""
+
+    def __init__(self, name: str, shape: tuple[Dim, ...], mesh: Mesh | None) -> None:
+        """Begin with a value that is whole."""
+        self._name, self._shape, self._mesh = name, shape, mesh
+        self._parts: list[list[Part]] = [[] for _ in shape]
+        self._left: list[Dim] = list(shape)
+        self._spans: dict[str, Span | None] = {}
+
+    def dim(self, at: int, span: Span | None) -> int:
+        """Return the number of a dim, counted from the first one."""
+        rank = len(self._shape)
+        if not -rank <= at < rank:
+            raise FusecError(
+                f"`{self._name}` has {rank} dim{'s' * (rank != 1)}, and none of number {at}",
+                span=span,
+            )
+        return at % rank
+
+    def shard(self, at: int, axis: str, span: Span | None) -> None:
+        """Divide what is left of a dim over a mesh axis."""
+        assert self._mesh is not None
+        known = [name for name, _ in self._mesh.axes]
+        if axis == STREAM:
+            help = "a loop over streams divides by `stream`, not by `shard`"
+            raise FusecError("a stream is no axis of the mesh", span=span, help=help)
+        if axis not in known:
+            close = difflib.get_close_matches(axis, known, n=1)
+            raise FusecError(
+                f"the mesh has no axis `{axis}`",
+                span=span,
+                help=f"did you mean `{close[0]}`?" if close else f"axes: {', '.join(known)}",
+            )
+        self._divide(at, axis, dim(self._mesh.extent(axis)), span)
+
+    def stream(self, at: int, slices: Dim | None, span: Span | None) -> None:
+        """Divide what is left of a dim into slices of a loop; None: into its elements."""
+        parts = self._left[at] if slices is None else slices
+        if slices is None and parts == 0:
+            raise FusecError(f"dim {at} of `{self._name}` has no elements", span=span)
+        _check_parts(parts, "the number of slices", span)
+        self._divide(at, STREAM, parts, span)
+
+    def keep(self, at: int, parts: Dim, span: Span | None) -> None:
+        """Take a factor of what is left of a dim, and leave it whole."""
+        _check_parts(parts, "a factor of a dim", span)
+        self._divide(at, None, parts, span)
+
+    def sharding(self, span: Span | None) -> Sharding:
+        """Return what has been said."""
+        return Sharding(tuple(map(tuple, self._parts)), span).normal
+
+    def _divide(self, at: int, axis: str | None, parts: Dim, span: Span | None) -> None:
+        if axis in self._spans:
+            first = self._spans[axis]
+            kind = "streams divide" if axis == STREAM else f"the mesh axis `{axis}` divides"
+            notes = () if first is None else (f"first at {first.place()}",)
+            raise FusecError(f"{kind} `{self._name}` twice", span=span, notes=notes)
+        left = self._left[at]
+        own = left.divide(parts)
+        if own is None and left.is_const and parts.is_const:
+            of = f"{left} elements" if left == self._shape[at] else f"{left} elements left"
+            raise FusecError(
+                f"dim {at} of `{self._name}` has {of}, which {parts} parts do not divide",
+                span=span,
+            )
+        if axis is not None:
+            self._spans[axis] = span
+        self._parts[at].append(Part(axis, parts))
+        self._left[at] = floordiv(left, parts) if own is None else own
+
+
+def _check_parts(parts: Dim, what: str, span: Span | None) -> None:
+    if parts.is_const and parts.value < 1:
+        raise FusecError(f"{what} is at least 1, found {parts}", span=span)

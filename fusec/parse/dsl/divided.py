@@ -1,0 +1,238 @@
+"""What a definition says of how tensors are divided: over the ranks of a mesh, and over streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.ir.dim import Dim, Shape, dim
+from fusec.ir.divided import check_sharding, check_shardings
+from fusec.ir.dtype import F32
+from fusec.ir.graph import Fusion, Type, Value
+from fusec.ir.op import OpDef
+from fusec.ir.sharding import STREAM, Mesh, Sharding
+from fusec.ops.factors import Factors
+from fusec.ops.meshes import check_axis, mesh_of_axes, mesh_of_shape
+from fusec.parse.dsl import calls
+from fusec.parse.dsl.boundaries import span_of
+from fusec.parse.dsl.handles import Tensor
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.loops import Loops, ParallelType
+from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.steps import Build, Steps
+
+Say = Callable[[Value, "Mesh | None"], Sharding]
+"""Returns how a value is divided over the mesh of its fusion."""
+
+
+class Divided:
+    """The calls of a definition that divide tensors."""
+
+    _steps: Steps
+
+    def __init__(self) -> None:
+        """Begin with tensors that nothing is said of."""
+        self._mesh: tuple[Mesh, Span | None] | None = None
+        self._loops: dict[Tensor, Loops] = {}
+        self._first_axes: dict[Tensor, tuple[int | None, ...]] = {}
+        self._said: dict[Tensor, Say] = {}
+
+    def set_mesh(self, mesh: Sequence[int] | Mapping[str, int]) -> None:
+        """Say which ranks run the fusion: the sizes of a grid's axes, with their names or not."""
+        with placed() as place:
+            span = span_of(place)
+            sizes = mesh.values() if isinstance(mesh, Mapping) else mesh
+            for size in sizes:
+                if isinstance(size, bool) or not isinstance(size, int) or size < 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise FusecError(f"a mesh axis has at least 1 rank, found {size!r}", span=span)
+            if isinstance(mesh, Mapping):
+                for name in mesh:
+                    check_axis(name, span)
+                made = mesh_of_axes([*mesh.items()], span)
+            else:
+                made = mesh_of_shape([*mesh], span)
+            self._mesh = made, span
+            self._steps.forget()
+
+    def shard(
+        self, of: Tensor, dims: Mapping[int, Any] | None = None, *, stream: Any = None
+    ) -> None:
+        """Say how a tensor is divided: by dim a mesh axis, or several, outermost first.
+
+        `{}`: every rank has all of it. Among axes, `{"whole": 2}` is a factor that stays whole.
+        `stream`: the dim that a loop divides, or a mapping from it to the number of slices.
+        """
+        with placed() as place:
+            if not isinstance(of, Tensor):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise FusecError(f"a tensor of the fusion is divided, got {of!r}")
+            span = span_of(place)
+            self._said[of] = lambda value, mesh: _factors(value, mesh, dims or {}, stream, span)
+            self._steps.forget()
+            if of.definition.knows(of):
+                self._check(of, self._said[of])
+
+    def parallelize(self, of: Tensor, axis: int, parallel_type: ParallelType) -> None:
+        """Spread the iterations of a loop axis over a mesh axis or over streams."""
+        of.axis(axis).parallelize(parallel_type)
+
+    def _check(self, of: Tensor, say: Say) -> None:
+        """Raise FusecError where what is said of a tensor is wrong already."""
+        mesh = self._common_mesh()
+        if mesh is not None and isinstance(of.operand, Value):
+            say(of.operand, mesh)
+
+    def loops_of(self, tensor: Tensor) -> Loops:
+        """Return the loop domain of a tensor."""
+        if tensor not in self._loops:
+            axes = self._first_axes.get(tensor, ())
+            rank = tensor.ndim
+            if [k for k in axes if k is not None] != list(range(rank)):
+                axes = tuple(range(rank))
+            self._loops[tensor] = Loops(axes)
+        return self._loops[tensor]
+
+    def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
+        """Change the loop domain of a tensor by a call that reads so."""
+        change()
+        self._steps.forget()
+
+    def note_axes(self, op: OpDef, arguments: calls.Arguments, results: Sequence[Any]) -> None:
+        """Keep which axes the loop domains of a call's results have, where these are not dims."""
+        if op.family in ("reduction", "contraction"):
+            for k, result in enumerate(results):
+                axes = _axes(op, arguments, k, result.ndim)
+                if axes is not None:
+                    self._first_axes[result] = axes
+
+    # What comes of it.
+
+    def divided(self, fusion: Fusion, build: Build) -> Fusion:
+        """Return a fusion with its mesh, and what is said of its values."""
+        shardings: dict[str, Sharding] = {}
+        for value, sharding in self._shardings(build):
+            known = shardings.setdefault(value.name, sharding)
+            if known.dims != sharding.dims:
+                raise FusecError(
+                    f"`{value.name}` is divided as {known}, and as {sharding}", span=sharding.span
+                )
+        made = replace(fusion, mesh=self._common_mesh(), shardings=shardings)
+        check_shardings(made)
+        return made
+
+    def ranks_of_inputs(self, build: Build) -> dict[str, tuple[int, ...]]:
+        """Return over how many ranks each dim of an input is divided, by name."""
+        mesh = self._common_mesh()
+        if mesh is None:
+            return {}
+        found: dict[str, tuple[int, ...]] = {}
+        for value, sharding in self._shardings(build):
+            ranks = [1] * value.rank
+            for axis, at in sharding.axes:
+                ranks[at] *= 1 if axis == STREAM else mesh.extent(axis)
+            found[value.name] = tuple(ranks)
+        return found
+
+    def divided_as(self, tensor: Tensor, shape: Shape) -> tuple[Mesh | None, Sharding]:
+        """Return the mesh, and how one tensor of a shape is divided."""
+        mesh, value = self._common_mesh(), Value("tensor", Type(F32, shape))
+        say = dict(self._says()).get(tensor)
+        sharding = Sharding.whole(len(shape)) if say is None else say(value, mesh)
+        check_sharding(value, sharding, mesh)
+        return mesh, sharding
+
+    def _shardings(self, build: Build) -> Iterator[tuple[Value, Sharding]]:
+        """Yield the values of which something is said, and what."""
+        mesh = self._common_mesh()
+        for tensor, say in self._says():
+            value = build.operands.get(tensor)
+            value = None if value is None else build.builder.resolve(value)
+            if isinstance(value, Value):
+                yield value, say(value, mesh)
+
+    def _says(self) -> Iterator[tuple[Tensor, Say]]:
+        """Yield the tensors of which something is said, and what says it."""
+        for tensor, loops in self._loops.items():
+            if loops.says:
+                yield tensor, lambda value, mesh, of=loops: of.sharding(value.shape, mesh)
+        yield from self._said.items()
+
+    def _common_mesh(self) -> Mesh | None:
+        """Return the one mesh of the fusion; Unsupported where there are several."""
+        given = [] if self._mesh is None else [self._mesh]
+        given += [(t.mesh, t.mesh_span) for t in self._loops.values() if t.mesh is not None]
+        for mesh, span in given[1:]:
+            first = given[0][0]
+            if mesh != first:
+                raise Unsupported(
+                    f"tensors on several meshes in one fusion ({{{first}}} and {{{mesh}}})",
+                    span=span,
+                    help="name all axes in one mesh, of which each tensor takes some",
+                )
+        return given[0][0] if given else None
+
+
+def _factors(
+    value: Value, mesh: Mesh | None, dims: Mapping[int, Any], stream: Any, span: Span | None
+) -> Sharding:
+    """Return the sharding that `fd.shard` says."""
+    factors = Factors(value.name, value.shape, mesh)
+    for at, given in dims.items():
+        own = factors.dim(at, span)
+        for item in given if is_list(given) else [given]:
+            _factor(factors, own, item, mesh, span)
+    if isinstance(stream, Mapping):
+        for at, slices in stream.items():  # pyright: ignore[reportUnknownVariableType]
+            factors.stream(factors.dim(at, span), _size(slices), span)  # pyright: ignore[reportUnknownArgumentType]
+    elif stream is not None:
+        factors.stream(factors.dim(stream, span), None, span)
+    return factors.sharding(span)
+
+
+def _factor(factors: Factors, at: int, item: Any, mesh: Mesh | None, span: Span | None) -> None:
+    if isinstance(item, str):
+        if mesh is None:
+            help = "say it first: fd.set_mesh([4])"
+            raise FusecError("the fusion has no mesh to shard over", span=span, help=help)
+        factors.shard(at, item, span)
+    elif isinstance(item, Mapping) and set(item) == {STREAM}:  # pyright: ignore[reportUnknownArgumentType]
+        factors.stream(at, _size(item[STREAM]), span)
+    elif isinstance(item, Mapping) and set(item) == {"whole"}:  # pyright: ignore[reportUnknownArgumentType]
+        factors.keep(at, _size(item["whole"]), span)
+    else:
+        help = 'write fd.shard(t, {0: "mesh"}), or {0: [{"whole": 2}, "mesh"]}'
+        raise FusecError(f"a factor of a dim is a mesh axis, got {item!r}", span=span, help=help)
+
+
+def _size(value: Any) -> Dim:
+    return dim(calls.as_size(value, "a factor of a dim"))
+
+
+def _axes(
+    op: OpDef, arguments: calls.Arguments, result: int, rank: int
+) -> tuple[int | None, ...] | None:
+    """Return the dims that the axes of a result's loop domain stand for, None for reduced ones.
+
+    As in nvFuser, a product has the contracted axis last, and a reduction those that it reduces
+    where they were; extents that are known to be 1 are not reduced but left out.
+    """
+    positional, named = arguments
+    given = {**dict(zip((p.name for p in op.params), positional, strict=False)), **named}
+    operand = given.get(op.params[0].name)
+    if not isinstance(operand, Tensor):
+        return None
+    extents = operand.operand.shape if operand.definition.knows(operand) else ()
+    if op.family == "contraction":
+        return (*range(rank), *([] if extents and extents[-1] == 1 else [None]))
+    if given.get("keepdim") or op.name == "var" or (op.name, result) == ("var_mean", 0):
+        return None
+    dims = given.get("dims")
+    listed = range(operand.ndim) if dims is None else dims if is_list(dims) else [dims]
+    if not all(isinstance(d, int) for d in listed):
+        return None
+    reduced = {d % operand.ndim for d in listed if operand.ndim}
+    gone = {d for d in reduced if extents and extents[d] == 1}
+    kept = iter(range(rank))
+    left = (d for d in range(operand.ndim) if d not in gone)
+    return tuple(None if d in reduced else next(kept, None) for d in left)

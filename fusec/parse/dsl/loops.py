@@ -1,0 +1,280 @@
+"""The loop domain of a tensor as nvFuser's schedules transform it, and the sharding that it says.
+
+Each axis is a product of factors of dims, outermost first. A split cuts one axis in two, a merge
+puts two together; what an axis is parallelised on then holds for its factors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from fusec.diagnostics import FusecError, Span, Unsupported
+from fusec.ir.dim import Dim, dim, floordiv, product, symbol
+from fusec.ir.sharding import STREAM, Mesh, Part, Sharding
+
+
+class ParallelType(Enum):
+    """What iterations of an axis are spread over, by nvFuser's names."""
+
+    mesh_x = "mesh_x"
+    mesh_y = "mesh_y"
+    mesh_z = "mesh_z"
+    grid_x = "grid_x"
+    grid_y = "grid_y"
+    grid_z = "grid_z"
+    block_x = "block_x"
+    block_y = "block_y"
+    block_z = "block_z"
+    mma = "mma"
+    serial = "serial"
+    tma = "tma"
+    unroll = "unroll"
+    unswitch = "unswitch"
+    vectorize = "vectorize"
+    stream = "stream"
+
+    def __repr__(self) -> str:
+        return f"ParallelType.{self.name}"
+
+
+OVER_MESH = (ParallelType.mesh_x, ParallelType.mesh_y, ParallelType.mesh_z)
+"""Innermost axis of a mesh first."""
+
+
+@dataclass(eq=False)
+class Factor:
+    """A factor of one of a tensor's first axes; its size counts in symbols of their extents."""
+
+    of: int
+    size: Dim
+
+
+@dataclass(eq=False)
+class Axis:
+    """An axis of a loop domain: the product of factors, outermost first."""
+
+    factors: list[Factor]
+    parallel: ParallelType = ParallelType.serial
+
+
+class Loops:
+    """The loop domain of one tensor, which has a first axis for each dim and each reduced one."""
+
+    def __init__(self, dims: Sequence[int | None]) -> None:
+        """Begin with the dim that each axis stands for; None: it is reduced."""
+        self.dims = tuple(dims)
+        self._factors = [[Factor(k, symbol(f"{k}"))] for k in range(len(self.dims))]
+        self.axes = [Axis([factor]) for (factor,) in self._factors]
+        self.mesh: Mesh | None = None
+        self.mesh_span: Span | None = None
+        self.spans: dict[Axis, Span | None] = {}
+
+    def copy(self) -> Loops:
+        """Return the same loop domain, to be changed by itself."""
+        made = Loops(self.dims)
+        new = {f: Factor(f.of, f.size) for own in self._factors for f in own}
+        made._factors = [[new[f] for f in own] for own in self._factors]
+        made.axes = [Axis([new[f] for f in a.factors], a.parallel) for a in self.axes]
+        return made
+
+    def position(self, at: int) -> int:
+        """Return the place of an axis, counted from the first one."""
+        rank = len(self.axes)
+        if not -rank <= at < rank:
+            raise FusecError(f"there are {rank} loop axes, and none of number {at}")
+        return at % rank
+
+    def split(self, at: int, factor: int, shape: Sequence[Dim], *, inner: bool) -> None:
+        """Cut an axis in two, of which the inner or else the outer one has `factor` iterations."""
+        at = self.position(at)
+        axis = self.axes[at]
+        if factor < 1:
+            raise FusecError(f"a split by {factor}: a factor is at least 1")
+        if axis.parallel is not ParallelType.serial:
+            raise FusecError(f"axis {at} is parallelised on {axis.parallel!r}: split it before")
+        known = self._extents(shape)
+        taken, left = self._cut(axis.factors, factor, known, inner=inner)
+        self.axes[at : at + 1] = [Axis(left), Axis(taken)] if inner else [Axis(taken), Axis(left)]
+
+    def _extents(self, shape: Sequence[Dim]) -> Mapping[str, Dim]:
+        """Return the extents that are known, by the symbols of the axes."""
+        known = zip(self.dims, range(len(self.dims)), strict=True)
+        return {f"{k}": shape[d] for d, k in known if d is not None and d < len(shape)}
+
+    def _cut(
+        self, factors: Sequence[Factor], size: int, known: Mapping[str, Dim], *, inner: bool
+    ) -> tuple[list[Factor], list[Factor]]:
+        """Return the factors with a product of `size` at one end, and those that are left."""
+        taken, left = list[Factor](), list(factors)
+        end = -1 if inner else 0
+        while left:
+            factor = left.pop(end)
+            extent = factor.size.substitute(known)
+            if extent == size and size > 1:
+                taken.append(factor)
+                size = 1
+                break
+            whole = not extent.is_const or extent.value % size == 0
+            if not whole and extent.is_const and size % extent.value == 0:
+                taken.append(factor)
+                size //= extent.value
+                continue
+            if not whole:
+                raise _not_divided(factors, known, size)
+            mine, rest = self._halve(factor, size, inner=inner)
+            taken.append(mine)
+            left.insert(len(left) if inner else 0, rest)
+            size = 1
+            break
+        if size > 1:
+            raise _not_divided(factors, known, size)
+        return (taken[::-1] if inner else taken), left
+
+    def _halve(self, factor: Factor, size: int, *, inner: bool) -> tuple[Factor, Factor]:
+        own = self._factors[factor.of]
+        mine = Factor(factor.of, dim(size))
+        exact = factor.size.divide(size)
+        rest = Factor(factor.of, floordiv(factor.size, size) if exact is None else exact)
+        at = own.index(factor)
+        own[at : at + 1] = [rest, mine] if inner else [mine, rest]
+        return mine, rest
+
+    def merge(self, outer: int, inner: int) -> None:
+        """Make one axis of two."""
+        first, second = self.position(outer), self.position(inner)
+        if first == second:
+            raise FusecError(f"axis {outer} cannot be merged with itself")
+        a, b = self.axes[first], self.axes[second]
+        if {a.parallel, b.parallel} != {ParallelType.serial}:
+            raise FusecError("axes are merged before they are parallelised")
+        self.axes[first] = Axis([*a.factors, *b.factors])
+        del self.axes[second]
+
+    def reorder(self, moved: Mapping[int, int]) -> None:
+        """Put axes in other places; the others follow in their order."""
+        places = {self.position(new): self.position(old) for old, new in moved.items()}
+        if len(places) != len(moved) or len({*places.values()}) != len(moved):
+            raise FusecError(f"{dict(moved)} puts two axes in one place")
+        rest = iter([k for k in range(len(self.axes)) if k not in places.values()])
+        order = [places[k] if k in places else next(rest) for k in range(len(self.axes))]
+        self.axes = [self.axes[k] for k in order]
+
+    def extent(self, axis: Axis, shape: Sequence[Dim]) -> Dim:
+        """Return the number of an axis's iterations."""
+        return product(f.size for f in axis.factors).substitute(self._extents(shape))
+
+    def is_reduced(self, axis: Axis) -> bool:
+        """Return whether an axis is of reduced ones."""
+        return all(self.dims[f.of] is None for f in axis.factors)
+
+    def is_row_major(self, axes: Sequence[Axis]) -> bool:
+        """Return whether axes hold what a rank has in the order of the dims."""
+        kept = [f for a in axes for f in a.factors if a.parallel not in OVER_MESH]
+        kept = [f for f in kept if self.dims[f.of] is not None and f.size != 1]
+        natural = [f for own in self._factors for f in own if f in kept]
+        return kept == natural
+
+    @property
+    def says(self) -> bool:
+        """Return whether anything is said of how the tensor is divided."""
+        return self.mesh is not None or any(
+            a.parallel is not ParallelType.serial for a in self.axes
+        )
+
+    def sharding(self, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
+        """Return how a tensor of a shape is divided."""
+        known = self._extents(shape)
+        owner = {factor: axis for axis in self.axes for factor in axis.factors}
+        parts: list[tuple[Part, ...]] = [()] * len(shape)
+        for k, factors in enumerate(self._factors):
+            at = self.dims[k]
+            if at is None:
+                self._check_reduced([owner[f] for f in factors if f in owner])
+            else:
+                found: list[Part] = []
+                for factor in factors:
+                    axis = owner.get(factor)
+                    part = Part(None, factor.size.substitute(known))
+                    if axis is not None and axis.parallel is not ParallelType.serial:
+                        self._check_one_dim(axis, known)
+                        part = Part(self._name(axis, mesh), part.parts)
+                    found.append(part)
+                parts[at] = tuple(_joined(found))
+        spans = [s for a, s in self.spans.items() if a in self.axes]
+        made = Sharding(tuple(parts), next((s for s in spans if s), self.mesh_span))
+        return _checked(made, shape, mesh).normal
+
+    def _name(self, axis: Axis, mesh: Mesh | None) -> str:
+        span = self.spans.get(axis)
+        if axis.parallel is ParallelType.stream:
+            return STREAM
+        if mesh is None:
+            raise FusecError(
+                f"an axis is parallelised on {axis.parallel.name}, and there is no mesh",
+                span=span,
+                help="call t.set_device_mesh(mesh) first",
+            )
+        at = OVER_MESH.index(axis.parallel)
+        if at >= len(mesh.axes):
+            count = len(mesh.axes)
+            message = f"a mesh of rank {count} has no {axis.parallel.name}"
+            raise FusecError(message, span=span)
+        return mesh.axes[-1 - at][0]
+
+    def _check_reduced(self, axes: Sequence[Axis]) -> None:
+        """Raise FusecError for a loop over what is reduced."""
+        for axis in axes:
+            if axis.parallel is ParallelType.stream:
+                raise FusecError(
+                    "a loop over a reduced axis carries a dependence from iteration to iteration",
+                    span=self.spans.get(axis),
+                    help="parallelise another axis on streams",
+                )
+
+    def _check_one_dim(self, axis: Axis, known: Mapping[str, Dim]) -> None:
+        """Raise Unsupported for an axis whose factors are not beside one another in one dim."""
+        real = [f for f in axis.factors if f.size.substitute(known) != 1]
+        if len(real) < 2:
+            return
+        own = self._factors[real[0].of]
+        first = own.index(real[0])
+        if own[first : first + len(real)] != real:
+            raise Unsupported(
+                "an axis merged of several dims, as a whole divided over a mesh or streams",
+                span=self.spans.get(axis),
+                help="divide its outermost dim: split off a factor of that before",
+            )
+
+
+def _joined(parts: Sequence[Part]) -> list[Part]:
+    """Return factors with those of one axis as one, whose neighbours they are."""
+    joined: list[Part] = []
+    for part in parts:
+        if part.axis is not None and joined and joined[-1].axis == part.axis:
+            joined[-1] = Part(part.axis, joined[-1].parts * part.parts)
+        else:
+            joined.append(part)
+    return joined
+
+
+def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:
+    """Return a sharding with the sizes of mesh axes, where the extents of dims were not known."""
+    sizes = {} if mesh is None else dict(mesh.axes)
+
+    def part(given: Part) -> Part:
+        size = None if given.axis is None else sizes.get(given.axis)
+        return given if size is None or given.parts.is_const else Part(given.axis, dim(size))
+
+    return Sharding(tuple(tuple(map(part, parts)) for parts in sharding.dims), sharding.span)
+
+
+def _not_divided(factors: Sequence[Factor], known: Mapping[str, Dim], size: int) -> FusecError:
+    if len(factors) > 1:
+        return Unsupported(
+            f"a split by {size} across the dims that an axis is merged of",
+            help="split by a factor of its outermost dim, or of its innermost one",
+        )
+    extent = factors[0].size.substitute(known)
+    return FusecError(f"an axis of {extent} iterations is not divided by {size}")

@@ -1,0 +1,226 @@
+"""What nvFuser's scripts do to the loop domain of a tensor, where it divides tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from fusec.diagnostics import FusecError, Unsupported, WrongType
+from fusec.ir.dim import Dim
+from fusec.parse.dsl.lists import is_list
+from fusec.parse.dsl.loops import OVER_MESH, Axis, Loops, ParallelType
+from fusec.parse.dsl.mesh import DeviceMesh
+from fusec.parse.dsl.place import here, placed
+from fusec.parse.dsl.refused import refuse
+
+if TYPE_CHECKING:
+    from fusec.parse.dsl.definition import FusionDefinition
+
+_DIVIDING = (*OVER_MESH, ParallelType.stream, ParallelType.serial)
+
+
+class MemoryType(Enum):
+    """Where nvFuser puts a tensor."""
+
+    tensor = "tensor"
+    local = "local"
+    shared = "shared"
+    global_ = "global"
+    symmetric = "symmetric"
+
+
+class LoopAxis:
+    """An axis of a tensor's loop domain."""
+
+    def __init__(self, tensor: Scheduled, axis: Axis) -> None:
+        """Stand for an axis, wherever it comes to be."""
+        self._tensor, self._axis = tensor, axis
+
+    def parallelize(self, parallel_type: ParallelType) -> None:
+        """Spread the iterations over a mesh axis or over streams."""
+        with placed():
+            self._tensor.parallelize_axis(self._axis, parallel_type)
+
+    def is_reduction(self) -> bool:
+        """Return whether the axis is a reduced one."""
+        return self._tensor.loops.is_reduced(self._axis)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refuse(name, "IterDomain")
+
+    def __repr__(self) -> str:
+        kind = "r" if self.is_reduction() else "i"
+        return f"{kind}{self._axis.parallel.name}"
+
+
+class Scheduled:
+    """A tensor whose loop domain can be transformed.
+
+    What a script says so becomes the tensor's sharding when the definition is finished.
+    """
+
+    definition: FusionDefinition
+
+    @property
+    def loops(self) -> Loops:
+        """Return the loop domain."""
+        raise NotImplementedError
+
+    @property
+    def known_shape(self) -> Sequence[Dim]:
+        """Return the extents of the dims, as far as they are known."""
+        raise NotImplementedError
+
+    def transformed(self, text: str, change: Callable[[], None]) -> None:
+        """Change the loop domain by a call that reads so."""
+        raise NotImplementedError
+
+    def set_device_mesh(self, mesh: DeviceMesh) -> None:
+        """Say which ranks have the tensor: all of it, but for axes that are parallelised."""
+        with placed() as place:
+            if not isinstance(mesh, DeviceMesh):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise WrongType(f"a device mesh is a DeviceMesh, got {mesh!r}")
+
+            def change() -> None:
+                self.loops.mesh = mesh.mesh
+                self.loops.mesh_span = None if place is None else place.span
+
+            self.transformed(f"set_device_mesh({mesh!r})", change)
+
+    def split(self, axis: int, factor: Any, inner_split: bool = True) -> None:
+        """Cut an axis in two; `factor` is the size of the inner one, or of the outer one."""
+        with placed():
+            at, size = _integer(axis, "an axis"), _integer(factor, "the factor of a split")
+            text = f"split({at}, {size}, inner_split={bool(inner_split)})"
+            self.transformed(
+                text,
+                lambda: self.loops.split(at, size, self.known_shape, inner=bool(inner_split)),
+            )
+
+    def inner_split(self, axis: int, factor: Any) -> None:
+        """Cut an axis in two, of which the inner one has `factor` iterations."""
+        self.split(axis, factor, inner_split=True)
+
+    def outer_split(self, axis: int, factor: Any) -> None:
+        """Cut an axis in two, of which the outer one has `factor` iterations."""
+        self.split(axis, factor, inner_split=False)
+
+    def merge(self, axis_o: int, axis_i: int | None = None) -> None:
+        """Make one axis of two; without `axis_i` of an axis and the next one."""
+        with placed():
+            outer = self.loops.position(_integer(axis_o, "an axis"))
+            inner = outer + 1 if axis_i is None else _integer(axis_i, "an axis")
+            self.transformed(f"merge({outer}, {inner})", lambda: self.loops.merge(outer, inner))
+
+    def reorder(self, old2new: Mapping[int, int] | Sequence[int]) -> None:
+        """Put axes in other places, by a mapping from old to new ones or by their new order."""
+        with placed():
+            if isinstance(old2new, Mapping):
+                moved = {_integer(k, "an axis"): _integer(v, "a place") for k, v in old2new.items()}
+            else:
+                moved = {_integer(old, "an axis"): new for new, old in enumerate(old2new)}
+            self.transformed(f"reorder({moved})", lambda: self.loops.reorder(moved))
+
+    def axis(self, index: int) -> LoopAxis:
+        """Return an axis of the loop domain."""
+        with placed():
+            at = self.loops.position(_integer(index, "an axis"))
+            return LoopAxis(self, self.loops.axes[at])
+
+    def get_loop_domain(self) -> list[LoopAxis]:
+        """Return all axes of the loop domain."""
+        return [LoopAxis(self, axis) for axis in self.loops.axes]
+
+    def parallelize_axis(self, axis: Axis, kind: ParallelType) -> None:
+        """Spread the iterations of an axis over a mesh axis or over streams."""
+        if kind not in _DIVIDING:
+            raise refuse("parallelize", type(self).__name__)
+        if axis not in self.loops.axes:
+            raise FusecError("this axis was split or merged, and is no longer there")
+        place = here()
+
+        def change() -> None:
+            axis.parallel = kind
+            self.loops.spans[axis] = None if place is None else place.span
+
+        at = self.loops.axes.index(axis)
+        self.transformed(f"axis({at}).parallelize({kind!r})", change)
+
+    def swizzle1d(self, axis: int, parallel_type: ParallelType) -> None:
+        """Let each rank begin with the slice of its own place: loops over ranks always do so."""
+        with placed():
+            self.loops.position(_integer(axis, "an axis"))
+            if parallel_type not in OVER_MESH:
+                raise refuse("swizzle1d", type(self).__name__)
+
+    def set_memory_type(self, memory_type: MemoryType) -> None:
+        """Ask for memory that other ranks see: what is exchanged lies where its transport wants."""
+        with placed():
+            if memory_type not in (MemoryType.symmetric, MemoryType.global_):
+                raise refuse("set_memory_type", type(self).__name__)
+
+    def set_allocation_domain(
+        self, new_allocation_domain: Sequence[LoopAxis], new_contiguity: Any = True
+    ) -> None:
+        """Say the order of memory: that of the dims, wherever axes over the mesh stand in it."""
+        with placed():
+            own = [a._axis for a in new_allocation_domain]  # pyright: ignore[reportPrivateUsage]
+            if {*own} != {*self.loops.axes} or len(own) != len(self.loops.axes):
+                raise FusecError("an allocation domain has every axis of the loop domain once")
+            dense = all(new_contiguity) if is_list(new_contiguity) else new_contiguity is True
+            if not dense or not self.loops.is_row_major(own):
+                raise Unsupported(
+                    "nvFuser's allocation domain of another order than the dims",
+                    help="fd.add_output(y, stride_order=[...]) orders the memory of an output",
+                )
+
+    def rfactor(self, axes: Sequence[int]) -> LocalSums:
+        """Return what each rank sums, of some reduced axes, before the ranks' sums are added.
+
+        Which sums are local follows from how operands are divided; what is said of them is checked
+        and chooses nothing.
+        """
+        with placed():
+            chosen = [self.loops.axes[self.loops.position(at)] for at in axes]
+            if not all(self.loops.is_reduced(axis) for axis in chosen):
+                raise FusecError("rfactor takes reduced axes of a reduction or product")
+            made = LocalSums(self)
+
+            def change() -> None:
+                self.loops.axes = [axis for axis in self.loops.axes if axis not in chosen]
+
+            self.transformed(f"rfactor({list(axes)})", change)
+            return made
+
+
+class LocalSums(Scheduled):
+    """What ranks sum by themselves, in place of a tensor that a script wants to schedule."""
+
+    def __init__(self, of: Scheduled) -> None:
+        """Have the loop domain of a tensor, as it is now."""
+        self.definition = of.definition
+        self._shape = of.known_shape
+        self._loops = of.loops.copy()
+
+    @property
+    def loops(self) -> Loops:
+        """Return the loop domain."""
+        return self._loops
+
+    @property
+    def known_shape(self) -> Sequence[Dim]:
+        """Return the extents of the dims of the tensor."""
+        return self._shape
+
+    def transformed(self, text: str, change: Callable[[], None]) -> None:
+        """Change the loop domain, which says nothing."""
+        change()
+
+
+def _integer(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise WrongType(f"{what} is an integer, got {value!r}")
+    return int(value.__index__())

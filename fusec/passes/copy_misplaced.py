@@ -1,0 +1,67 @@
+"""Copies of what does not lie in memory as exchanges and placement need it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from fusec.ir.expression import contiguous_strides
+from fusec.ir.graph import Fusion, Node, Operand, Value
+from fusec.ops.communication import communicates, stands_alone
+from fusec.ops.find import find_op
+from fusec.passes.rewrite import NO_ATTRIBUTES, fresh_name
+
+
+class Misplaced(NamedTuple):
+    """The name of a copy, of what it is a copy of, and why it is made."""
+
+    copy: str
+    value: str
+    because: str
+
+
+def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
+    """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
+
+    An exchange takes dense tensors. What is stacked is computed in its place: by a kernel, for the
+    stack alone. A slice of what an output overwrites would see that.
+    """
+    if not any(stands_alone(n) for n in fusion.nodes):
+        return fusion, []
+    taken = {v.name for v in fusion.values} | {d.name for d in fusion.dims}
+    nodes: list[Node] = []
+    copies: list[Misplaced] = []
+    dense: dict[Operand, Value] = {}
+    for node in fusion.nodes:
+        because = _misplaced(fusion, node) if stands_alone(node) else None
+        if because is not None:
+            (source,) = node.inputs
+            copy = dense.get(source) if communicates(node) else None
+            if copy is None:
+                copy = Value(fresh_name(taken, f"{source.name}_copy"), source.type)
+                nodes.append(Node(find_op("set"), (source,), NO_ATTRIBUTES, (copy,), node.span))
+                copies.append(Misplaced(copy.name, source.name, because))
+            if communicates(node):
+                dense[source] = copy
+            node = replace(node, operands=(copy,))
+        nodes.append(node)
+    return (fusion.with_nodes(nodes) if copies else fusion), copies
+
+
+def _misplaced(fusion: Fusion, node: Node) -> str | None:
+    """Return why a node cannot take its operand where that lies, or None."""
+    (value,) = node.inputs
+    entry, producer = fusion.input_of.get(value), fusion.producer.get(value)
+    if node.op.lies == "inside":
+        late = value.name in fusion.effects.overwritten
+        return f"an output is written into `{value.name}`" if late else None
+    if node.op.lies == "around":
+        if producer is None or stands_alone(producer):
+            return f"no kernel makes `{value.name}`"
+        others = value in fusion.output_of or len(fusion.users[value]) > 1
+        return f"`{value.name}` is needed elsewhere, too" if others else None
+    strides = fusion.effects.strides(value) if entry is None else entry.strides
+    pairs = zip(value.shape, strides, contiguous_strides(value.shape), strict=True)
+    if any(extent != 1 and stride != own for extent, stride, own in pairs):
+        return f"`{value.name}` is not dense"
+    return f"`{value.name}` lies in host memory" if entry is not None and entry.on_cpu else None

@@ -1,0 +1,1 @@
+"""How memory goes between ranks: one protocol, and what carries it."""

@@ -1,0 +1,101 @@
+"""What a rank asks of a transport."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.ir.dtype import DType
+
+Exchange = Collective | Send | Receive
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Dense memory of a GPU, and the stream in whose order it is used."""
+
+    address: int
+    elements: int
+    dtype: DType
+    stream: int
+
+    @property
+    def size(self) -> int:
+        """Return the number of bytes."""
+        return self.elements * self.dtype.size
+
+
+@dataclass(frozen=True)
+class Begin:
+    """One exchange as it is begun: what `Transport.begin` takes.
+
+    group: the ranks along the exchange's axis in order of place; place: that of this rank.
+    """
+
+    exchange: Exchange
+    target: Any
+    source: Any
+    group: tuple[int, ...]
+    place: int
+
+
+class Transport(Protocol):
+    """Carries exchanges between the ranks of a run; one for each process.
+
+    Every rank begins the same exchanges in the same order. Memory is a contiguous NumPy array on
+    the host, DeviceMemory on a GPU; what a kind does not have is None.
+    """
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Do ahead what a run's exchanges need; all ranks call it, before the first of them.
+
+        Runs then begin just these, in this order, as often as they like.
+        """
+        ...
+
+    def begin(
+        self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
+    ) -> None:
+        """Begin an exchange; until it is waited for its memory is not to be touched."""
+        ...
+
+    def wait(self, buffer: str, stream: int = 0) -> None:
+        """End what was begun with a buffer; what was sent and received goes together.
+
+        stream: of a GPU, which waits; the host does not.
+        """
+        ...
+
+    def until(self, done: Callable[[], bool], doing: str) -> None:
+        """Return when something is done on this rank; RankFailure where another dies or hangs."""
+        ...
+
+    def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
+def peer_place(exchange: Send | Receive, place: int) -> int:
+    """Return the place along the axis of the rank at the other end."""
+    return exchange.place.evaluate({f"{exchange.axis}.place": place})
+
+
+def root_place(exchange: Collective, place: int) -> int:
+    """Return the place along the axis of which a broadcast comes."""
+    if exchange.root is None:
+        raise InternalError(f"`{exchange}` has no root")
+    return exchange.root.evaluate({f"{exchange.axis}.place": place})
+
+
+def buffers_of(exchange: Exchange) -> tuple[str, ...]:
+    """Return the names of the buffers that an exchange holds until it is waited for."""
+    match exchange:
+        case Collective():
+            return (exchange.target, exchange.source)
+        case Send():
+            return (exchange.source,)
+        case Receive():
+            return (exchange.target,)

@@ -1,0 +1,154 @@
+"""Frames over a socket: a line of JSON and bytes; and how two ends prove that they know a token."""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import select
+import socket
+import struct
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+GREETING = b"fusec ranks 1\n"
+_LENGTHS = struct.Struct("!IQ")
+_HEAD_LIMIT = 1 << 20
+_CHUNK = 1 << 20
+_NONCE, _PROOF = 16, 32
+
+Head = Mapping[str, Any]
+
+
+class Ended(Exception):
+    """The other end has closed the connection."""
+
+
+class Refused(Exception):
+    """The other end does not know the token, or is no rank at all."""
+
+
+def pack(head: Head, size: int) -> bytes:
+    """Return what goes before the `size` bytes of a frame."""
+    text = json.dumps(head).encode()
+    return _LENGTHS.pack(len(text), size) + text
+
+
+def send_all(link: socket.socket, data: Any, tick: float, idle: Callable[[float], None]) -> None:
+    """Send bytes; `idle` is called with the seconds since some went, every `tick` seconds.
+
+    Ended where the other end is gone.
+    """
+    left = memoryview(data).cast("B")
+    poll = select.poll()
+    poll.register(link, select.POLLOUT)
+    moved = time.monotonic()
+    while left.nbytes:
+        try:
+            sent = link.send(left[:_CHUNK], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+            left, moved = left[sent:], time.monotonic()
+        except BlockingIOError:
+            poll.poll(1000 * tick)
+            idle(time.monotonic() - moved)
+        except OSError as error:
+            raise Ended from error
+
+
+def can_send(link: socket.socket) -> bool:
+    """Return whether a short frame goes out without waiting."""
+    poll = select.poll()
+    poll.register(link, select.POLLOUT)
+    return any(events & select.POLLOUT for _, events in poll.poll(0))
+
+
+def receive_exactly(
+    link: socket.socket, size: int, seen: Callable[[int], None] | None = None
+) -> bytearray:
+    """Return `size` bytes; `seen` hears of each part. Ended where the other end is gone."""
+    data = bytearray(size)
+    left = memoryview(data)
+    while left.nbytes:
+        try:
+            count = link.recv_into(left[:_CHUNK])
+        except OSError as error:
+            raise Ended from error
+        if not count:
+            raise Ended
+        left = left[count:]
+        if seen is not None:
+            seen(count)
+    return data
+
+
+def receive(
+    link: socket.socket,
+    seen: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> tuple[dict[str, Any], bytearray]:
+    """Return the next frame; Ended where there is none, Refused for what is no frame.
+
+    seen: hears of each part of the head; progress: of each part of the bytes.
+    """
+    head_size, size = _LENGTHS.unpack(receive_exactly(link, _LENGTHS.size, seen))
+    if head_size > _HEAD_LIMIT:
+        raise Refused
+    head = json.loads(receive_exactly(link, head_size, seen))
+    return head, receive_exactly(link, size, progress)
+
+
+def send(link: socket.socket, head: Head) -> None:
+    """Send a frame without bytes, within the socket's timeout; Ended where the end is gone."""
+    try:
+        link.sendall(pack(head, 0))
+    except OSError as error:
+        raise Ended from error
+
+
+def admit(link: socket.socket, token: str) -> None:
+    """Greet who has connected and let it prove that it knows the token; Refused where it fails."""
+    nonce = os.urandom(_NONCE)
+    try:
+        link.sendall(GREETING + nonce)
+        answer = receive_exactly(link, _NONCE + _PROOF)
+        theirs, proof = bytes(answer[:_NONCE]), bytes(answer[_NONCE:])
+        if not hmac.compare_digest(proof, _proof(token, b"joins", nonce, theirs)):
+            raise Refused
+        link.sendall(_proof(token, b"holds", nonce, theirs))
+    except (OSError, Ended) as error:
+        raise Refused from error
+
+
+def join(link: socket.socket, token: str) -> bool:
+    """Prove to who was connected to that this end knows the token.
+
+    False where no rank of fusec is there; Refused where it knows another token.
+    """
+    try:
+        greeting = bytes(receive_exactly(link, len(GREETING)))
+        if greeting != GREETING:
+            return False
+        theirs = bytes(receive_exactly(link, _NONCE))
+    except Ended:
+        return False
+    nonce = os.urandom(_NONCE)
+    try:
+        link.sendall(nonce + _proof(token, b"joins", theirs, nonce))
+        answer = bytes(receive_exactly(link, _PROOF))
+    except (OSError, Ended) as error:
+        raise Refused from error
+    if not hmac.compare_digest(answer, _proof(token, b"holds", theirs, nonce)):
+        raise Refused
+    return True
+
+
+def _proof(token: str, role: bytes, first: bytes, second: bytes) -> bytes:
+    return hmac.digest(token.encode(), role + first + second, "sha256")
+
+
+def close(link: socket.socket) -> None:
+    """Close a socket, and wake whoever waits on it."""
+    with suppress(OSError):
+        link.shutdown(socket.SHUT_RDWR)
+    link.close()

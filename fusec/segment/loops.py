@@ -1,0 +1,35 @@
+"""Which nodes run in loops over slices, and how often."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from fusec.diagnostics import InternalError
+from fusec.ir.dim import Dim, dim
+from fusec.ir.graph import Fusion, Node, Value
+from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE, STREAM_SLICE, STREAM_STACK
+
+
+def loops(fusion: Fusion) -> Mapping[Node, Dim]:
+    """Return the number of iterations of each node that runs once per slice of a loop.
+
+    A loop begins where slices are taken or received; what stacks or sends them is its last node,
+    whose result is there after it. InternalError where slices of different numbers meet.
+    """
+    found: dict[Node, Dim] = {}
+    varying: dict[Value, Dim] = {}
+    for node in fusion.nodes:
+        parts = {varying[v] for v in node.inputs if v in varying}
+        if node.op is STREAM_SLICE:
+            parts.add(node.attributes["parts"])
+        elif node.op is RECEIVE_SLICE:
+            parts.add(dim(node.attributes["ranks"]))
+        if not parts:
+            continue
+        if len(parts) > 1:
+            counts = " and ".join(sorted(map(str, parts)))
+            raise InternalError(f"`{node}` reads slices of loops of {counts}", span=node.span)
+        (found[node],) = parts
+        if node.op not in (STREAM_STACK, SEND_SLICE):
+            varying.update(dict.fromkeys(node.outputs, found[node]))
+    return found

@@ -1,0 +1,210 @@
+"""How the results of a node are divided while it is computed, and what its operands must be."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dtype import BOOL
+from fusec.ir.graph import Node
+from fusec.ir.roles import Combine
+from fusec.ir.sharding import STREAM, Part, Parts, Sharding
+from fusec.shard.axes import Axes, reshaped
+
+REDUCTIONS = {
+    Combine.SUM: "sum",
+    Combine.PRODUCT: "prod",
+    Combine.MAXIMUM: "max",
+    Combine.MINIMUM: "min",
+}
+"""Of partial results, how ranks combine them."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How a node is computed.
+
+    operands: how each must be divided, None for a scalar. result: how its results are, beside the
+    axes of `partial`, over which ranks are still to combine them by `reduction`. wanted: how they
+    are to be in the end. sent: the axis of `partial` whose ranks take the slices of the loop.
+    """
+
+    operands: tuple[Sharding | None, ...]
+    result: Sharding
+    wanted: Sharding
+    partial: tuple[str, ...] = ()
+    reduction: str = ""
+    sent: str | None = None
+
+
+Given = Sequence[Sharding | None]
+"""How a node's operands are divided, None for scalars."""
+
+
+def choose(node: Node, axes: Axes, given: Given, said: Sharding | None) -> Choice:
+    """Return how a node is computed of operands that are divided so.
+
+    said: how the file divides its results.
+    """
+    if node.op.name == "reshape":
+        return _reshape(node, given, said)
+    rank = node.output.rank
+    joined = _joined(axes, given, rank)
+    reduction = _reduction(node)
+    summed = _summed(node, axes, given, joined)
+    partial = tuple(dict.fromkeys(a for parts in summed.values() for a in _named(parts)))
+    sent = None
+    if said is None:
+        result = wanted = joined
+    else:
+        wanted = said
+        result, sent = _computed(axes, joined, said, partial)
+    operands = tuple(
+        None if own is None else _needed(k, own, axes, result, summed)
+        for k, own in enumerate(given)
+    )
+    return Choice(operands, result, wanted, partial, reduction, sent)
+
+
+def _reduction(node: Node) -> str:
+    if node.op.family == "contraction":
+        return "sum"
+    if node.op.family != "reduction" or node.op.combine is None or node.output.dtype == BOOL:
+        return ""
+    return REDUCTIONS.get(node.op.combine, "")
+
+
+def _named(parts: Parts) -> Iterable[str]:
+    return (p.axis for p in parts if p.axis is not None)
+
+
+def _without(parts: Parts, axes: Collection[str]) -> Parts:
+    return Sharding((parts,)).without(*axes).dims[0]
+
+
+def _joined(axes: Axes, given: Given, rank: int) -> Sharding:
+    """Return what the operands together say of the results; the first one that does counts."""
+    dims: list[Parts] = [()] * rank
+    used = dict[str, int]()
+    for k, own in enumerate(given):
+        for a, parts in enumerate(own.dims if own is not None else ()):
+            at = axes.same.get((k, a))
+            if at is None:
+                continue
+            free = _without(parts, [x for x in _named(parts) if used.get(x, at) != at])
+            if len(free) > len(dims[at]) and free[: len(dims[at])] == dims[at]:
+                dims[at] = free
+                used |= dict.fromkeys(_named(free), at)
+    return Sharding(tuple(dims)).normal
+
+
+def _summed(
+    node: Node, axes: Axes, given: Given, joined: Sharding
+) -> Mapping[tuple[int, int], Parts]:
+    """Return how the dims that a node reduces are divided over ranks, which combine results.
+
+    An axis that divides a dim of the results divides no other. What two factors share is divided
+    alike.
+    """
+    kept = {STREAM, *(axis for axis, _ in joined.axes)}
+    found = dict[tuple[int, int], Parts]()
+    if not _reduction(node):
+        return found
+    for k, a in sorted(axes.summed):
+        own = given[k]
+        found[k, a] = () if own is None else _without(own.dims[a], kept)
+    if node.op.family == "contraction":
+        common = next((parts for parts in found.values() if parts), ())
+        found = dict.fromkeys(found, common)
+    return found
+
+
+def _computed(
+    axes: Axes, joined: Sharding, said: Sharding, partial: tuple[str, ...]
+) -> tuple[Sharding, str | None]:
+    """Return (how results are computed that the file divides, the axis that takes slices)."""
+    legal = (parts if k in axes.open else () for k, parts in enumerate(said.dims))
+    result = Sharding(tuple(legal)).without(*partial)
+    sent = None
+    if said.along(STREAM) is None:
+        sent = next((x for x in partial if _takes_slices(x, joined, said)), None)
+        if sent is not None:
+            result = _renamed(said, sent, STREAM).without(*partial)
+        else:
+            joined = joined.without(STREAM)
+    used = {axis for axis, _ in result.axes}
+    dims = list(result.dims)
+    for k, parts in enumerate(joined.dims):
+        more = _without(parts, used - set(_named(dims[k])))
+        if len(more) > len(dims[k]) and more[: len(dims[k])] == dims[k]:
+            dims[k] = more
+    return Sharding(tuple(dims)).normal, sent
+
+
+def _renamed(sharding: Sharding, axis: str, other: str) -> Sharding:
+    dims = (tuple(Part(other, p.parts) if p.axis == axis else p for p in parts)
+            for parts in sharding.dims)  # fmt: skip
+    return Sharding(tuple(dims))
+
+
+def _takes_slices(axis: str, joined: Sharding, said: Sharding) -> bool:
+    """Return whether a loop's slices are those that the ranks along an axis are to have."""
+    at = said.along(axis)
+    if at is None or at != joined.along(STREAM):
+        return False
+    wanted = _renamed(said, axis, STREAM).dims[at]
+    end = [p.axis for p in wanted].index(STREAM) + 1
+    return joined.dims[at][:end] == wanted[:end]
+
+
+def _needed(
+    k: int, own: Sharding, axes: Axes, result: Sharding, summed: Mapping[tuple[int, int], Parts]
+) -> Sharding:
+    dims = list[Parts]()
+    for a in range(len(own.dims)):
+        at = axes.same.get((k, a))
+        dims.append(summed.get((k, a), ()) if at is None else result.dims[at])
+    return Sharding(tuple(dims))
+
+
+def _reshape(node: Node, given: Given, said: Sharding | None) -> Choice:
+    (own,) = given
+    source, target = node.operands[0].shape, node.output.shape
+    assert own is not None
+    carried, lost = reshaped(own, source, target)
+    if said is None:
+        return Choice((own.without(*lost),), carried, carried)
+    backward, missing = reshaped(said, target, source)
+    result = said.without(*missing)
+    return Choice((backward,), result, said)
+
+
+# Loops that cannot be.
+
+IN_ORDER = ("scan", "sort")
+
+
+def check_loops(node: Node, axes: Axes, read: Given, said: Sharding | None) -> None:
+    """Raise FusecError where the file says a loop over a dim whose slices need one another.
+
+    read: how the file divides the operands.
+    """
+    for k, own in enumerate(read):
+        at = None if own is None else own.along(STREAM)
+        if own is None or at is None or (k, at) in axes.same:
+            continue
+        if node.op.family in (*IN_ORDER, "reduction", "contraction"):
+            raise _carries(node, at, getattr(node.operands[k], "name", ""), own)
+    at = None if said is None else said.along(STREAM)
+    if said is not None and at is not None and at not in axes.open and node.op.family in IN_ORDER:
+        raise _carries(node, at, node.output.name, said)
+
+
+def _carries(node: Node, at: int, name: str, said: Sharding) -> FusecError:
+    return FusecError(
+        f"a loop over dim {at} of `{name}` carries a dependence: `{node.op.name}` runs along it",
+        span=said.span or node.span,
+        notes=[f"`{name}` is divided so: {said}"],
+        help="divide another dim into slices",
+    )

@@ -1,0 +1,193 @@
+"""The nodes of one rank's fusion while they are made: loops in order, names at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from fusec.diagnostics import InternalError, Span
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Node, Operand, Value
+from fusec.ir.op import OpDef
+from fusec.ops.communication import (
+    SEND_SLICE,
+    STREAM_SLICE,
+    STREAM_STACK,
+    communicates,
+    places,
+)
+from fusec.ops.find import find_op
+
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+
+
+@dataclass(frozen=True)
+class _Made:
+    """Where a value is made.
+
+    level: behind how many loops, one after the other. parts: into how many slices the loop divides
+    it that it is made in, None outside of loops. dim: which of its dims.
+    """
+
+    level: int = 0
+    parts: Dim | None = None
+    dim: int | None = None
+
+
+OUTSIDE = _Made()
+LEAVE = (STREAM_STACK, SEND_SLICE)
+"""What is there after a loop."""
+
+
+class LocalGraph:
+    """Nodes on local values, each with a place behind loops or in one."""
+
+    def __init__(self) -> None:
+        """Start with no node."""
+        self._nodes: list[tuple[tuple[int, int, int], Node]] = []
+        self._made: dict[Value, _Made] = {}
+        self._maker: dict[Value, Node] = {}
+        self._loops: list[Dim] = []
+        self._stacks: dict[Value, Value] = {}
+        self._again: dict[tuple[Value, int], Value] = {}
+        self.span: Span | None = None
+
+    def varies(self, value: Operand) -> bool:
+        """Return whether every iteration of a loop has its own."""
+        return isinstance(value, Value) and self._at(value).parts is not None
+
+    def lies(self, value: Value, dim: int | None) -> None:
+        """Note which dim of a value the loop divides that it is made in."""
+        made = self._at(value)
+        if made.parts is not None:
+            self._made[value] = replace(made, dim=dim)
+
+    def _at(self, value: Value) -> _Made:
+        return self._made.get(value, OUTSIDE)
+
+    def add(
+        self,
+        op: OpDef,
+        operands: Sequence[Operand],
+        attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+        names: Sequence[str] = (),
+        *,
+        begins: Dim | None = None,
+        level: int = 0,
+    ) -> tuple[Value, ...]:
+        """Add an application, and return its results, named or after the first operand.
+
+        begins: into how many slices, where the node makes them. level: where it is at least.
+        """
+        made = [self._at(o) for o in operands if isinstance(o, Value)]
+        level = max(level, *(m.level for m in made), 0)
+        operands = [self._carried(o, level) if isinstance(o, Value) else o for o in operands]
+        parts = next((m.parts for m in made if m.parts is not None), begins)
+        if any(m.parts not in (None, parts) for m in made):
+            raise InternalError(f"`{op.name}` reads slices of different loops", span=self.span)
+        types = op.infer(tuple(operands), attributes)
+        base = next((o.name for o in operands if isinstance(o, Value)), op.name)
+        given = [*names, *(f"{base}_{op.name}" for _ in types[len(names) :])]
+        outputs = tuple(Value(n, t) for n, t in zip(given, types, strict=True))
+        node = Node(op, tuple(operands), MappingProxyType(dict(attributes)), outputs, self.span)
+        self._nodes.append(((level, *self._loop(parts)), node))
+        after = _Made(level + 1) if op in LEAVE else _Made(level, parts)
+        for value in outputs:
+            self._made[value], self._maker[value] = after, node
+        return outputs
+
+    def apply(self, op: OpDef | str, operand: Value, name: str = "", **attributes: Any) -> Value:
+        """Add an application to one operand with one result, and return that."""
+        definition = find_op(op) if isinstance(op, str) else op
+        begins = attributes.pop("begins", None)
+        names = [name] if name else ()
+        return self.add(definition, [operand], attributes, names, begins=begins)[0]
+
+    def _loop(self, parts: Dim | None) -> tuple[int, int]:
+        if parts is None:
+            return (0, 0)
+        if parts not in self._loops:
+            self._loops.append(parts)
+        return (1, self._loops.index(parts))
+
+    def stacked(self, value: Value, name: str) -> Value:
+        """Return all slices of a value beside another, after its loop."""
+        if value not in self._stacks:
+            made = self._at(value)
+            assert made.dim is not None
+            parts = {"dim": made.dim, "parts": made.parts}
+            self._stacks[value] = self.add(STREAM_STACK, [value], parts, [name])[0]
+        return self._stacks[value]
+
+    def _carried(self, value: Value, level: int) -> Value:
+        """Return a value as a loop at some level has it: slices of an earlier one are gone."""
+        made = self._at(value)
+        if made.parts is None or made.level == level:
+            return value
+        if (value, level) not in self._again:
+            maker = self._maker[value]
+            if maker.op is STREAM_SLICE:
+                (whole,) = maker.inputs
+                at = maker.attributes
+            else:
+                whole = self.stacked(value, f"{value.name}_full")
+                at = {"dim": made.dim, "parts": made.parts}
+            (again,) = self.add(
+                STREAM_SLICE, [whole], at, [f"{value.name}_slice"], begins=made.parts, level=level
+            )
+            self.lies(again, made.dim)
+            self._again[value, level] = again
+        return self._again[value, level]
+
+    # -- at the end
+
+    def finish(
+        self, named: Mapping[Value, str], taken: Iterable[str]
+    ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
+        """Return (the nodes in an order in which loops are whole, what each value has become).
+
+        named: the values that have names to keep. taken: the names that are others'.
+        """
+        self._copy_shared_slices(named)
+        order = sorted(self._nodes, key=lambda entry: entry[0])
+        names = {*taken, *named.values()}
+        now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
+        nodes = list[Node]()
+        for _, node in order:
+            for value in node.outputs:
+                if value not in now:
+                    now[value] = Value(_fresh(names, value.name), value.type)
+            operands = tuple(now.get(o, o) if isinstance(o, Value) else o for o in node.operands)
+            outputs = tuple(now[v] for v in node.outputs)
+            nodes.append(Node(node.op, operands, node.attributes, outputs, node.span))
+        return tuple(nodes), now
+
+    def _copy_shared_slices(self, kept: Mapping[Value, str]) -> None:
+        """Let each stack read a computed value that nothing else reads: it is written in place."""
+        readers = dict[Value, int]()
+        for _, node in self._nodes:
+            for value in dict.fromkeys(node.inputs):
+                readers[value] = readers.get(value, 0) + 1
+        entries, self._nodes = self._nodes, []
+        for key, node in entries:
+            if node.op is STREAM_STACK:
+                (value,) = node.inputs
+                maker = self._maker[value]
+                if readers[value] > 1 or communicates(maker) or places(maker):
+                    copy = Value(f"{value.name}_copy", value.type)
+                    made = Node(find_op("set"), (value,), NO_ATTRIBUTES, (copy,), node.span)
+                    self._nodes.append((key, made))
+                    node = Node(node.op, (copy,), node.attributes, node.outputs, node.span)
+            self._nodes.append((key, node))
+
+
+def _fresh(taken: set[str], base: str) -> str:
+    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    taken.add(name)
+    return name

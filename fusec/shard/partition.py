@@ -1,0 +1,325 @@
+"""Rewrite a divided fusion into the one that a rank runs: local shapes, and exchanges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from fusec.diagnostics import InternalError, Unsupported
+from fusec.ir.annotations import Override, Pin
+from fusec.ir.dim import Dim, Shape
+from fusec.ir.dtype import I64
+from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
+from fusec.ir.sharding import STREAM, Sharding
+from fusec.ops.find import find_op
+from fusec.shard.axes import Axes, axes_of, distinct_sizes
+from fusec.shard.choose import Choice, check_loops, choose
+from fusec.shard.graph import LocalGraph
+from fusec.shard.place import local_shape, share
+from fusec.shard.reshard import Held, Resharder, common
+from fusec.shard.sizes import local_strides, with_shares
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """The fusion that one rank runs. placed: how ranks hold each input and output, by name."""
+
+    fusion: Fusion
+    placed: Mapping[str, Sharding]
+
+
+def partition(fusion: Fusion, _: object = None) -> Fusion:
+    """Return the fusion that one rank runs; the fusion itself where nothing is divided."""
+    return partitioned(fusion).fusion if fusion.shardings else fusion
+
+
+def partitioned(fusion: Fusion) -> Partition:
+    """Return the fusion that one rank runs, with how inputs and outputs are divided."""
+    if not fusion.shardings:
+        entries = (*fusion.inputs, *fusion.outputs)
+        whole = {e.value.name: Sharding.whole(e.value.rank) for e in entries}
+        return Partition(fusion, whole)
+    return _Partitioner(with_shares(fusion)).run()
+
+
+class _Tensor:
+    """A value of the whole fusion: how it is divided, and what a rank has of it so far."""
+
+    def __init__(self, value: Value, sharding: Sharding) -> None:
+        self.value, self.sharding = value, sharding
+        self.held: dict[tuple[Any, ...], Held] = {}
+
+    def keep(self, held: Held) -> None:
+        self.held.setdefault(held.sharding.dims, held)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """A bias, and the dims of the product along which it lies."""
+
+    value: Value
+    dims: tuple[int, ...]
+
+
+class _Partitioner:
+    """The fusion half rewritten."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        """Take a fusion whose extents are divided as it says."""
+        self.fusion = fusion
+        self.graph = LocalGraph()
+        self.reshard = Resharder(self.graph, fusion.mesh)
+        self.sizes = distinct_sizes(fusion)
+        self.tensors: dict[Value, _Tensor] = {}
+        self.scalars: dict[Value, Operand] = {}
+        self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
+        self.computed: dict[Value, Value] = {}
+        self._agree_with_aliases()
+
+    def _agree_with_aliases(self) -> None:
+        """Let outputs be divided as the inputs are that they are written into."""
+        shapes = {i.value.name: i.value for i in self.fusion.inputs}
+        for output in self.fusion.outputs:
+            if output.alias is None:
+                continue
+            name, target = output.value.name, shapes[output.alias]
+            given = self._said(target) or Sharding.whole(target.rank)
+            own = self.said.setdefault(name, given.without(STREAM))
+            where = self.fusion.shardings.get(name)
+            span = output.span if where is None or where.span is None else where.span
+            if own.along(STREAM) is not None:
+                raise Unsupported(
+                    f"output `{name}` is written into `{output.alias}` slice by slice", span=span
+                )
+            if own.dims != given.without(STREAM).dims:
+                raise Unsupported(
+                    f"output `{name}` is written into `{output.alias}`, which is divided otherwise",
+                    span=span,
+                    notes=[f"`{name}`: {own}", f"`{output.alias}`: {given}"],
+                )
+
+    def _said(self, value: Value) -> Sharding | None:
+        return self.said.get(value.name)
+
+    def _spanned(self, value: Operand) -> Sharding | None:
+        """Return how the file divides a value, with its place."""
+        found = self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
+        return found
+
+    # -- the walk
+
+    def run(self) -> Partition:
+        """Return the local fusion."""
+        inputs = tuple(self._input(entry) for entry in self.fusion.inputs)
+        for node in self.fusion.nodes:
+            self.graph.span = node.span
+            self._visit(node)
+        return self._finish(inputs)
+
+    def _input(self, entry: Input) -> Input:
+        value = entry.value
+        if value.is_scalar:
+            self.scalars[value] = value
+            return entry
+        sharding = self._said(value) or Sharding.whole(value.rank)
+        memory = sharding.without(STREAM)
+        shape = local_shape(value.shape, memory)
+        own = value
+        if shape != value.shape:
+            own = Value(value.name, replace(value.type, shape=shape))
+        tensor = self.tensors[value] = _Tensor(value, sharding)
+        tensor.keep(Held(own, memory))
+        strides = local_strides(entry, shape, self.fusion.hints)
+        return replace(entry, value=own, strides=strides)
+
+    def _visit(self, node: Node) -> None:
+        if node.output.is_scalar:
+            self._scalar(node)
+            return
+        given = [self._given(o) for o in node.operands]
+        axes = axes_of(node, self.sizes)
+        check_loops(
+            node, axes, [self._spanned(o) for o in node.operands], self._spanned(node.output)
+        )
+        said = self._said(node.output)
+        choice = choose(node, axes, given, said)
+        bias = node.op.product.bias if node.op.product is not None and choice.partial else None
+        operands = [
+            self._operand(o, needed)
+            for k, (o, needed) in enumerate(zip(node.operands, choice.operands, strict=True))
+            if k != bias
+        ]
+        shape = self._local(node.output.shape, choice.result)
+        attributes = self._localised(node, choice.result, shape)
+        names = [f"{v.name}{self._suffix(v, choice)}" for v in node.outputs]
+        made = self.graph.add(node.op, operands, attributes, names)
+        for value, own in zip(node.outputs, made, strict=True):
+            if own.shape != self._local(value.shape, choice.result):
+                raise InternalError(f"`{value}` is {own.type} on a rank", span=node.span)
+            added = None if bias is None else self._added(node, bias, axes)
+            self._settle(value, own, choice, added)
+
+    def _suffix(self, value: Value, choice: Choice) -> str:
+        """Return what a computed value is beside the one that has the name."""
+        if choice.partial:
+            return "_partial"
+        if choice.result.along(STREAM) is not None and value in self.fusion.output_of:
+            return "_slice"
+        return "" if choice.result.dims == choice.wanted.dims else "_part"
+
+    def _given(self, operand: Operand) -> Sharding | None:
+        return self.tensors[operand].sharding if operand in self.tensors else None  # pyright: ignore
+
+    def _local(self, shape: Shape, sharding: Sharding) -> Shape:
+        pairs = zip(shape, sharding.dims, strict=True)
+        return tuple(share(extent, parts) for extent, parts in pairs)
+
+    def _localised(self, node: Node, result: Sharding, shape: Shape) -> dict[str, Any]:
+        """Return a node's attributes with the extents that a rank's results have."""
+        attributes = dict(node.attributes)
+        if node.op.extents:
+            whole: tuple[Dim, ...] = attributes[node.op.extents]
+            attributes[node.op.extents] = tuple(
+                own if parts or node.op.name == "reshape" else extent
+                for extent, own, parts in zip(whole, shape, result.dims, strict=True)
+            )
+        return attributes
+
+    def _settle(self, value: Value, own: Value, choice: Choice, added: _Added | None) -> None:
+        """Note a result, combined over ranks and divided as it is to be."""
+        self.graph.lies(own, choice.result.along(STREAM))
+        held, wanted, name = Held(own, choice.result), choice.wanted, value.name
+        self.computed[value] = own
+        for axis in choice.partial:
+            if axis == choice.sent:
+                held = self.reshard.sent(held, axis, choice.reduction, name)
+            else:
+                held = self.reshard.reduced(held, axis, choice.reduction, wanted, name)
+        if added is not None:
+            held = Held(self._sum(held, added), held.sharding)
+        tensor = self.tensors[value] = _Tensor(value, wanted)
+        tensor.keep(held)
+        outside = held.sharding.along(STREAM) is None
+        self._held(value, wanted.without(STREAM) if outside else wanted)
+
+    def _added(self, node: Node, bias: int, axes: Axes) -> _Added | None:
+        """Return a product's bias where ranks have parts of the sums: it is added once, to all."""
+        if bias >= len(node.operands):
+            return None
+        value = node.operands[bias]
+        assert isinstance(value, Value)
+        return _Added(value, tuple(axes.same[bias, a] for a in range(value.rank)))
+
+    def _sum(self, held: Held, added: _Added) -> Value:
+        own = Sharding(tuple(held.sharding.dims[k] for k in added.dims))
+        bias = self._held(added.value, own).value
+        at = {"shape": held.value.shape, "broadcast_dims": added.dims}
+        (wide,) = self.graph.add(find_op("broadcast_in_dim"), [bias], at)
+        name = held.value.name
+        (total,) = self.graph.add(find_op("add"), [held.value, wide], {}, [f"{name}_biased"])
+        self.graph.lies(total, held.sharding.along(STREAM))
+        return total
+
+    # -- values
+
+    def _operand(self, operand: Operand, needed: Sharding | None) -> Operand:
+        if isinstance(operand, Const):
+            return operand
+        if needed is None:
+            return self.scalars[operand]
+        return self._held(operand, needed).value
+
+    def _held(self, value: Value, wanted: Sharding) -> Held:
+        """Return what a rank has of a value, divided as it is wanted."""
+        tensor = self.tensors[value]
+        if wanted.dims not in tensor.held:
+            start = self._nearest(tensor, wanted)
+            for held in self.reshard.steps(start, wanted, value.name):
+                tensor.keep(held)
+        return tensor.held[wanted.dims]
+
+    def _nearest(self, tensor: _Tensor, wanted: Sharding) -> Held:
+        """Return what a rank has of a value that is the fewest factors away from what is wanted."""
+
+        def distance(held: Held) -> tuple[int, int]:
+            pairs = list(zip(held.sharding.dims, wanted.dims, strict=True))
+            gone = sum(len(own) - common(own, aim) for own, aim in pairs)
+            return gone, -sum(common(own, aim) for own, aim in pairs)
+
+        return min(tensor.held.values(), key=distance)
+
+    def _scalar(self, node: Node) -> None:
+        """Keep a scalar: all ranks have the same."""
+        if node.op.name == "size":
+            made = (self._size(node),)
+        else:
+            operands = [self._operand(o, None) for o in node.operands]
+            names = [v.name for v in node.outputs]
+            made = self.graph.add(node.op, operands, node.attributes, names)
+        self.scalars.update(zip(node.outputs, made, strict=True))
+        self.computed.update(zip(node.outputs, made, strict=True))
+
+    def _size(self, node: Node) -> Value:
+        """Return the extent of a whole tensor, found by any that is as long, or a part of it."""
+        (value,) = node.inputs
+        axis: int = node.attributes["dim"]
+        extent, name = value.shape[axis], node.output.name
+        for held, k in self._lengths(value, extent):
+            ranks = extent.divide(held.shape[k])
+            if ranks == 1:
+                return self.graph.apply("size", held, name, dim=k)
+            if ranks is not None and ranks.is_const:
+                size = self.graph.apply("size", held, f"{name}_part", dim=k)
+                factor = Const(ranks.value, I64)
+                return self.graph.add(find_op("mul"), [size, factor], {}, [name])[0]
+        held = self._held(value, Sharding.whole(value.rank)).value
+        return self.graph.apply("size", held, name, dim=axis)
+
+    def _lengths(self, value: Value, extent: Dim) -> Iterator[tuple[Value, int]]:
+        """Yield what a rank has of dims of an extent, those of `value` first."""
+        for whole in (value, *self.tensors):
+            for held in tuple(self.tensors[whole].held.values()):
+                same = (k for k, e in enumerate(whole.shape) if e == extent)
+                if not self.graph.varies(held.value):
+                    yield from ((held.value, k) for k in same)
+
+    # -- the end
+
+    def _finish(self, inputs: tuple[Input, ...]) -> Partition:
+        placed = {i.value.name: self.tensors[v].sharding.without(STREAM)
+                  for i, e in zip(inputs, self.fusion.inputs, strict=True)
+                  if (v := e.value) in self.tensors}  # fmt: skip
+        outputs = list[tuple[Output, Value]]()
+        named = {i.value: i.value.name for i in inputs}
+        for output in self.fusion.outputs:
+            value = output.value
+            self.graph.span = output.span
+            memory = self.tensors[value].sharding.without(STREAM)
+            placed[value.name] = memory
+            held = self._held(value, memory)
+            outputs.append((output, held.value))
+            named[held.value] = value.name
+        for value, tensor in self.tensors.items():
+            if value.name not in named.values() and tensor.sharding.dims in tensor.held:
+                named[tensor.held[tensor.sharding.dims].value] = value.name
+        nodes, now = self.graph.finish(named, (d.name for d in self.fusion.dims))
+        renamed = {value.name: now[own].name for value, own in self.computed.items() if own in now}
+        fusion = replace(
+            self.fusion,
+            inputs=inputs,
+            nodes=nodes,
+            outputs=tuple(replace(o, value=now[v]) for o, v in outputs),
+            pins=tuple(_renamed_pin(p, renamed) for p in self.fusion.pins),
+            schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
+            shardings={},
+        )
+        return Partition(fusion, placed)
+
+
+def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:
+    return replace(pin, values=tuple(renamed.get(v, v) for v in pin.values))
+
+
+def _renamed_override(entry: Override, renamed: Mapping[str, str]) -> Override:
+    return replace(entry, of=renamed.get(entry.of, entry.of))

@@ -1,0 +1,112 @@
+"""Which part of a whole tensor a rank has, and the whole of all parts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, Shape, floordiv
+from fusec.ir.graph import Fusion
+from fusec.ir.sharding import STREAM, Mesh, Parts, Sharding
+
+Array = NDArray[Any]
+NO_SIZES: Mapping[str, int] = {}
+
+
+def share(extent: Dim, parts: Parts) -> Dim:
+    """Return the extent of one part of a dim: of a slice of it where a stream divides it too.
+
+    Where it is not known to be a multiple, it is declared as one.
+    """
+    for part in parts:
+        if part.axis is not None:
+            exact = extent.divide(part.parts)
+            extent = floordiv(extent, part.parts) if exact is None else exact
+    return extent
+
+
+def local_shape(shape: Shape, sharding: Sharding) -> Shape:
+    """Return the shape of what a rank holds of a tensor: streams divide no memory."""
+    dims = sharding.without(STREAM).dims
+    return tuple(share(extent, parts) for extent, parts in zip(shape, dims, strict=True))
+
+
+def local_part(
+    array: Array, sharding: Sharding, mesh: Mesh, rank: int, sizes: Mapping[str, int] = NO_SIZES
+) -> Array:
+    """Return a rank's part of a whole array; FusecError where it is not divided equally.
+
+    sizes: of the symbols in factors that stay whole, as the rank knows them.
+    """
+    factored, places = _factored(array, sharding, mesh, rank, sizes)
+    own = factored[places]
+    shape = (n // _ranks(p, mesh) for n, p in zip(array.shape, sharding.dims, strict=True))
+    return np.reshape(own, tuple(shape))
+
+
+def assemble(
+    parts: Mapping[int, Array],
+    sharding: Sharding,
+    mesh: Mesh,
+    sizes: Mapping[str, int] = NO_SIZES,
+) -> Array:
+    """Return the whole array of the parts that ranks have; of equal ones the last rank's counts."""
+    first = next(iter(parts.values()))
+    shape = [n * _ranks(p, mesh) for n, p in zip(first.shape, sharding.dims, strict=True)]
+    whole: Array = np.empty(shape, first.dtype)
+    for rank, part in parts.items():
+        factored, places = _factored(whole, sharding, mesh, rank, sizes)
+        target = factored[places]
+        target[...] = np.reshape(part, target.shape)
+    return whole
+
+
+def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of a rank's fusion where those of the whole one are given."""
+    own = dict(sizes)
+    for name, default in local.hints.items():
+        ranks = original.hints[name] // default if default else 1
+        if name not in sizes:
+            continue
+        if sizes[name] % ranks:
+            raise FusecError(
+                f"dim `{name}` is {sizes[name]}, which {ranks} ranks do not divide",
+                help=f"a multiple of {ranks}",
+            )
+        own[name] = sizes[name] // ranks
+    return own
+
+
+def _ranks(parts: Parts, mesh: Mesh) -> int:
+    """Return over how many ranks a dim is divided."""
+    count = 1
+    for part in parts:
+        count *= mesh.extent(part.axis) if part.axis not in (None, STREAM) else 1
+    return count
+
+
+def _factored(
+    array: Array, sharding: Sharding, mesh: Mesh, rank: int, sizes: Mapping[str, int]
+) -> tuple[Array, tuple[int | slice, ...]]:
+    """Return a view of an array with a dim for each factor, and where a rank's part of it lies.
+
+    The factors behind the last one along the mesh stay one.
+    """
+    place = mesh.place(rank)
+    shape, places = list[int](), list[int | slice]()
+    for extent, parts in zip(array.shape, sharding.without(STREAM).dims, strict=True):
+        left = extent
+        for part in parts:
+            size = mesh.extent(part.axis) if part.axis is not None else part.parts.evaluate(sizes)
+            if left % size:
+                raise FusecError(f"an extent of {extent} is not divided into {size} equal parts")
+            left //= size
+            shape.append(size)
+            places.append(slice(None) if part.axis is None else place[part.axis])
+        shape.append(left)
+        places.append(slice(None))
+    return np.reshape(array, shape), tuple(places)

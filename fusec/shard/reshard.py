@@ -1,0 +1,262 @@
+"""From one sharding of a tensor to another: exchanges of blocks, and what brings dims there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from fusec.diagnostics import Unsupported
+from fusec.ir.dim import Dim, Shape, dim, product
+from fusec.ir.dtype import I64
+from fusec.ir.graph import Value
+from fusec.ir.sharding import STREAM, Mesh, Part, Parts, Sharding
+from fusec.ops.communication import (
+    ALL_GATHER,
+    ALL_REDUCE,
+    ALL_TO_ALL,
+    RANK_SLICE,
+    RECEIVE_SLICE,
+    REDUCE_SCATTER,
+    SEND_SLICE,
+    STREAM_SLICE,
+)
+from fusec.shard.axes import slices_first
+from fusec.shard.graph import LocalGraph
+
+
+@dataclass(frozen=True)
+class Held:
+    """What a rank holds of a tensor, and how the whole is divided so."""
+
+    value: Value
+    sharding: Sharding
+
+
+class Resharder:
+    """Adds to a graph what changes shardings, over a mesh."""
+
+    def __init__(self, graph: LocalGraph, mesh: Mesh | None) -> None:
+        """Take the graph and the mesh, None where streams alone divide."""
+        self.graph, self.mesh = graph, mesh
+
+    def ranks(self, axis: str) -> int:
+        """Return the number of ranks along an axis."""
+        assert self.mesh is not None
+        return self.mesh.extent(axis)
+
+    def steps(self, held: Held, wanted: Sharding, name: str) -> Iterator[Held]:
+        """Yield what a tensor becomes on its way to another sharding, which the last one has."""
+        while held.sharding.dims != wanted.dims:
+            held = self._step(held, wanted, name)
+            yield held
+
+    def _step(self, held: Held, wanted: Sharding, name: str) -> Held:
+        own = held.sharding
+        if own.along(STREAM) is not None and _until_stream(own) != _until_stream(wanted):
+            whole = self.graph.stacked(held.value, f"{name}_full")
+            return Held(whole, own.without(STREAM))
+        if own.along(STREAM) is None and wanted.along(STREAM) is not None:
+            return self._slice(held, wanted, name)
+        moved = self._moved(held, wanted, name)
+        if moved is not None:
+            return moved
+        for k, (parts, aim) in enumerate(zip(own.dims, wanted.dims, strict=True)):
+            if len(parts) > common(parts, aim):
+                return self._gathered(held, k, name)
+        k = next(k for k, parts in enumerate(own.dims) if parts != wanted.dims[k])
+        return self._own_part(held, k, wanted.dims[k], name)
+
+    # -- streams
+
+    def _slice(self, held: Held, wanted: Sharding, name: str) -> Held:
+        """Return the slice that an iteration has: of another rank's part, or of the own tensor."""
+        own, at = held.sharding, wanted.along(STREAM)
+        assert at is not None
+        place = [p.axis for p in wanted.dims[at]].index(STREAM)
+        part = wanted.dims[at][place]
+        if not slices_first(wanted):
+            raise Unsupported(
+                f"slices of `{name}` that are parts of a whole factor: {wanted}", span=wanted.span
+            )
+        ring = own.dims[at][place] if place < len(own.dims[at]) else part
+        same = own.dims[at][:place] == wanted.dims[at][:place] and ring.parts == part.parts
+        if same and ring.axis not in (None, STREAM):
+            axis, ranks = ring.axis, self.ranks(str(ring.axis))
+            attributes = {"axis": axis, "ranks": ranks, "begins": part.parts}
+            value = self.graph.apply(RECEIVE_SLICE, held.value, f"{name}_slice", **attributes)
+            return self._noted(value, _with_part(own, at, place, part))
+        before = wanted.without(STREAM)
+        if own.dims != before.dims:
+            return self._step(held, before, name)
+        attributes = {"dim": at, "parts": part.parts, "begins": part.parts}
+        value = self.graph.apply(STREAM_SLICE, held.value, f"{name}_slice", **attributes)
+        return self._noted(value, wanted)
+
+    def _noted(self, value: Value, sharding: Sharding) -> Held:
+        self.graph.lies(value, sharding.along(STREAM))
+        return Held(value, sharding)
+
+    # -- ranks
+
+    def _gathered(self, held: Held, k: int, name: str) -> Held:
+        """Return the tensor without the innermost axis of dim k."""
+        *parts, last = held.sharding.dims[k]
+        axis, shape, inner = str(last.axis), held.value.shape, _outer(parts)
+        ranks, plain = self.ranks(axis), k == 0 and inner == 1
+        label = f"{name}_full" if plain else f"{name}_blocks"
+        value = self.graph.apply(ALL_GATHER, held.value, label, axis=axis, ranks=ranks)
+        if not plain:
+            value = self._brought(value, dim(ranks), shape, k, inner, name)
+        return self._noted(value, _with_parts(held.sharding, k, tuple(parts)))
+
+    def _brought(
+        self, value: Value, ranks: Dim, shape: Shape, k: int, inner: Dim, name: str
+    ) -> Value:
+        """Return a tensor of blocks, each of `shape`, with the blocks behind `inner` of dim k."""
+        rest = shape[k].divide(inner)
+        assert rest is not None
+        blocks = (ranks, *shape[:k], inner, rest, *shape[k + 1 :])
+        order = (*range(1, k + 2), 0, *range(k + 2, len(blocks)))
+        whole = (*shape[:k], shape[k] * ranks, *shape[k + 1 :])
+        return self._reordered(value, blocks, order, whole, name)
+
+    def _blocks(self, value: Value, ranks: Dim, k: int, inner: Dim, name: str) -> Value:
+        """Return a tensor with the factor `ranks` behind `inner` of dim k as its dim 0."""
+        shape = value.shape
+        rest = shape[k].divide(inner * ranks)
+        assert rest is not None
+        split = (*shape[:k], inner, ranks, rest, *shape[k + 1 :])
+        order = (k + 1, *range(k + 1), *range(k + 2, len(split)))
+        blocks = (ranks, *shape[:k], inner * rest, *shape[k + 1 :])
+        return self._reordered(value, split, order, blocks, name)
+
+    def _reordered(
+        self, value: Value, split: Shape, order: tuple[int, ...], after: Shape, name: str
+    ) -> Value:
+        """Return a tensor split into dims, these in another order, and joined again."""
+        moved = [k for k in order if split[k] != 1]
+        left = sorted(moved)
+        if moved != left:
+            value = self._reshaped(value, tuple(split[k] for k in left), f"{name}_split")
+            dims = tuple(left.index(k) for k in moved)
+            value = self.graph.apply("permute", value, f"{name}_turned", dims=dims)
+        return self._reshaped(value, after, f"{name}_joined")
+
+    def _reshaped(self, value: Value, shape: Shape, name: str) -> Value:
+        if value.shape == shape:
+            return value
+        return self.graph.apply("reshape", value, name, new_shape=shape)
+
+    def _own_part(self, held: Held, k: int, wanted: Parts, name: str) -> Held:
+        """Return the tensor with the next axis of dim k."""
+        own, value, shape = held.sharding, held.value, held.value.shape
+        end = next(n for n in range(len(own.dims[k]), len(wanted)) if wanted[n].axis is not None)
+        part, inner, at = wanted[end], _outer(wanted[:end]), k
+        if inner != 1:
+            rest = shape[k].divide(inner)
+            assert rest is not None
+            split = (*shape[:k], inner, rest, *shape[k + 1 :])
+            value, at = self._reshaped(value, split, f"{name}_split"), k + 1
+        attributes = {"dim": at, "parts": part.parts, "axis": part.axis}
+        value = self.graph.apply(RANK_SLICE, value, f"{name}_part", **attributes)
+        given = shape[k].divide(part.parts)
+        assert given is not None
+        value = self._reshaped(value, (*shape[:k], given, *shape[k + 1 :]), f"{name}_joined")
+        return self._noted(value, _with_parts(own, k, wanted[: end + 1]))
+
+    def _moved(self, held: Held, wanted: Sharding, name: str) -> Held | None:
+        """Return the tensor with an axis that divides another dim, where one exchange does it."""
+        own = held.sharding
+        for i, parts in enumerate(own.dims):
+            last = parts[-1] if parts else None
+            if last is None or last.axis in (None, STREAM):
+                continue
+            axis = str(last.axis)
+            j = wanted.along(axis)
+            left = Sharding((parts[:-1],)).normal.dims[0]
+            if j is None or j == i or wanted.dims[i][: len(left)] != left:
+                continue
+            if (*own.dims[j], last) != wanted.dims[j][: len(own.dims[j]) + 1]:
+                continue
+            ranks = dim(self.ranks(axis))
+            shape = held.value.shape
+            given = shape[j].divide(ranks)
+            assert given is not None
+            value = self._blocks(held.value, ranks, j, _outer(own.dims[j]), name)
+            attributes = {"axis": axis, "ranks": self.ranks(axis)}
+            value = self.graph.apply(ALL_TO_ALL, value, f"{name}_exchanged", **attributes)
+            block = (*shape[:j], given, *shape[j + 1 :])
+            value = self._brought(value, ranks, block, i, _outer(parts[:-1]), name)
+            after = _with_parts(own, i, parts[:-1])
+            return self._noted(value, _with_parts(after, j, (*own.dims[j], last)))
+        return None
+
+    # -- partial results
+
+    def reduced(self, held: Held, axis: str, reduction: str, wanted: Sharding, name: str) -> Held:
+        """Return results combined over an axis: the rank's own part where that is wanted."""
+        attributes = {"axis": axis, "ranks": self.ranks(axis), "reduction": reduction}
+        own, k = held.sharding, wanted.along(axis)
+        others = {x for x, _ in wanted.axes} - {x for x, _ in own.axes} - {axis}
+        aim = wanted.without(*others)
+        if k is None or aim.without(axis).dims[k] != own.dims[k]:
+            value = self.graph.apply(ALL_REDUCE, held.value, name, **attributes)
+            return self._noted(value, own)
+        place = [p.axis for p in aim.dims[k]].index(axis)
+        value, shape, inner = held.value, held.value.shape, _outer(aim.dims[k][:place])
+        ranks = dim(self.ranks(axis))
+        if k == 0 and inner == 1:
+            value = self.graph.apply(REDUCE_SCATTER, value, name, **attributes)
+        else:
+            given = shape[k].divide(ranks)
+            assert given is not None
+            value = self._blocks(value, ranks, k, inner, name)
+            value = self.graph.apply(REDUCE_SCATTER, value, f"{name}_block", **attributes)
+            value = self._reshaped(value, (*shape[:k], given, *shape[k + 1 :]), name)
+        return self._noted(value, _with_parts(own, k, aim.dims[k]))
+
+    def sent(self, held: Held, axis: str, reduction: str, name: str) -> Held:
+        """Return the rank's own slice of partial results, combined after the loop."""
+        own, at = held.sharding, held.sharding.along(STREAM)
+        assert at is not None
+        place = [p.axis for p in own.dims[at]].index(STREAM)
+        ranks, shape = self.ranks(axis), held.value.shape
+        attributes = {"axis": axis, "ranks": ranks}
+        blocks = self.graph.apply(SEND_SLICE, held.value, f"{name}_blocks", **attributes)
+        blocks = self._reshaped(blocks, (dim(ranks), *shape), f"{name}_split")
+        kept = blocks.dtype if blocks.dtype.is_integer and blocks.dtype != I64 else None
+        how = {"dims": (0,), "dtype": kept}
+        value = self.graph.apply(reduction, blocks, name, **how)
+        part = Part(axis, own.dims[at][place].parts)
+        return Held(value, _with_part(own, at, place, part))
+
+
+def _outer(parts: Parts | list[Part]) -> Dim:
+    """Return how many whole parts of a dim lie outside of the rest in a rank's memory."""
+    return product(p.parts for p in parts if p.axis is None)
+
+
+def common(parts: Parts, other: Parts) -> int:
+    """Return how many factors two dims have in common, from the outermost on."""
+    pairs = zip(parts, other, strict=False)
+    return next((k for k, (a, b) in enumerate(pairs) if a != b), min(len(parts), len(other)))
+
+
+def _with_parts(sharding: Sharding, k: int, parts: Parts) -> Sharding:
+    dims = list(sharding.dims)
+    dims[k] = parts
+    return Sharding(tuple(dims)).normal
+
+
+def _with_part(sharding: Sharding, k: int, place: int, part: Part) -> Sharding:
+    parts = sharding.dims[k]
+    return _with_parts(sharding, k, (*parts[:place], part, *parts[place + 1 :]))
+
+
+def _until_stream(sharding: Sharding) -> tuple[int, Parts] | None:
+    """Return the dim that a stream divides and its factors up to that one."""
+    at = sharding.along(STREAM)
+    if at is None:
+        return None
+    parts = sharding.dims[at]
+    return at, parts[: [p.axis for p in parts].index(STREAM) + 1]

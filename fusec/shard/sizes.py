@@ -1,0 +1,156 @@
+"""What of symbols and strides a rank has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import gcd, lcm, prod
+
+from fusec.diagnostics import FusecError
+from fusec.ir.dim import Dim, Shape, Symbol, product, symbol
+from fusec.ir.divided import check_shardings
+from fusec.ir.graph import DimFact, Fusion, Input
+from fusec.ir.sharding import STREAM, Parts, Sharding
+from fusec.ir.substitute import substitute_dims
+
+
+def with_shares(fusion: Fusion) -> Fusion:
+    """Return the fusion with `p * S` for each symbol S of extents that p ranks divide.
+
+    So S is what a rank has, also in what is known of it; what streams divide is declared a
+    multiple. FusecError where a default, or an extent, is not divided.
+    """
+    check_shardings(fusion)
+    factors = dict[str, int]()
+    for name, sharding in fusion.shardings.items():
+        value = fusion.find(name)
+        assert value is not None
+        for k, parts in enumerate(sharding.dims):
+            where = f"dim {k} of `{name}`"
+            _divide(fusion, value.shape[k], _to_last_axis(parts), factors, sharding, where)
+    values = {name: symbol(name) * factor for name, factor in factors.items()}
+    found = substitute_dims(fusion, values)
+    facts = tuple(_shared(fact, factors.get(fact.name, 1)) for fact in fusion.dims)
+    shardings = {
+        name: replace(s, dims=tuple(_substituted(parts, values) for parts in s.dims))
+        for name, s in fusion.shardings.items()
+    }
+    found = replace(found, dims=facts, shardings=shardings)
+    return replace(found, dims=_multiples(found))
+
+
+def _to_last_axis(parts: Parts) -> Parts:
+    """Return the factors of a dim up to the last one along the mesh: what they leave is whole."""
+    along = [k for k, part in enumerate(parts) if part.axis not in (None, STREAM)]
+    return parts[: along[-1] + 1] if along else ()
+
+
+def _divide(
+    fusion: Fusion, extent: Dim, parts: Parts, factors: dict[str, int], said: Sharding, where: str
+) -> None:
+    """Let symbols of an extent be multiples, so that it is divided into equal parts."""
+    declared = [fact.name for fact in fusion.dims]
+    count = prod(part.parts.value for part in parts if part.parts.is_const)
+    for monomial, coefficient in _with(extent, factors).terms:
+        need = count // gcd(count, coefficient)
+        if need == 1:
+            continue
+        names = {a.name for a in monomial if isinstance(a, Symbol)}
+        ordered = [n for n in declared if n in names]
+        fits = (n for n in ordered if fusion.hints[n] % (need * factors.get(n, 1)) == 0)
+        chosen = next(fits, None)
+        if chosen is None:
+            size = "" if extent.is_const else f", {extent.evaluate(fusion.hints)} by default,"
+            raise FusecError(
+                f"{where}: an extent of {extent}{size} is not divided into {count} equal parts",
+                span=said.span,
+            )
+        factors[chosen] = factors.get(chosen, 1) * need
+    whole = product(part.parts for part in parts)
+    if _with(extent, factors).divide(_with(whole, factors)) is None:
+        raise FusecError(
+            f"{where}: {extent} is not known to be a multiple of {whole}", span=said.span
+        )
+
+
+def _with(extent: Dim, factors: Mapping[str, int]) -> Dim:
+    return extent.substitute({n: symbol(n) * f for n, f in factors.items()})
+
+
+def _shared(fact: DimFact, ranks: int) -> DimFact:
+    return replace(
+        fact,
+        default=fact.default // ranks,
+        multiple_of=fact.multiple_of // gcd(fact.multiple_of, ranks),
+        buckets=tuple(-(-bucket // ranks) for bucket in fact.buckets),
+    )
+
+
+def _substituted(parts: Parts, values: Mapping[str, Dim]) -> Parts:
+    return tuple(replace(part, parts=part.parts.substitute(values)) for part in parts)
+
+
+# Streams.
+
+
+def _multiples(fusion: Fusion) -> tuple[DimFact, ...]:
+    """Return what is known of symbols, with the multiples that streams ask for."""
+    facts = {fact.name: fact for fact in fusion.dims}
+    for name, said in fusion.shardings.items():
+        at = said.along(STREAM)
+        value = fusion.find(name)
+        if at is None or value is None:
+            continue
+        extent = value.shape[at]
+        for part in said.dims[at]:
+            exact = extent.divide(part.parts)
+            if exact is None:
+                where = f"dim {at} of `{name}`"
+                _declare(facts, extent, part.parts, said, where)
+                break
+            extent = exact
+    return tuple(facts.values())
+
+
+def _declare(
+    facts: dict[str, DimFact], extent: Dim, parts: Dim, said: Sharding, where: str
+) -> None:
+    """Declare a symbol a multiple, so that an extent is one of `parts`."""
+    monomial, coefficient = extent.terms[0] if len(extent.terms) == 1 else ((), 1)
+    need = parts.value // gcd(parts.value, coefficient) if parts.is_const else 0
+    names = [a.name for a in monomial if isinstance(a, Symbol)]
+    for name in (n for n in facts if n in names):
+        if need and facts[name].default % need == 0:
+            multiple = lcm(facts[name].multiple_of, need)
+            facts[name] = replace(facts[name], multiple_of=multiple)
+            return
+    sizes = {n: f.default for n, f in facts.items()}
+    size = "" if extent.is_const else f", {extent.evaluate(sizes)} by default,"
+    raise FusecError(
+        f"{where}: an extent of {extent}{size} is not divided into {parts} equal slices",
+        span=said.span,
+    )
+
+
+# Strides.
+
+
+def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape:
+    """Return the strides of what a rank holds of an input: dense where those of the whole are."""
+    whole = entry.value.shape
+    if whole == shape:
+        return entry.strides
+    sized = list(zip(entry.strides, whole, range(len(whole)), strict=True))
+    sized.sort(key=lambda s: (s[0].evaluate(sizes), s[1].evaluate(sizes), -s[2]))
+    found: dict[int, Dim] = {}
+    for stride, _, axis in sized:
+        inner = next(_followed(entry, stride, found), None)
+        found[axis] = stride if inner is None else found[inner] * shape[inner]
+    return tuple(found[axis] for axis in range(len(whole)))
+
+
+def _followed(entry: Input, stride: Dim, found: Mapping[int, Dim]) -> Iterator[int]:
+    """Yield the dims of which the one with this stride is the next slower."""
+    for axis in reversed(tuple(found)):
+        if entry.strides[axis] != 0 and entry.strides[axis] * entry.value.shape[axis] == stride:
+            yield axis

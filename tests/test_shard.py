@@ -1,0 +1,147 @@
+"""A divided fusion is rewritten into what one rank runs: all ranks together compute the same."""
+
+from __future__ import annotations
+
+import pytest
+from lockstep import agree, divided, exchanges_of, mesh_of, ops_of
+
+from fusec.diagnostics import FusecError
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.shard import partition
+
+COPY = read_text("""
+fusion: copy
+dims: {M: 8, N: 12}
+inputs: {x: "f32[M, N]"}
+ops:
+  - y = set(x)
+outputs: [y]
+""")
+PRODUCT = read_text("""
+fusion: product
+dims: {M: 8, N: 12, K: 16}
+inputs: {x: "f32[M, K]", w: "f32[N, K]"}
+ops:
+  - y = linear(x, w)
+outputs: [y]
+""")
+MLP = read_text("""
+fusion: mlp
+dims: {T: 8, H: 12, F: 16}
+inputs: {x: "f32[T, H]", w1: "f32[F, H]", b1: "f32[F]", w2: "f32[H, F]", b2: "f32[H]"}
+ops:
+  - h = linear(x, w1, b1)
+  - a = relu(h)
+  - y = linear(a, w2, b2)
+outputs: [y]
+""")
+SUMS = read_text("""
+fusion: sums
+dims: {M: 8, N: 12}
+inputs: {x: "f32[M, N]"}
+ops:
+  - y = sum(x, dims=[0])
+outputs: [y]
+""")
+
+FOUR = mesh_of(mesh=4)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        ("", "", []),
+        ("0: mesh", "0: mesh", []),
+        ("0: mesh", "", ["all_gather"]),
+        ("1: mesh", "", ["all_gather"]),
+        ("", "0: mesh", ["rank_slice"]),
+        ("", "1: mesh", ["rank_slice"]),
+        ("0: mesh", "1: mesh", ["all_to_all"]),
+        ("1: mesh", "0: mesh", ["all_to_all"]),
+        ("0: mesh", "0: stream/4", ["receive_slice", "stream_stack"]),
+        ("0: mesh", "0: stream/2", ["all_gather", "stream_slice", "stream_stack"]),
+        ("1: mesh", "0: stream/4", ["stream_slice", "all_gather", "stream_stack"]),
+        ("", "0: stream/4", ["stream_slice", "stream_stack"]),
+        ("", "1: stream/3", ["stream_slice", "stream_stack"]),
+        ("1: stream/3", "", []),
+        ("0: mesh", "0: mesh stream/2", ["stream_slice", "stream_stack"]),
+        ("0: mesh", "0: _/2 mesh", ["all_gather", "rank_slice"]),
+        ("0: _/2 mesh", "", ["all_gather"]),
+        ("1: _/3 mesh", "0: mesh", ["all_to_all"]),
+    ],
+)
+def test_one_exchange_leads_from_one_sharding_to_another(
+    x: str, y: str, expected: list[str]
+) -> None:
+    assert exchanges_of(agree(divided(COPY, FOUR, x=x, y=y))) == expected
+
+
+def test_what_is_not_divided_stays_the_fusion_that_it_is() -> None:
+    assert partition(COPY) is COPY
+    assert partition(divided(COPY, FOUR)).nodes is COPY.nodes
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ({"w": "0: mesh"}, []),
+        ({"x": "0: mesh"}, []),
+        ({"x": "1: mesh", "w": "1: mesh"}, ["all_reduce"]),
+        ({"x": "1: mesh"}, ["rank_slice", "all_reduce"]),
+        ({"x": "1: mesh", "w": "1: mesh", "y": "0: mesh"}, ["reduce_scatter"]),
+        ({"x": "1: mesh", "w": "1: mesh", "y": "1: mesh"}, ["reduce_scatter"]),
+        ({"x": "0: mesh", "w": "0: mesh", "y": "1: mesh"}, ["all_gather"]),
+        ({"x": "0: mesh", "w": "0: mesh"}, ["all_gather"]),
+        ({"x": "0: mesh", "w": "1: mesh"}, ["all_gather"]),
+        (
+            {"x": "0: stream/2, 1: mesh", "w": "1: mesh"},
+            ["stream_slice", "all_reduce", "stream_stack"],
+        ),
+        ({"x": "0: mesh", "w": "0: mesh", "y": "0: stream/4, 1: mesh"},
+         ["receive_slice", "stream_stack"]),
+        ({"x": "0: stream/4, 1: mesh", "w": "1: mesh", "y": "0: mesh"},
+         ["stream_slice", "send_slice"]),
+    ],
+)  # fmt: skip
+def test_products_of_divided_matrices(said: dict[str, str], expected: list[str]) -> None:
+    assert exchanges_of(agree(divided(PRODUCT, FOUR, **said))) == expected
+
+
+def test_an_mlp_in_tensor_parallel_form() -> None:
+    local = agree(divided(MLP, FOUR, w1="0: mesh", b1="0: mesh", w2="1: mesh"))
+    assert exchanges_of(local) == ["all_reduce"]
+    assert ops_of(local)[-2:] == ["broadcast_in_dim", "add"], "the bias is added once"
+
+
+def test_an_mlp_in_sequence_parallel_form() -> None:
+    said = {"x": "0: mesh", "w1": "0: mesh", "w2": "1: mesh", "h": "1: mesh", "y": "0: mesh"}
+    assert exchanges_of(agree(divided(MLP, FOUR, **said))) == [
+        "all_gather", "rank_slice", "reduce_scatter",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+def test_sums_over_what_ranks_have(ranks: int) -> None:
+    mesh = mesh_of(mesh=ranks)
+    agree(divided(SUMS, mesh, x="0: mesh"))
+    agree(divided(SUMS, mesh, x="0: mesh", y="0: mesh"))
+
+
+def bad(fusion: Fusion, message: str) -> None:
+    """Assert that a fusion is refused with a place and a message."""
+    with pytest.raises(FusecError, match=message) as caught:
+        partition(fusion)
+    span = caught.value.diagnostic.span
+    assert span is not None
+    assert span.line == 7
+
+
+def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
+    bad(divided(COPY, mesh_of(mesh=5), x="0: mesh"), "extent of M, 8 by default, is not divided")
+    bad(divided(COPY, mesh_of(mesh=16), x="0: mesh"), "not divided into 16 equal parts")
+    bad(divided(COPY, FOUR, y="0: stream/3"), "not divided into 3 equal slices")
+
+
+def test_a_loop_over_what_is_summed_carries_a_dependence() -> None:
+    bad(divided(SUMS, FOUR, x="0: stream/4"), "carries a dependence: `sum` runs along it")
