@@ -35,9 +35,10 @@ from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Begin, Exchange, Member
+from fusec.run.exchange import Member
 from fusec.run.execute import Executable, execute
 from fusec.run.streams import Pool
+from fusec.run.transports.protocol import Begin, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorArgument
 
 SIZES = {"B": 8, "H": 4}
@@ -344,6 +345,9 @@ class Carrier:
     def wait(self, buffer: str, stream: int = 0) -> None:
         """Note."""
         self.asked.append(("wait", buffer, stream))
+
+    def until(self, done: Any, doing: str) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -34,7 +34,7 @@ from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import bytes_of
 from fusec.run.device import Device
-from fusec.run.exchange import DeviceMemory, dense_elements, member_for
+from fusec.run.exchange import dense_elements, member_for
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
@@ -48,6 +48,7 @@ from fusec.run.launch import (
     pack_size,
 )
 from fusec.run.streams import Streams
+from fusec.run.transports.protocol import DeviceMemory
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 MAPS = 16

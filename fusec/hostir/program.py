@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from fusec.diagnostics import FusecError, Span
 from fusec.hostir.check import Check
-from fusec.hostir.instructions import For, Instruction, Launch
+from fusec.hostir.instructions import For, Instruction, Launch, Post
 from fusec.hostir.records import OMITTED
 from fusec.ir.dim import Dim, Shape, dim, product, shape_text
 from fusec.ir.dtype import DType

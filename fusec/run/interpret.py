@@ -33,9 +33,10 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
 from fusec.run.arrays import as_declared, bytes_of, lay_out
-from fusec.run.exchange import Begin, Exchange, Member, dense_elements, member_for
+from fusec.run.exchange import Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
+from fusec.run.transports.protocol import Begin, Exchange
 
 Observe = Callable[[Step, float, float], None]
 """Is told of each step when it began and ended, in seconds of `time.perf_counter`."""
