@@ -129,6 +129,12 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     metavar="N",
     help="Print the first N values of each output.",
 )
+@click.option(
+    "--trace",
+    type=PATH,
+    metavar="FILE.json",
+    help="Write when each step ran, for Chrome's tracing or Perfetto.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @diagnosed
 @compile_options
@@ -146,6 +152,7 @@ def run_command(
     atol: float | None,
     allow_undecided: bool,
     values: int,
+    trace: str | None,
     times: bool,
     options: CompileOptions,
     report: Report,
@@ -161,7 +168,7 @@ def run_command(
     files = (inputs, outputs, expect)
     how = Judging(rtol, atol, allow_undecided, seed)
     shown = (times, values, inputs_kind)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
     return run(file, options, chosen, report)
 
 
