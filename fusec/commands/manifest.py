@@ -60,6 +60,7 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
             options.check_bounds,
             options.redefine,
             options.precise,
+            options.streams,
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),

@@ -35,6 +35,7 @@ class Choices:
     check_bounds: bool = field(default=False, metadata=OMITTED)
     redefine: str = field(default="after", metadata=OMITTED)
     precise: bool = field(default=False, metadata=OMITTED)
+    streams: int = field(default=4, metadata=OMITTED)
 
 
 @dataclass(frozen=True)

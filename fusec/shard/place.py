@@ -60,8 +60,7 @@ def assemble(
     whole: Array = np.empty(shape, first.dtype)
     for rank, part in parts.items():
         factored, places = _factored(whole, sharding, mesh, rank, sizes)
-        target = factored[places]
-        target[...] = np.reshape(part, target.shape)
+        factored[places] = np.reshape(part, np.shape(factored[places]))
     return whole
 
 
