@@ -74,14 +74,14 @@ def made(*instructions: Instruction, rows: Any = B, names: str = "ab") -> HostPr
     return whole
 
 
-def loop(streams: int = 2, parts: int = 4, *, frees: bool = True) -> HostProgram:
+def loop(streams: int = 2, parts: int = 4) -> HostProgram:
     """Return z = 4 x by a loop; what is between lies in memory of one iteration."""
     rows = B // parts
     at = INDEX * (rows * H)
     body = (
         SetStream(INDEX % streams + 1), Synchronize(symbol("outer")),
         Alias("p", "x", at), Alias("q", "z", at), Allocate("t"),
-        doubled("p", "t", rows), doubled("t", "q", rows), *(Free("t"),) * frees,
+        doubled("p", "t", rows), doubled("t", "q", rows), Free("t"),
         SetStream(symbol("outer")),
     )  # fmt: skip
     joins = For("k", dim(streams), (Synchronize(symbol("k") + 1),))
@@ -210,10 +210,11 @@ def test_one_stream_asks_for_what_it_asked_for_before() -> None:
     )
     device = Logged()
     execute(device, host, CUBINS, {"x": np.ones(5, np.float32)}, {"N": 5})
-    made_by_allocation = [("allocate", 1044), ("fill", 165, 1044)]
+    arena, output = ([("allocate", n), ("fill", 165, n)] for n in (1024 + 512, 1024 + 20))
     launch = ("cuLaunchKernelEx", 0)
     assert device.log == [
-        ("allocate", 20), *made_by_allocation * 3, ("fill", 255, 20), ("synchronise",),
+        ("allocate", 20), *arena, *output, ("fill", 255, 20), ("fill", 255, 512),
+        ("synchronise",),
         launch, ("fill", 0, 20), launch, launch, ("copy", 20), ("copy", 20), ("synchronise",),
     ]  # fmt: skip
 
@@ -225,10 +226,10 @@ def test_memory_is_used_again_by_streams_that_have_waited(seed: int) -> None:
     used = (Allocate("a"), doubled("x", "a"), Free("a"))
     waits = made(*used, SetStream(dim(1)), *on)
     apart = made(SetStream(dim(1)), *on[:1], SetStream(dim(0)), *used, SetStream(dim(1)), *on[1:])
-    for host, blocks in ((waits, 3), (apart, 4)):
+    for host, shared in ((waits, 256), (apart, 512)):
         device = StreamDevice({"double": double}, seed)
         with Executable(device, host, CUBINS).bind({"x": X}, SIZES) as bound:
-            assert len(device.blocks) == blocks
+            assert 1024 + shared in device.sizes.values()
             bound.reset()
             bound.run()
             np.testing.assert_array_equal(bound.outputs()["z"], 4 * X)
@@ -263,7 +264,7 @@ class Copied:
 def test_calls_of_a_loop(seed: int) -> None:
     """Calls share memory, streams and events, and come one after the other; each is right."""
     device: Any = StreamDevice({"double": Copied()}, seed)
-    executable = Executable(device, loop(frees=False), CUBINS)
+    executable = Executable(device, loop(), CUBINS)
     arena = Arena(device, 0)
     first, other = (Record(executable, {"B": b, "H": 4}, arena) for b in (8, 16))
     results: list[tuple[np.ndarray, np.ndarray]] = []

@@ -32,7 +32,6 @@ from fusec.hostir.steps import steps_of
 from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import bytes_of
 from fusec.run.device import Device
 from fusec.run.exchange import dense_elements, member_for
 from fusec.run.execute import Executable
@@ -243,10 +242,10 @@ class Record:
         each, stream = step.instruction, step.stream
         match each:
             case Memset(name, once):
-                size = bytes_of(buffers[name], sizes)
+                size = buffers[name].bytes(sizes)
                 return MemsetStep(places[name], size, stream) if size and not once else None
             case Copy(target, source):
-                size = bytes_of(buffers[target], sizes)
+                size = buffers[target].bytes(sizes)
                 if size and places[target] != places[source]:
                     return CopyStep(places[target], places[source], size, stream)
             case EncodeTensorMap(name, described):
