@@ -6,9 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
-from fusec.hostir.instructions import Collective, For, Receive, Send, SetStream
-from fusec.hostir.program import every
-from fusec.ir.sharding import Mesh, Sharding
 
 if TYPE_CHECKING:
     from random import Random
@@ -17,29 +14,6 @@ if TYPE_CHECKING:
     from fusec.ir.evaluate import Array
     from fusec.run.interpret import Observe
     from fusec.run.transports.protocol import Transport
-
-
-def runs_in_steps(program: Compilation) -> bool:
-    """Return whether the host of a program has more to do than to start kernels one by one."""
-    kinds = (For, SetStream, Collective, Send, Receive)
-    return any(isinstance(i, kinds) for i in every(program.posts.instructions))
-
-
-def own_inputs(program: Compilation, inputs: Mapping[str, Any], rank: int) -> dict[str, Any]:
-    """Return the parts that a rank has of inputs which are given whole."""
-    import numpy as np
-
-    from fusec.shard.place import local_part
-
-    fusion = program.original
-    mesh = fusion.mesh or Mesh((), (rank,))
-    own = dict(inputs)
-    for entry in fusion.inputs:
-        name = entry.value.name
-        sharding = fusion.shardings.get(name) or Sharding.whole(entry.value.rank)
-        if name in inputs and not sharding.without("stream").is_whole:
-            own[name] = local_part(np.asarray(inputs[name]), sharding, mesh, rank)
-    return own
 
 
 def run_rank(
