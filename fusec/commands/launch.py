@@ -21,7 +21,7 @@ from fusec.run.ranks import LOCAL, patience
 from fusec.run.rendezvous import Meeting
 
 GRACE = 5.0
-"""Seconds that ranks have to end by themselves, with errors of their own, once one has failed."""
+"""Seconds at most that ranks have to end by themselves, with errors of their own, after one."""
 _TICK = 0.02
 _FAILED_ELSEWHERE = 4
 
@@ -105,7 +105,7 @@ def _watch(ranks: list[_Rank]) -> set[int]:
         if not running:
             return set()
         if limit == float("inf") and any(rank.process.returncode for rank in ranks):
-            limit = time.monotonic() + GRACE
+            limit = time.monotonic() + min(GRACE, patience())
         if time.monotonic() > limit:
             return {rank.number for rank in running}
         time.sleep(_TICK)

@@ -62,6 +62,7 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
             options.precise,
             options.streams,
             options.with_,
+            options.overlap,
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),

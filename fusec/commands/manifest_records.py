@@ -37,6 +37,7 @@ class Choices:
     precise: bool = field(default=False, metadata=OMITTED)
     streams: int = field(default=4, metadata=OMITTED)
     with_: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    overlap: bool = field(default=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True)
