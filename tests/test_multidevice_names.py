@@ -58,31 +58,72 @@ assert "torch" not in __import__("sys").modules
     assert done.stdout.split() == ["1", "0", "1", "0", "None", "3"]
 
 
+def run_ranks(code: str, size: int = 2) -> list[str]:
+    """Return what the ranks of a script print that has no error."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    given = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    given |= {"WORLD_SIZE": f"{size}", "LOCAL_WORLD_SIZE": f"{size}"}
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**given, "RANK": f"{k}", "LOCAL_RANK": f"{k}"},
+        )
+        for k in range(size)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=120) for process in ranks]
+    assert [process.returncode for process in ranks] == [0] * size, said
+    return [out for out, _ in said]
+
+
 def test_a_barrier_waits_for_all_ranks(tmp_path: Path) -> None:
     """Each rank leaves a file behind, waits, and finds those of all others."""
-    code = f"""
+    run_ranks(f"""
 import pathlib
-import fusec.nvfuser
 from fusec.nvfuser.multidevice import Communicator
 one, folder = Communicator.instance(), pathlib.Path({str(tmp_path)!r})
 for turn in range(2):
     (folder / f"{{turn}}.{{one.rank()}}").touch()
     one.barrier()
     assert len(list(folder.glob(f"{{turn}}.*"))) == one.size() == one.local_size() == 2
-"""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    given = {**os.environ, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_PORT": port}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], cwd=ROOT, stderr=subprocess.PIPE, text=True,
-            env={**given, "MASTER_ADDR": "127.0.0.1", "RANK": str(k), "LOCAL_RANK": str(k)},
-        )
-        for k in range(2)
-    ]  # fmt: skip
-    said = [process.communicate(timeout=60)[1] for process in ranks]
-    assert [process.returncode for process in ranks] == [0, 0], said
+""")
+
+
+def test_ranks_execute_a_definition_together() -> None:
+    """As in nvFuser's own tests: each gives its parts, and gets its part of the result."""
+    said = run_ranks("""
+import numpy as np
+import fusec.nvfuser
+fusec.nvfuser.install()
+import nvfuser_direct as nvfuser
+from nvfuser_direct import FusionDefinition, multidevice
+d = multidevice.Communicator.instance().size()
+mesh = multidevice.DeviceMesh(np.arange(d))
+with FusionDefinition() as fd:
+    x = fd.define_tensor([-1, -1], contiguity=True)
+    w = fd.define_tensor([-1, -1], contiguity=True)
+    y = fd.ops.matmul(x, w)
+    fd.add_output(y)
+    for tv, at in ((x, 1), (w, 0), (y, 0)):
+        tv.set_device_mesh(mesh)
+        tv.outer_split(at, d)
+        tv.axis(at).parallelize(nvfuser.ParallelType.mesh_x)
+draw = np.random.default_rng(0)
+whole = [draw.integers(-4, 4, shape).astype(np.float32) for shape in ((6, 4), (4, 5))]
+for _ in range(2):
+    (out,) = fd.execute([multidevice.shard_tensor(t, tv) for t, tv in zip(whole, (x, w))])
+    np.testing.assert_array_equal(out, multidevice.shard_tensor(whole[0] @ whole[1], y))
+(sharding,) = fd.fec.get_output_shardings()
+print(out.shape, sharding.axis_sharded_on(nvfuser.ParallelType.mesh_x))
+""")
+    assert said == ["(3, 5) 0\n"] * 2
+
+
+def test_one_process_is_no_mesh_of_two() -> None:
+    fd = sharded()
+    with pytest.raises(FusecError, match="runs on 4 ranks"):
+        fd.execute([np.ones((4, 3), np.float32)])
 
 
 def test_unknown_parameters_are_refused() -> None:
