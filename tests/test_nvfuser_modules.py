@@ -16,9 +16,9 @@ import fusec.nvfuser
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.nvfuser.caches import FusionCache, LRUCache, LruFusionCache
 from fusec.nvfuser.definition import DirectDefinition, FusionDefinition
-from fusec.nvfuser.repro import clone
 from fusec.nvfuser.descriptors import compute_contiguity, compute_tensor_descriptor
 from fusec.nvfuser.modules import make_modules
+from fusec.nvfuser.repro import clone
 from fusec.nvfuser.versions import Version, version
 from fusec.parse.dsl import DataType
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
@@ -17,8 +16,8 @@ from fusec.commands.lint import lint
 from fusec.commands.progress import working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, check_files, check_sizes, inputs_of
-from fusec.commands.verify import Judging, agree, differences, load_expected
-from fusec.diagnostics import EnvironmentProblem, FusecError, Unsupported
+from fusec.commands.verify import agree, differences, load_expected
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of
 from fusec.options import CompileOptions
@@ -29,7 +28,6 @@ from fusec.run.rendezvous import meet
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
-    from fusec.run.transports.protocol import Transport
 
 COMPILING = 600.0
 """Seconds in which all ranks have to be ready to begin, and to have done: none waits on a GPU."""
