@@ -114,9 +114,10 @@ class LocalGraph:
         if made.parts is None or made.level == level or self._maker[value].op is STREAM_SLICE:
             return value
         if value not in self._again:
-            whole = self.stacked(value, f"{value.name}_full")
+            name = value.name.removesuffix("_slice")
+            whole = self.stacked(value, f"{name}_full")
             at = {"dim": made.dim, "parts": made.parts, "begins": made.parts}
-            self._again[value] = self.apply(STREAM_SLICE, whole, f"{value.name}_slice", **at)
+            self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
             self.lies(self._again[value], made.dim)
         return self._again[value]
 
