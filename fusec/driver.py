@@ -53,10 +53,12 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import APPROXIMATIONS, run_pipeline
     from fusec.passes.check_indices import check_indices
+    from fusec.shard.loops import settle_loops
 
     _allow_depth(fusion)
     without = (*_left_out(options)[0], *(APPROXIMATIONS if options.precise else ()))
     fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
+    fusion = settle_loops(fusion)
     return check_indices(fusion) if options.check_bounds else fusion
 
 
