@@ -61,6 +61,8 @@ def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
             options.redefine,
             options.precise,
             options.streams,
+            options.with_,
+            options.overlap,
         ),
         dims=dims_of(fusion),
         inputs=inputs_of(fusion),

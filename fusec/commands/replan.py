@@ -114,6 +114,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
         targets=recorded.targets,
         targets_given=True,
         without=chosen.without,
+        with_=chosen.with_,
         stop_after=chosen.stop_after,
         check_bounds=chosen.check_bounds,
         precise=chosen.precise,

@@ -23,8 +23,8 @@ from fusec.hostir.instructions import (
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
 from fusec.hostir.units import Unit, alone, varying
-from fusec.ir.dim import Dim, mod, symbol
-from fusec.ir.graph import Node, Value
+from fusec.ir.dim import Dim, dim, mod, symbol
+from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
     RANK_SLICE,
     RECEIVE_SLICE,
@@ -135,6 +135,8 @@ class Lowered:
                 self.state.add(Buffer(value.name, role, value.dtype, view.shape, view.strides))
                 yield Alias(value.name, view.base, view.offset)
                 self._part(value, loop)
+            elif value in segment.fusion.effects.into and value not in self.final:
+                yield self._in_place(value, segment.fusion.effects.into[value], loop)
             elif value not in self.final:
                 yield self._place(value, loop)
         if plan.kernels:
@@ -158,6 +160,12 @@ class Lowered:
         self.ahead.append(Allocate(name))
         self._slices[value.name] = name
         return self._slice(value, name, loop)
+
+    def _in_place(self, value: Value, read: Input, loop: _Loop | None) -> Instruction:
+        """Return what puts a result where its segment reads something for the last time."""
+        self.state.add(Buffer(value.name, "temporary", value.dtype, value.shape, read.strides))
+        self._part(value, loop)
+        return Alias(value.name, read.value.name, dim(0))
 
     def _slice(self, value: Value, of: str, loop: _Loop) -> Instruction:
         return Alias(value.name, of, loop.slice * self.state.buffers[of].strides[0])
