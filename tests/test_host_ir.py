@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cli_tools import fusec
 from host_ir_parser import Container, Statement, parse, split
+from host_json import to_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_fusions import Local, program_of, segmented
+from test_artifacts import documented, keys_of
 from test_hostir_loops import DIVIDED, LATER, divided
 
+from fusec.diagnostics import Unsupported
 from fusec.driver import programs
+from fusec.emit.names import check_launches
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -32,6 +37,7 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import HostProgram
 from fusec.hostir.text import host_ir_text
+from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
 
 Capture = pytest.CaptureFixture[str]
@@ -119,6 +125,46 @@ def test_drawn_programs_are_read_back(
     """Whatever passes ran."""
     made = program_of(drawn[0], without=sorted(without), streams=streams)
     agree(made, parse(host_ir_text(made, segmented(drawn[0]))))
+
+
+def test_what_manifests_say_of_loops_and_exchanges_is_documented(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Every key; and a folder with a loop is planned again as it is recorded."""
+    found = {key for make in DIVIDED for key in keys_of(to_json(program_of(make())))}
+    assert {"count", "body", "stream", "axis", "place", "ranks", "kind"} <= found
+    assert found <= documented()
+    done = fusec(capsys, "compile", FOLDER / "two_set_ops.yaml", "-o", tmp_path, "--streams=2")
+    assert done.code == 0
+    assert '"is": "for"' in (tmp_path / "manifest.json").read_text(encoding="utf-8")
+    assert fusec(capsys, "run", tmp_path, "--device", "reference").code == 0
+
+
+@pytest.mark.parametrize("kind", ["c", "tvm-ffi"])
+def test_loops_are_not_emitted_as_c(kind: str, tmp_path: Path, capsys: Capture) -> None:
+    """The reason names the first of them."""
+    path = FOLDER / "single_set_op.yaml"
+    done = fusec(capsys, "compile", path, "--emit", kind, "-o", tmp_path / "out")
+    assert done.code == 3
+    assert "cannot be emitted as C: its host program has loops" in done.err
+    assert "the first of them is `for loop0.index from 0 to A on 4 streams:`" in done.err
+
+
+@pytest.mark.parametrize(
+    ("instruction", "what"),
+    [
+        (SetStream(dim(1)), "several streams"),
+        (Collective("all_gather", "y", "x", "tp", 4), "exchanges between ranks"),
+        (Receive("y", "tp", dim(0)), "exchanges between ranks"),
+    ],
+)
+def test_streams_and_exchanges_are_not_emitted_as_c(instruction: Instruction, what: str) -> None:
+    """By what they are."""
+    b = Local("one")
+    made = program_of(b.finish(b.op("y", "exp", b.input("x", 4, 8))))
+    check_launches(made)
+    with pytest.raises(Unsupported, match=f"its host program has {what}"):
+        check_launches(replace(made, instructions=(*made.instructions, instruction)))
 
 
 def test_texts_that_do_not_hold_together_are_refused() -> None:

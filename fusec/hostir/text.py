@@ -41,7 +41,8 @@ def host_ir_text(program: HostProgram, segmented: SegmentedFusion) -> str:
     """Return the text of a program that runs segments.
 
     Where each slice is one element of its dim, that dim is left out of what the loop sees. A part
-    of several elements is an `HirAliasSelect` with the number of `parts`.
+    of several elements is an `HirAliasSelect` with the number of `parts`. Streams of loops are
+    counted from 0, as nvFuser does; others have their numbers, of which 0 is the caller's.
     """
     return _Printer(program, segmented).text()
 
