@@ -130,6 +130,12 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     help="Print the first N values of each output.",
 )
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Run as N processes, the ranks of the fusion's mesh; torchrun and MPI start them, too.",
+)
 @diagnosed
 @compile_options
 def run_command(
@@ -147,6 +153,7 @@ def run_command(
     allow_undecided: bool,
     values: int,
     times: bool,
+    ranks: int | None,
     options: CompileOptions,
     report: Report,
 ) -> int:
@@ -155,6 +162,7 @@ def run_command(
     Without a GPU, kernels are built and their times predicted; the reference is evaluated where
     its values are asked for: by --device reference, --outputs, --expect or --print.
     """
+    from fusec.commands.ranks import run_divided
     from fusec.commands.run import RunOptions, run
     from fusec.commands.verify import Judging
 
@@ -162,7 +170,9 @@ def run_command(
     how = Judging(rtol, atol, allow_undecided, seed)
     shown = (times, values, inputs_kind)
     chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
-    return run(file, options, chosen, report)
+    arguments: list[str] = click.get_current_context().find_root().obj
+    code = run_divided(file, ranks, options, chosen, report, arguments)
+    return run(file, options, chosen, report) if code is None else code
 
 
 @cli.command("dump")
@@ -332,7 +342,7 @@ def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
     _accept_any_path()
     try:
-        code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
+        code = cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InternalError as error:

@@ -70,9 +70,9 @@ def test_a_rank_that_is_killed_is_named_by_the_others(tmp_path: Path, elements: 
         assert "all_gather y <- x over m: 3" in str(error)
 
 
-@pytest.mark.parametrize("elements", [10, 1 << 18], ids=["small", "large"])
-def test_a_rank_that_is_stopped_is_named_by_the_others(tmp_path: Path, elements: int) -> None:
-    for error in failing(tmp_path, 1, lambda: os.kill(os.getpid(), signal.SIGSTOP), elements):
+def test_a_rank_that_is_stopped_is_named_by_the_others(tmp_path: Path) -> None:
+    # More than sockets hold: the others wait until they can send, not only for what comes.
+    for error in failing(tmp_path, 1, lambda: os.kill(os.getpid(), signal.SIGSTOP), 1 << 21):
         assert isinstance(error, RankFailure)
         assert error.diagnostic.message == "rank 1 does not answer"
         assert "waited 1 s for `all_gather y <- x over m: 3`" in str(error)

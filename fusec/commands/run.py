@@ -74,7 +74,7 @@ class Place:
 def run(path: str, compile_options: CompileOptions, options: RunOptions, report: Report) -> int:
     """Run a fusion file, a script or a compiled folder; return the exit code."""
     environment_kinds()  # an unknown name is told before anything runs
-    _check_files(options)
+    check_files(options)
     place = _place(options)
     code = _run(path, compile_options, options, place, report)
     if not place.on_gpu:
@@ -96,7 +96,7 @@ def _run(
     return _run_program(path, Compilation(fusion, compile_options), options, place)
 
 
-def _check_files(options: RunOptions) -> None:
+def check_files(options: RunOptions) -> None:
     """Raise FusecError for a file that cannot be, before any work is done."""
     if options.kind != "reals" and options.inputs is not None:
         raise FusecError("--inputs-kind has no effect on the inputs of a file")
@@ -146,7 +146,7 @@ def _run_folder(
         print(visible(f"edited since it was compiled: {path / name}"))
     package = None
     inputs, sizes = _inputs(with_sizes(contents.fusion, chosen.sizes), options, place)
-    _check_sizes(chosen.sizes, sizes)
+    check_sizes(chosen.sizes, sizes)
     if place.builds:
         first = contents.manifest.plans[0].targets[0]
         package = package_of(contents, _target(chosen, place) or first, chosen, sizes)
@@ -167,8 +167,8 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
         dump_for_environment(part)
         inputs, sizes = _inputs(part.original, options, place)
         inputs |= {name: known[name] for name in inputs if name in known}
-        _check_sizes(given, sizes)
-        sized = Compilation(_at(part.original, sizes), program.options)
+        check_sizes(given, sizes)
+        sized = Compilation(at_sizes(part.original, sizes), program.options)
         package = _built(sized, place)
         code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
         known |= {**inputs, **outputs}
@@ -176,14 +176,14 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
     return max(codes)
 
 
-def _check_sizes(given: Mapping[str, int], sizes: Mapping[str, int]) -> None:
+def check_sizes(given: Mapping[str, int], sizes: Mapping[str, int]) -> None:
     """Raise FusecError where inputs have other sizes than the user set."""
     for name, size in given.items():
         if sizes.get(name, size) != size:
             raise FusecError(f"--set {name}={size}, but the inputs have {name}={sizes[name]}")
 
 
-def _at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
+def at_sizes(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     """Return the fusion with the sizes of its inputs as defaults: plans are made for them."""
     return replace(fusion, dims=tuple(replace(d, default=sizes[d.name]) for d in fusion.dims))
 
@@ -211,12 +211,19 @@ def _inputs(
     fusion: Fusion, options: RunOptions, place: Place
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Return inputs with their sizes; where nothing is computed, the sizes are enough."""
+    if options.inputs is None and not (place.on_gpu or place.evaluates):
+        from fusec.run.inputs import choose_sizes
+
+        return {}, choose_sizes(fusion)
+    return inputs_of(fusion, options)
+
+
+def inputs_of(fusion: Fusion, options: RunOptions) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return the inputs of a file, or random ones, with their sizes."""
     from fusec.run.inputs import bind_sizes, choose_sizes, random_inputs
 
     if options.inputs is None:
         sizes = choose_sizes(fusion)
-        if not (place.on_gpu or place.evaluates):
-            return {}, sizes
         return random_inputs(fusion, sizes, options.seed, options.kind), sizes
     inputs = _load_inputs(fusion, options.inputs, options.seed)
     return inputs, bind_sizes(fusion, inputs)
