@@ -195,8 +195,9 @@ class Compilation:
     plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
     posts = Stage(
-        "schedule", lower, "segmented", "plans", "local", verify=check, dumps=("host-passes",)
-    )
+        "schedule", lower, "segmented", "plans", "local", verify=check,
+        dumps=("host-passes", "host-ir"),
+    )  # fmt: skip
     host = Stage(
         "schedule", expand, "posts", "segmented", "plans", "sources", dumps=("host-program",)
     )
