@@ -118,6 +118,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
         stop_after=chosen.stop_after,
         check_bounds=chosen.check_bounds,
         precise=chosen.precise,
+        streams=chosen.streams,
         redefine=chosen.redefine,
         rates=given.rates,
         tuned=given.tuned,

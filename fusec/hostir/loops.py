@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusec.diagnostics import InternalError
+from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -78,6 +78,7 @@ class Lowered:
         return self._loop(unit, unit.parts)
 
     def _loop(self, unit: Unit, parts: Dim) -> list[Instruction]:
+        self._check_in_place(unit)
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
@@ -91,6 +92,20 @@ class Lowered:
             body += self._segment(self.segments[number], self.plans[number], loop)
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
+
+    def _check_in_place(self, unit: Unit) -> None:
+        """Raise Unsupported where an iteration would read what another one has overwritten."""
+        into = self.state.segmented.fusion.effects.into
+        parts = [self.segments[k] for k in unit.segments]
+        written = {v: into[v].value for s in parts if (v := s.nodes[-1].output) in into}
+        for value, target in written.items():
+            others = (s.fusion for s in parts if s.nodes[-1].output is not value)
+            if any(i.value is target for fusion in others for i in fusion.inputs):
+                raise Unsupported(
+                    f"output `{value.name}` is written into `{target.name}` slice by slice, in a "
+                    "loop that reads it",
+                    span=self.state.segmented.fusion.output_of[value].span,
+                )
 
     def _from_other_loops(self, unit: Unit, loop: _Loop) -> Iterator[Instruction]:
         """Yield views of the slices that the loop reads and earlier ones have made."""
