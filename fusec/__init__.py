@@ -53,14 +53,15 @@ def _program(fusion: Fusion) -> Program:
 
 
 def _ranks() -> executor.Ranks:
-    import importlib
+    from fusec.run import ranks
 
-    return importlib.import_module("fusec.run.ranks").from_environment()
+    return ranks.from_environment()
 
 
 def _barrier() -> None:
-    if _ranks().size > 1:
-        raise NotImplementedError
+    from fusec.run import process
+
+    process.barrier()
 
 
 executor.give(_execute, _program, _describe, _ranks, _barrier)

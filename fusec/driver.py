@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
-from fusec.options import CompileOptions
+from fusec.options import ASKED, CompileOptions
 from fusec.stages import Stage, Timings
 
 if TYPE_CHECKING:
@@ -72,6 +72,13 @@ def _left_out(options: CompileOptions) -> tuple[list[str], list[str]]:
     return [n for n in names if n in before], [n for n in names if n not in before]
 
 
+def _asked(options: CompileOptions) -> list[str]:
+    """Return the passes that run since they are asked for, over host programs and segments."""
+    from fusec.passes.pipeline import one_of
+
+    return [one_of(ASKED, name) for name in options.with_]
+
+
 def verify(fusion: Fusion) -> None:
     """Raise InternalError where passes have left a fusion that is not well formed."""
     from fusec.ir.verify import verify
@@ -101,7 +108,12 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         options.redefine,
     )
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
-    return with_tuned(with_overrides(found, gpu), gpu, stores)
+    chosen = with_tuned(with_overrides(found, gpu), gpu, stores)
+    if "reuse_in_place" not in _asked(options):
+        return chosen
+    from fusec.schedule.reuse import reuse_in_place
+
+    return reuse_in_place(chosen, gpu)
 
 
 def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
@@ -135,13 +147,14 @@ def lower(
     """Return what the host does, after the passes over it: which segments run, on which memory."""
     from fusec import target
     from fusec.hostir.lower import lower
-    from fusec.hostir.passes import Known, run_pipeline
+    from fusec.hostir.passes import run_pipeline
+    from fusec.hostir.passes.known import known_of
 
-    gpu = target.find(options.target, options.rates)
-    parts = zip(segmented.segments, segmented.times(gpu), strict=True)
-    known = Known(segmented.fusion.hints, options.streams, {s.name: t for s, t in parts})
     program = lower(segmented, plans, original, options.streams)
-    return run_pipeline(program, known, without=_left_out(options)[1], observer=observer)
+    left_out, asked = _left_out(options)[1], _asked(options)
+    gpu = target.find(options.target, options.rates)
+    known = known_of(segmented, plans, gpu, options.streams)
+    return run_pipeline(program, known, without=left_out, asked=asked, observer=observer)
 
 
 def check(program: HostProgram) -> None:

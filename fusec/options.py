@@ -52,6 +52,12 @@ SCHEDULERS = (
 """The names that a file may pin a segment to; `fusec.schedule.registry` has what they name."""
 
 DUMP_STYLES = ("2024", "head", "json", "dot", "mermaid")
+ASKED = {
+    "assign_streams": "puts independent segments on several streams",
+    "reuse_in_place": "writes results where what a segment reads for the last time lies",
+}
+"""Passes that run only where they are asked for: no GPU has measured what they gain."""
+
 REDEFINITIONS = ("after", "before", "never")
 
 
@@ -66,16 +72,16 @@ class CompileOptions:
     """What a compilation depends on besides the fusion.
 
     targets: architectures to build for, each with plans of its own; targets_given: whether the user
-    chose them. without: passes left out; stop_after: the last pass to run. jobs: parallel builds;
-    sizes: default sizes that the user replaces; buckets: of a dim all sizes to build for, where
-    there are several. check_bounds: whether kernels check indices that are data. redefine: when
-    schedulers are asked for other definitions of segments: `after` these were accepted, `before`
-    there are any, or `never`. rates: a folder of target files that are used instead of those of
-    FUSEC_TARGETS. schedule: a file that adds to the fusion's `schedules:`. precise: whether
-    arithmetic before a rounding to a half type is what it is elsewhere, not cheaper. untuned: price
-    alone chooses schedules; tuned: a folder of measured ones instead of the user's and those
-    shipped. overlap: whether kernels start beside the end of those before them. streams: on which
-    the iterations of a loop run in turn.
+    chose them. without: passes left out; with_: those of ASKED that run; stop_after: the last pass
+    to run. jobs: parallel builds; sizes: default sizes that the user replaces; buckets: of a dim
+    all sizes to build for, where there are several. check_bounds: whether kernels check indices
+    that are data. redefine: when schedulers are asked for other definitions of segments: `after`
+    these were accepted, `before` there are any, or `never`. rates: a folder of target files that
+    are used instead of those of FUSEC_TARGETS. schedule: a file that adds to the fusion's
+    `schedules:`. precise: whether arithmetic before a rounding to a half type is what it is
+    elsewhere, not cheaper. untuned: price alone chooses schedules; tuned: a folder of measured ones
+    instead of the user's and those shipped. overlap: whether kernels start beside the end of those
+    before them. streams: on which the iterations of a loop run in turn.
     """
 
     targets: tuple[str, ...] = (DEFAULT_TARGET,)
@@ -95,6 +101,7 @@ class CompileOptions:
     tuned: Path | None = None
     overlap: bool = False
     streams: int = 4
+    with_: tuple[str, ...] = ()
 
     @property
     def target(self) -> str:

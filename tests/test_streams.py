@@ -206,10 +206,11 @@ def test_one_stream_asks_for_what_it_asked_for_before() -> None:
     )
     device = Logged()
     execute(device, host, CUBINS, {"x": np.ones(5, np.float32)}, {"N": 5})
-    made_by_allocation = [("allocate", 1044), ("fill", 165, 1044)]
+    arena, output = ([("allocate", n), ("fill", 165, n)] for n in (1024 + 512, 1024 + 20))
     launch = ("cuLaunchKernelEx", 0)
     assert device.log == [
-        ("allocate", 20), *made_by_allocation * 3, ("fill", 255, 20), ("synchronise",),
+        ("allocate", 20), *arena, *output, ("fill", 255, 20), ("fill", 255, 512),
+        ("synchronise",),
         launch, ("fill", 0, 20), launch, launch, ("copy", 20), ("copy", 20), ("synchronise",),
     ]  # fmt: skip
 
@@ -221,10 +222,10 @@ def test_memory_is_used_again_by_streams_that_have_waited(seed: int) -> None:
     used = (Allocate("a"), doubled("x", "a"), Free("a"))
     waits = made(*used, SetStream(dim(1)), *on)
     apart = made(SetStream(dim(1)), *on[:1], SetStream(dim(0)), *used, SetStream(dim(1)), *on[1:])
-    for host, blocks in ((waits, 3), (apart, 4)):
+    for host, shared in ((waits, 256), (apart, 512)):
         device = StreamDevice({"double": double}, seed)
         with Executable(device, host, CUBINS).bind({"x": X}, SIZES) as bound:
-            assert len(device.blocks) == blocks
+            assert 1024 + shared in device.sizes.values()
             bound.reset()
             bound.run()
             np.testing.assert_array_equal(bound.outputs()["z"], 4 * X)

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+from fusec.hostir.placement import ALIGNMENT
 from fusec.run.device import Device
-
-ALIGNMENT = 256
-"""Of every buffer in it, in bytes: as cuMemAlloc aligns."""
-
-
-def aligned(size: int) -> int:
-    """Return a size rounded up to whole units of the alignment."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass
@@ -102,47 +95,3 @@ class Place:
     def at(self, offset: int) -> Place:
         """Return the place further on."""
         return Place(self.slot, self.offset + offset)
-
-
-class Layout:
-    """Offsets of buffers that live for some instructions each, in as little memory as first fit."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self.size = 0
-        self._free: list[tuple[int, int]] = []
-        self._taken: dict[str, tuple[int, int]] = {}
-
-    def take(self, name: str, size: int) -> int:
-        """Return the offset of a new buffer."""
-        wanted = aligned(max(size, 1))
-        fitting = min((f for f in self._free if f[1] >= wanted), key=lambda f: f[1], default=None)
-        if fitting is None:
-            offset, self.size = self.size, self.size + wanted
-        else:
-            self._free.remove(fitting)
-            offset, rest = fitting[0], fitting[1] - wanted
-            if rest:
-                self._free.append((offset + wanted, rest))
-        self._taken[name] = offset, wanted
-        return offset
-
-    def free(self, name: str) -> None:
-        """Give a buffer's memory to later ones, joined with what is free beside it."""
-        if name not in self._taken:
-            return
-        spans = sorted([*self._free, self._taken.pop(name)])
-        self._free = list(_joined(spans))
-
-
-def _joined(spans: Iterable[tuple[int, int]]) -> Iterable[tuple[int, int]]:
-    last: tuple[int, int] | None = None
-    for start, size in spans:
-        if last is not None and last[0] + last[1] == start:
-            last = last[0], last[1] + size
-            continue
-        if last is not None:
-            yield last
-        last = start, size
-    if last is not None:
-        yield last

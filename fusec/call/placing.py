@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fusec.call.memory import Layout, Place
-from fusec.hostir.instructions import Alias, Allocate, Free, Memset
+from fusec.call.memory import Place
+from fusec.hostir.instructions import Alias, Allocate, Memset
+from fusec.hostir.placement import aligned, placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Sizes
-from fusec.run.arrays import bytes_of, layout_of
+from fusec.run.arrays import layout_of
 
 
 @dataclass(frozen=True)
@@ -86,29 +87,27 @@ class _Placing:
         owners = [n for n in own if n not in given]
         fresh = tuple(Fresh(k, *self._form(name)) for k, name in enumerate(owners, len(given)))
         slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
-        scratch, counters = Layout(), Layout()
-        offsets = self._lay_out(slots.keys(), scratch, counters)
+        scratch = placement(self.program, self.sizes, own=slots.keys() | self.once)
+        counters, total = self._counters()
         base = len(given) + len(fresh)
-        places: dict[str, Place] = {}
-        for name, root in self.roots.items():
-            if root in slots:
-                start = Place(slots[root])
-            else:
-                start = Place(base + int(root in self.once), offsets[root])
-            places[name] = start.at(self.offsets[name])
+        starts = {name: Place(base, offset) for name, offset in scratch.offsets.items()}
+        starts |= {name: Place(base + 1, offset) for name, offset in counters.items()}
+        starts |= {name: Place(slot) for name, slot in slots.items()}
+        places = {
+            name: starts.get(root, Place(base)).at(self.offsets[name])
+            for name, root in self.roots.items()
+        }
         results = tuple(self._result(name, into, slots) for name in self.program.outputs)
-        return Memory(self.inputs, fresh, results, places, scratch.size, counters.size)
+        return Memory(self.inputs, fresh, results, places, scratch.size, total)
 
-    def _lay_out(self, placed: Iterable[str], scratch: Layout, counters: Layout) -> dict[str, int]:
-        known, offsets = frozenset(placed), dict[str, int]()
-        for each in self.program.instructions:
-            if isinstance(each, Allocate) and each.buffer not in known:
-                layout = counters if each.buffer in self.once else scratch
-                size = bytes_of(self.program.buffer[each.buffer], self.sizes)
-                offsets[each.buffer] = layout.take(each.buffer, size)
-            elif isinstance(each, Free):
-                scratch.free(each.buffer)
-        return offsets
+    def _counters(self) -> tuple[dict[str, int], int]:
+        """Return where what is zeroed once lies, one after the other, and the bytes of it all."""
+        offsets, total = dict[str, int](), 0
+        for name in self.roots:
+            if name in self.once:
+                offsets[name] = total
+                total += aligned(max(self.program.buffer[name].bytes(self.sizes), 1))
+        return offsets, total
 
     def _form(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
         buffer = self.program.buffer[name]

@@ -16,7 +16,6 @@ from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Fr
 from fusec.hostir.program import Scalar
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import bytes_of
 from fusec.run.device import Device
 from fusec.run.execute import Executable
 from fusec.run.launch import (
@@ -181,11 +180,11 @@ class Record:
         for each in program.instructions:
             match each:
                 case Memset(name, once):
-                    size = bytes_of(program.buffer[name], sizes)
+                    size = program.buffer[name].bytes(sizes)
                     if size and not once:
                         yield MemsetStep(places[name], size)
                 case Copy(target, source):
-                    size = bytes_of(program.buffer[target], sizes)
+                    size = program.buffer[target].bytes(sizes)
                     if size and places[target] != places[source]:
                         yield CopyStep(places[target], places[source], size)
                 case EncodeTensorMap(name, described):

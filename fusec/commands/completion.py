@@ -10,6 +10,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from fusec.diagnostics import FusecError
+from fusec.options import ASKED
 
 Items = list[CompletionItem]
 
@@ -44,6 +45,11 @@ def passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
     from fusec.passes import PIPELINE
 
     return _beginning(incomplete, (p.name for p in (*PIPELINE, *HOST_PIPELINE)))
+
+
+def asked_passes(_: click.Context, __: click.Parameter, incomplete: str) -> Items:
+    """Complete the name of a pass that runs only where it is asked for."""
+    return _beginning(incomplete, ASKED)
 
 
 def dims(context: click.Context, _: click.Parameter, incomplete: str) -> Items:

@@ -10,7 +10,7 @@ import click
 
 from fusec.commands import completion
 from fusec.diagnostics import FusecError
-from fusec.options import DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
+from fusec.options import ASKED, DEFAULT_TARGET, DUMP_KINDS, CompileOptions, environment
 
 
 def hyphenated(token: str) -> str:
@@ -62,6 +62,11 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         shell_complete=completion.passes,
     )  # fmt: skip
     @click.option(
+        "--with", "with_", multiple=True, metavar="PASS",
+        help=f"Run a pass that else is left out: {', '.join(ASKED)}.",
+        shell_complete=completion.asked_passes,
+    )  # fmt: skip
+    @click.option(
         "--stop-after", metavar="PASS", help="Run the passes up to this one.",
         shell_complete=completion.passes,
     )  # fmt: skip
@@ -95,6 +100,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
         target: str | None,
         sizes: tuple[str, ...],
         without: tuple[str, ...],
+        with_: tuple[str, ...],
         stop_after: str | None,
         jobs: int | None,
         no_cache: bool,
@@ -121,6 +127,7 @@ def compile_options(function: Callable[..., int]) -> Callable[..., int]:
             targets=archs,
             targets_given=named is not None,
             without=without,
+            with_=with_,
             stop_after=stop_after,
             jobs=jobs,
             use_cache=not no_cache,

@@ -35,6 +35,9 @@ class Choices:
     check_bounds: bool = field(default=False, metadata=OMITTED)
     redefine: str = field(default="after", metadata=OMITTED)
     precise: bool = field(default=False, metadata=OMITTED)
+    streams: int = field(default=4, metadata=OMITTED)
+    with_: tuple[str, ...] = field(default=(), metadata=OMITTED)
+    overlap: bool = field(default=False, metadata=OMITTED)
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,11 @@ def _run_folder(
     path: Path, compile_options: CompileOptions, options: RunOptions, place: Place
 ) -> int:
     chosen = compile_options
-    passes = chosen.without or chosen.stop_after or chosen.check_bounds or chosen.precise
-    if passes or chosen.schedule:
+    passes = chosen.without or chosen.with_ or chosen.stop_after
+    if passes or chosen.check_bounds or chosen.precise or chosen.schedule:
         raise FusecError(
-            "--schedule, --without, --stop-after, --precise and --check-bounds have no effect on "
-            "a compiled folder",
+            "--schedule, --without, --with, --stop-after, --precise and --check-bounds have no "
+            "effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
     contents = read_folder(path)

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.segment.protocol import Estimate
 from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
 
 SCHEMA_VERSION = 1
@@ -49,12 +50,19 @@ def _segment(segment: Segment) -> dict[str, Any]:
             {**_typed(o.value), **_place(segment.fusion, o.value)} for o in segment.fusion.outputs
         ],
         "nodes": [node_text(n) for n in segment.nodes],
-        "estimate": None if segment.estimate is None else asdict(segment.estimate),
+        **({"iterations": segment.iterations} if segment.iterations > 1 else {}),
+        "estimate": None if segment.estimate is None else _estimate(segment.estimate),
         "refusals": [
             {"scheduler": name, "rule": r.rule, "because": r.because}
             for name, r in segment.refusals
         ],
     }
+
+
+def _estimate(estimate: Estimate) -> dict[str, Any]:
+    """Return a price; of a kernel without what only exchanges have."""
+    without = () if estimate.exchange else ("exchange", "sent")
+    return {k: v for k, v in asdict(estimate).items() if k not in without}
 
 
 def _typed(value: Value) -> dict[str, Any]:

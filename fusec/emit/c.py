@@ -14,7 +14,15 @@ from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation, Package
 from fusec.emit.conditions import conditions
 from fusec.emit.expressions import Sizes
-from fusec.emit.names import C_TYPES, FieldNames, about, check_agree, check_fusion_name, literal
+from fusec.emit.names import (
+    C_TYPES,
+    FieldNames,
+    about,
+    check_agree,
+    check_fusion_name,
+    check_launches,
+    literal,
+)
 from fusec.emit.names import views_of as views_in
 from fusec.emit.plan import PlanPrinter
 from fusec.emit.scratch import is_given
@@ -66,6 +74,7 @@ def view_of(package: Package) -> ProgramView:
     check_fusion_name(fusion.name)
     programs = [p.host for p in package.programs]
     for program in programs:
+        check_launches(program)
         if any(c.index is None for c in program.checks):
             raise Unsupported(
                 f"`{fusion.name}` cannot be emitted as C with --check-bounds: what the kernels "

@@ -8,6 +8,16 @@ from collections.abc import Sequence
 from fusec.codegen.names import Names
 from fusec.diagnostics import Unsupported
 from fusec.escape import c_comment, visible
+from fusec.hostir.instructions import (
+    Collective,
+    For,
+    GetStream,
+    Receive,
+    Send,
+    SetStream,
+    Synchronize,
+    Wait,
+)
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
 from fusec.ir.dim import shape_text
 
@@ -23,6 +33,9 @@ _RESERVED = (
     "_Imaginary", "_Alignas", "_Atomic", "_Generic", "_Noreturn", "_Static_assert",
 )  # fmt: skip
 _HEADERS = frozenset(["cuda", "stdbool", "stddef", "stdint", "stdlib", "stdio", "string"])
+
+
+_STREAMS = "several streams"
 
 
 def check_fusion_name(name: str) -> None:
@@ -61,6 +74,19 @@ def about(buffer: Buffer) -> str:
     if buffer.strides != dense_strides(buffer.shape):
         text += f", strides {shape_text(buffer.strides)}"
     return c_comment(f"{text}, at a multiple of {buffer.alignment} bytes")
+
+
+def check_launches(program: HostProgram) -> None:
+    """Raise Unsupported where a program does more than launch kernels in turn on one stream."""
+    exchanges = (Collective, Send, Receive, Wait)
+    kinds = {For: "loops", GetStream: _STREAMS, SetStream: _STREAMS, Synchronize: _STREAMS}
+    kinds |= dict.fromkeys(exchanges, "exchanges between ranks")
+    found = next((i for i in program.instructions if type(i) in kinds), None)
+    if found is not None:
+        raise Unsupported(
+            f"`{program.name}` cannot be emitted as C: its host program has {kinds[type(found)]}",
+            notes=(f"the first of them is `{found}`",),
+        )
 
 
 def check_agree(programs: Sequence[HostProgram]) -> None:

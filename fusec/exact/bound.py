@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 from time import monotonic
 
+from fusec.diagnostics import Unsupported
 from fusec.exact.conflicts import Conflicts
 from fusec.exact.prices import Prices
 from fusec.exact.program import prove
 from fusec.exact.space import Space
 from fusec.exact.states import States
 from fusec.ir.graph import Fusion
+from fusec.ops.communication import stands_alone
 from fusec.segment.canonical import canonical
 from fusec.segment.floor import floor_bytes
 from fusec.segment.protocol import Scheduler
@@ -47,6 +49,17 @@ class Bound:
     nodes: int
 
 
+def _require_one_rank(fusion: Fusion) -> None:
+    """Raise Unsupported for an exchange, or a loop over slices: only kernels are looked at."""
+    node = next((n for n in fusion.nodes if stands_alone(n)), None)
+    if node is not None:
+        raise Unsupported(
+            "the fewest bytes are not known of a fusion that is divided over ranks or streams",
+            span=node.span,
+            notes=[f"`{node.output.name}` comes of {node.op.name}"],
+        )
+
+
 def bound(
     fusion: Fusion, schedulers: Sequence[Scheduler], target: Target, *, seconds: float = 60.0
 ) -> Bound:
@@ -57,6 +70,7 @@ def bound(
     fusions of more than `THOROUGH` nodes only values that are worth storing cross between segments:
     neither what is cheap to compute again nor what one elementwise node makes smaller.
     """
+    _require_one_rank(fusion)
     end = monotonic() + seconds
     found = segment(fusion, schedulers, target)
     work = canonical(found.fusion)

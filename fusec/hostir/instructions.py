@@ -270,7 +270,7 @@ def reads(instruction: Instruction) -> frozenset[str]:
         case Collective():
             return frozenset({instruction.source})
         case Launch():
-            # A workspace's tickets outlast a launch; a tensor map may be read or written by.
+            # Tickets in a workspace outlast a launch; tensor maps are loaded by, not stored.
             arguments = instruction.arguments
             named = {a.name for a in arguments if isinstance(a, WorkspaceArgument)}
             named |= {a.name for a in arguments if isinstance(a, TensorArgument) and not a.written}
@@ -294,7 +294,7 @@ def writes(instruction: Instruction) -> frozenset[str]:
             return frozenset({instruction.target})
         case Launch():
             spaces = (a.name for a in instruction.arguments if isinstance(a, WorkspaceArgument))
-            return frozenset((*instruction.written, *spaces)) | _mapped(instruction)
+            return frozenset((*instruction.written, *spaces))
         case Post():
             return frozenset(instruction.outputs)
         case For():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from fusec.diagnostics import InternalError
+from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -23,8 +23,8 @@ from fusec.hostir.instructions import (
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
 from fusec.hostir.units import Unit, alone, varying
-from fusec.ir.dim import Dim, mod, symbol
-from fusec.ir.graph import Node, Value
+from fusec.ir.dim import Dim, dim, mod, symbol
+from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
     RANK_SLICE,
     RECEIVE_SLICE,
@@ -78,6 +78,7 @@ class Lowered:
         return self._loop(unit, unit.parts)
 
     def _loop(self, unit: Unit, parts: Dim) -> list[Instruction]:
+        self._check_in_place(unit)
         name, self.ahead = f"loop{self.loops}", []
         self.loops += 1
         index = symbol(f"{name}.index", extent=False)
@@ -91,6 +92,20 @@ class Lowered:
             body += self._segment(self.segments[number], self.plans[number], loop)
         body += [SetStream(around), Synchronize(stream)]
         return [*self.ahead, For(f"{name}.index", parts, tuple(body), self.streams)]
+
+    def _check_in_place(self, unit: Unit) -> None:
+        """Raise Unsupported where an iteration would read what another one has overwritten."""
+        into = self.state.segmented.fusion.effects.into
+        parts = [self.segments[k] for k in unit.segments]
+        written = {v: into[v].value for s in parts if (v := s.nodes[-1].output) in into}
+        for value, target in written.items():
+            others = (s.fusion for s in parts if s.nodes[-1].output is not value)
+            if any(i.value is target for fusion in others for i in fusion.inputs):
+                raise Unsupported(
+                    f"output `{value.name}` is written into `{target.name}` slice by slice, in a "
+                    "loop that reads it",
+                    span=self.state.segmented.fusion.output_of[value].span,
+                )
 
     def _from_other_loops(self, unit: Unit, loop: _Loop) -> Iterator[Instruction]:
         """Yield views of the slices that the loop reads and earlier ones have made."""
@@ -120,6 +135,8 @@ class Lowered:
                 self.state.add(Buffer(value.name, role, value.dtype, view.shape, view.strides))
                 yield Alias(value.name, view.base, view.offset)
                 self._part(value, loop)
+            elif value in segment.fusion.effects.into and value not in self.final:
+                yield self._in_place(value, segment.fusion.effects.into[value], loop)
             elif value not in self.final:
                 yield self._place(value, loop)
         if plan.kernels:
@@ -143,6 +160,12 @@ class Lowered:
         self.ahead.append(Allocate(name))
         self._slices[value.name] = name
         return self._slice(value, name, loop)
+
+    def _in_place(self, value: Value, read: Input, loop: _Loop | None) -> Instruction:
+        """Return what puts a result where its segment reads something for the last time."""
+        self.state.add(Buffer(value.name, "temporary", value.dtype, value.shape, read.strides))
+        self._part(value, loop)
+        return Alias(value.name, read.value.name, dim(0))
 
     def _slice(self, value: Value, of: str, loop: _Loop) -> Instruction:
         return Alias(value.name, of, loop.slice * self.state.buffers[of].strides[0])

@@ -92,7 +92,9 @@ def _last_reads(state: Lowering, units: Sequence[Unit]) -> dict[str, int]:
             for entry in segment.fusion.inputs:
                 if not entry.value.is_scalar:
                     reads[entry.value.name] = index
-            for name, base in views_of(segment, state.plans[number]):
+            into = segment.fusion.effects.into.items()
+            lying = ((v.name, i.value.name) for v, i in into if v.name not in final)
+            for name, base in (*views_of(segment, state.plans[number]), *lying):
                 reads[base] = index
                 views.append((name, base))
     for name, base in reversed(views):

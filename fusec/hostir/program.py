@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -41,6 +41,11 @@ class Buffer:
     def elements(self) -> Dim:
         """Return the number of elements of a dense buffer."""
         return product(self.shape)
+
+    def bytes(self, sizes: Mapping[str, int]) -> int:
+        """Return how many bytes of memory it reaches over at `sizes`."""
+        shape = [d.evaluate(sizes) for d in self.shape]
+        return span(shape, [d.evaluate(sizes) for d in self.strides]) * self.dtype.size
 
     def __str__(self) -> str:
         layout = (
@@ -100,6 +105,13 @@ class IndexCheck:
             notes=() if self.span else (f"at {self.place}",) if self.place else (),
             help=f"expected 0 to {extent - 1}" if extent else "the tensor has no elements",
         )
+
+
+def span(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Return how many elements of memory a tensor reaches over; 0 for an empty one."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
 
 
 def dense_strides(shape: Shape) -> Shape:

@@ -21,6 +21,7 @@ from fusec.parse.dsl.handles import Scalar, Tensor
 from fusec.parse.dsl.inputs import flat
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import placed
+from fusec.parse.dsl.scheduled import THIS
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion as Graph
@@ -150,7 +151,7 @@ class FusionDefinition(dsl.FusionDefinition):
     def transform(self, tensor: Tensor, text: str, change: Callable[[], None]) -> None:
         """Change the loop domain of a tensor by a call that reads so."""
         self.calls.take(
-            lambda _: f"{self.calls.value(tensor)}.{text}",
+            lambda _: f"{THIS}.{text}".replace(THIS, self.calls.value(tensor)),
             lambda: super(FusionDefinition, self).transform(tensor, text, change),
         )
 

@@ -14,6 +14,8 @@ from fusec.ir.annotations import Setting
 from fusec.ir.dim import Call, Dim, Symbol
 from fusec.ir.dtype import BOOL, C128, F64, I64, DType
 from fusec.ir.graph import DimFact, Fusion, Input, Node, Operand, Value
+from fusec.ir.sharding import STREAM, Parts
+from fusec.ir.sharding_text import DEFAULT_AXES
 from fusec.ops.arguments import written_attributes
 from fusec.ops.layout import strides_of
 from fusec.parse.dsl.datatype import of_dtype
@@ -231,6 +233,29 @@ class _Writer:
             if output.stride_order is not None:
                 options.append(f"stride_order={list(output.stride_order)}")
             yield f"fd.add_output({', '.join(options)})"
+        yield from self._divided()
+
+    def _divided(self) -> Iterable[str]:
+        mesh = self.fusion.mesh
+        if mesh is not None:
+            named = {quoted(name): size for name, size in mesh.axes}
+            text = f"{{{', '.join(f'{name}: {size}' for name, size in named.items())}}}"
+            plain = tuple(name for name, _ in mesh.axes) in DEFAULT_AXES
+            yield f"fd.set_mesh({list(mesh.shape) if plain else text})"
+        for name, sharding in self.fusion.shardings.items():
+            dims = (
+                f"{k}: {self._factors(parts)}" for k, parts in enumerate(sharding.dims) if parts
+            )
+            yield _call("fd.shard", [self.name(name), f"{{{', '.join(dims)}}}"])
+
+    def _factors(self, parts: Parts) -> str:
+        texts = [
+            quoted(part.axis)
+            if part.axis not in (None, STREAM)
+            else f"{{{quoted(part.axis or 'whole')}: {self.size(part.parts)}}}"
+            for part in parts
+        ]
+        return texts[0] if len(texts) == 1 and parts[0].axis else f"[{', '.join(texts)}]"
 
 
 def _call(head: str, arguments: Sequence[str]) -> str:

@@ -11,12 +11,15 @@ from fusec.diagnostics import Unsupported
 from fusec.ir.dtype import BOOL, DType
 from fusec.ir.graph import ComplexPart, Const, Fusion, Input, Node, Operand, Output, Type, Value
 from fusec.ir.roles import Combine
+from fusec.ops.communication import stands_alone
 from fusec.ops.complex_formulas import Pair
 from fusec.ops.complexes import MOVED
 from fusec.ops.find import find_op
 from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name, typed
 
 SUFFIXES = ("re", "im")
+SUMS = (None, "sum")
+"""How exchanges reduce that do the same to both parts; None: not at all."""
 
 
 def complex_as_pairs(fusion: Fusion) -> Fusion:
@@ -79,7 +82,7 @@ class _Pairing:
         given = tuple(
             o if isinstance(o, (Value, Const)) else Const(float(o), self.part) for o in operands
         )
-        definition = find_op(name)
+        definition = near.op if near.op.name == name else find_op(name)
         complete, types = typed(definition, given, attributes)
         names = [fresh_name(self._names, f"{near.output.name}_{name}") for _ in types]
         results = tuple(map(Value, names, types))
@@ -164,7 +167,8 @@ class _Pairing:
         if node.op.parts is not None:
             pairs = [self._pair(o, d) for o, d in zip(node.operands, computed, strict=True)]
             return [node.op.parts(self, *pairs)]
-        if name in MOVED:
+        # Products and extremes of complex numbers are none of their parts.
+        if name in MOVED or (stands_alone(node) and node.attributes.get("reduction") in SUMS):
             return [self._moved(node)]
         if node.op.combine is Combine.MOMENTS and "correction" in node.attributes:
             return self._spreads(node)

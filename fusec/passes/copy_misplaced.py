@@ -56,7 +56,7 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
         late = value.name in fusion.effects.overwritten
         return f"an output is written into `{value.name}`" if late else None
     if node.op.lies == "around":
-        if producer is None or stands_alone(producer):
+        if producer is None or stands_alone(producer) or _is_view(producer):
             return f"no kernel makes `{value.name}`"
         others = value in fusion.output_of or len(fusion.users[value]) > 1
         return f"`{value.name}` is needed elsewhere, too" if others else None
@@ -65,3 +65,8 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
     if any(extent != 1 and stride != own for extent, stride, own in pairs):
         return f"`{value.name}` is not dense"
     return f"`{value.name}` lies in host memory" if entry is not None and entry.on_cpu else None
+
+
+def _is_view(node: Node) -> bool:
+    """Return whether a node's result may be its operand's memory."""
+    return node.op.access is not None and node.op.access.view

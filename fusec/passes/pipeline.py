@@ -67,7 +67,11 @@ def _observed(step: Pass[T], value: T, observer: Observer[T] | None) -> T:
 
 def known_name(pipeline: Iterable[Pass[Any]], name: str) -> str:
     """Return a pass's name, hyphens accepted; FusecError for one that does not exist."""
-    names = [step.name for step in pipeline]
+    return one_of([step.name for step in pipeline], name)
+
+
+def one_of(names: Collection[str], name: str) -> str:
+    """Return the one of some passes' names that is meant; FusecError where there is none."""
     plain = name.replace("-", "_")
     if plain in names:
         return plain

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import FusecError
-from fusec.hostir.program import Buffer
+from fusec.hostir.program import Buffer, span
 from fusec.ir.dtype import ALL, DType
 from fusec.ir.evaluate import Array, Sizes
 
@@ -50,22 +50,10 @@ class StridedArray:
         return array.copy() if copy else array
 
 
-def span(shape: Sequence[int], strides: Sequence[int]) -> int:
-    """Return how many elements of memory a tensor reaches over; 0 for an empty one."""
-    if 0 in shape:
-        return 0
-    return 1 + sum((extent - 1) * stride for extent, stride in zip(shape, strides, strict=True))
-
-
 def layout_of(buffer: Buffer, sizes: Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return a buffer's shape and strides at `sizes`."""
     shape = tuple(d.evaluate(sizes) for d in buffer.shape)
     return shape, tuple(d.evaluate(sizes) for d in buffer.strides)
-
-
-def bytes_of(buffer: Buffer, sizes: Sizes) -> int:
-    """Return how many bytes of memory a buffer reaches over at `sizes`."""
-    return span(*layout_of(buffer, sizes)) * buffer.dtype.size
 
 
 def dense_strides(shape: Sequence[int]) -> tuple[int, ...]:

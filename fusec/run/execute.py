@@ -24,12 +24,13 @@ from fusec.hostir.instructions import (
     Send,
     Wait,
 )
+from fusec.hostir.placement import placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.steps import Step as ProgramStep
 from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import StridedArray, as_declared, bytes_of, lay_out
+from fusec.run.arrays import StridedArray, as_declared, lay_out
 from fusec.run.device import Device
 from fusec.run.exchange import (
     Begin,
@@ -130,8 +131,7 @@ class Bound:
         self._functions = executable.functions
         self._memory: list[int] = []
         self._own: dict[str, tuple[int, int]] = {}
-        self._kept: list[tuple[int, int]] = []  # memory that a loop's body has allocated before
-        self._spare: list[tuple[int, int, ProgramStep]] = []
+        self._arena: dict[str, tuple[int, int]] = {}
         self._maps: dict[str, Any] = {}
         self._uploads: dict[str, StridedArray] = {}
         self.address: dict[str, int] = {}
@@ -144,6 +144,7 @@ class Bound:
         try:
             for buffer in self.program.inputs:
                 self._place_input(buffer, inputs)
+            self._place_temporaries()
             for number, step in enumerate(steps.steps):
                 self._prepare(number, step)
             if self.member is not None:
@@ -180,7 +181,7 @@ class Bound:
 
     def bytes_of(self, name: str) -> int:
         """Return how many bytes of memory a buffer reaches over."""
-        return bytes_of(self.program.buffer[name], self.sizes)
+        return self.program.buffer[name].bytes(self.sizes)
 
     def _place_input(self, buffer: Buffer, inputs: Mapping[str, Any]) -> None:
         if buffer.name not in inputs:
@@ -232,10 +233,9 @@ class Bound:
         on = () if step.stream == 0 else (self.streams.handles[step.stream],)
         match step.instruction:
             case Allocate(name):
-                self._give_memory(name, step)
-            case Free(name):
-                if name in self._own:
-                    self._spare.append((*self._own.pop(name), step))
+                self._give_memory(name)
+            case Free():
+                pass
             case Alias(name, of, offset):
                 size = self.program.buffer[name].dtype.size
                 self.address[name] = self.address[of] + offset.evaluate(sizes) * size
@@ -268,26 +268,31 @@ class Bound:
     def _handle(self, step: ProgramStep) -> int:
         return int(self.streams.handles[step.stream])
 
-    def _give_memory(self, name: str, step: ProgramStep) -> None:
-        size, role = self.bytes_of(name), self.program.buffer[name].role
-        fitting = [s for s in self._spare if s[1] >= size and step.follows(s[2])]
+    def _place_temporaries(self) -> None:
+        """Give temporaries memory in one arena, where they may lie on one another."""
+        own = [b.name for b in self.program.buffers if b.role != "temporary"]
+        arena = placement(self.program, self.sizes, own)
+        if arena.size:
+            address = self._guarded(arena.size, "temporaries")
+            self._arena["temporaries"] = address, arena.size
+            self.address |= {name: address + offset for name, offset in arena.offsets.items()}
+
+    def _guarded(self, size: int, what: str) -> int:
+        """Return the address of new memory with zones beside it."""
+        address = self._allocate(size + 2 * ZONE, what)
+        self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
+        return address + ZONE
+
+    def _give_memory(self, name: str) -> None:
+        role = self.program.buffer[name].role
+        if name in self.address:
+            return  # in the arena
         if self._beside is not None and role == "output" and name in self._beside._own:
             self._own[name] = self._beside._own[name]
-            self.address[name] = self._own[name][0]
-            return
-        if name in self._own:
-            self._kept.append(self._own[name])
-        if role == "temporary" and fitting:
-            # The order of streams makes it safe to use a freed temporary's memory again.
-            found = min(fitting, key=lambda s: s[1])
-            self._spare.remove(found)
-            block = found[:2]
         else:
-            address = self._allocate(size + 2 * ZONE, f"{role} `{name}`")
-            self.device.fill(address, ZONE_BYTE, size + 2 * ZONE)
-            block = (address + ZONE, size)
-        self._own[name] = block
-        self.address[name] = block[0]
+            size = self.bytes_of(name)
+            self._own[name] = self._guarded(size, f"{role} `{name}`"), size
+        self.address[name] = self._own[name][0]
 
     def _launch(self, launch: Launch, step: ProgramStep) -> Callable[[], None] | None:
         shape = geometry(launch, self.sizes)
@@ -320,7 +325,7 @@ class Bound:
 
     def reset(self) -> None:
         """Poison what kernels fill, zero what is zeroed once, restore inputs written into."""
-        for address, size in (*self._own.values(), *self._kept):
+        for address, size in (*self._own.values(), *self._arena.values()):
             self.device.fill(address, POISON, size)
         for instruction in self.program.instructions:
             if isinstance(instruction, Memset) and instruction.once:
@@ -349,6 +354,8 @@ class Bound:
         for name, (address, size) in self._own.items():
             if self.program.buffer[name].role != "temporary":
                 self._check_zones(name, address, size)
+        for name, (address, size) in self._arena.items():
+            self._check_zones(name, address, size)
         return results
 
     def _check_indices(self) -> None:

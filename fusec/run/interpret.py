@@ -32,7 +32,7 @@ from fusec.hostir.steps import Step, steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
-from fusec.run.arrays import as_declared, bytes_of, lay_out
+from fusec.run.arrays import as_declared, lay_out
 from fusec.run.exchange import Begin, Exchange, Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
@@ -155,7 +155,7 @@ class _Interpreter:
         match step.instruction:
             case Allocate(name):
                 buffer = self.program.buffer[name]
-                size = bytes_of(buffer, self.sizes)
+                size = buffer.bytes(self.sizes)
                 region = self.regions[name] = self.arenas[buffer.role].take(size, step)
                 self.own[name] = region
                 return region.poison
@@ -171,7 +171,7 @@ class _Interpreter:
                 return lambda: region.bytes.fill(0)
             case Copy(target, source):
                 to, origin = self.regions[target], self.regions[source]
-                size = bytes_of(self.program.buffer[target], self.sizes)
+                size = self.program.buffer[target].bytes(self.sizes)
                 return lambda: to.copy(origin, size)
             case Post() as post:
                 return self._post(post)
@@ -185,7 +185,7 @@ class _Interpreter:
     def _alias(self, alias: Alias) -> None:
         buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]
         offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size
-        size = bytes_of(buffer, self.sizes)
+        size = buffer.bytes(self.sizes)
         if offset < 0 or offset + size > of.size:
             raise InternalError(
                 f"`{alias}` reaches over bytes {offset} to {offset + size} of {of.size}"
@@ -199,7 +199,7 @@ class _Interpreter:
         steps = tuple(s.evaluate(sizes) * buffer.dtype.size for s in buffer.strides)
         held = region.bytes
         # Through raw bytes: NumPy's stride tricks do not know the names of all types of ml_dtypes.
-        size = bytes_of(buffer, sizes)
+        size = buffer.bytes(sizes)
         if not size:
             return np.empty(shape, buffer.dtype.numpy)
         raw: Any = held[:size].view(f"V{buffer.dtype.size}")

@@ -18,6 +18,7 @@ from math import prod
 from fusec.ir.dim import Shape
 from fusec.ir.effects import Update, update_by
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
+from fusec.ops.communication import RANK_SLICE, stands_alone
 from fusec.segment.views import may_be_view, view_of
 
 Range = tuple[int, int]
@@ -195,6 +196,8 @@ class Floor:
             return self._of_update(update, value, most.count)
         if user.op.family == "scatter":
             return Need(min(1, self.size(value)))
+        if stands_alone(user):
+            return self._exchanged(user, value, most)
         if user.op.family in ("movement", "pointwise") and len(user.outputs) == 1:
             return self._moved(user, value, most)
         if user.op.family in ("reduction", "contraction", "scan", "sort"):
@@ -202,6 +205,12 @@ class Floor:
             parts = ((n.count, self.size(v)) for n, v in zip(needs, user.outputs, strict=True))
             return Need(max(self.size(value) * c // max(1, total) for c, total in parts))
         return Need(1)
+
+    def _exchanged(self, user: Node, value: Value, need: Need) -> Need:
+        """Return what is needed of what ranks exchange, or of what slices of a loop are of."""
+        if user.op is RANK_SLICE:
+            return Need(need.count)
+        return self.whole(value) if need.count == self.size(user.output) else Need(1)
 
     def _moved(self, user: Node, value: Value, need: Need) -> Need:
         shape, target = self.shape(value), self.shape(user.output)

@@ -12,6 +12,7 @@ from dataclasses import replace
 from fusec.diagnostics import Unsupported
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.passes.rewrite import rewrite
+from fusec.segment.offers import HOST
 from fusec.segment.protocol import Redefining, Redefinition, Scheduler
 from fusec.segment.segmented import Decision, Segment, SegmentedFusion, extract
 from fusec.target import Target
@@ -117,14 +118,18 @@ class _Structures:
 
 
 def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, ...] | None:
-    """Return a segment with those beside it; None where that is next to everything."""
+    """Return a segment with those beside it; None where that is next to everything.
+
+    Of kernels that run as often as its own.
+    """
     if len(found.segments) <= WHOLE:
         return None
     adjacent = {segment.id}
     for edge in found.edges:
         if segment.id in (edge.producer, edge.consumer):
             adjacent |= {edge.producer, edge.consumer}
-    return tuple(s for s in found.segments if s.id in adjacent)
+    beside = (s for s in found.segments if s.id in adjacent and s.scheduler not in HOST)
+    return tuple(s for s in beside if s.iterations == segment.iterations)
 
 
 def _try(

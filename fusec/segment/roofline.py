@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
+from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion, Node
 from fusec.segment.floor import floor_bytes
+from fusec.segment.loops import loops
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 
@@ -48,7 +50,9 @@ def of_fusion(segmented: SegmentedFusion) -> Roofline:
 
 def tensor_flops(fusion: Fusion) -> int:
     """Return the operations of the matrix products that tensor cores can do, at hint sizes."""
-    return sum(_flops(fusion, n) for n in fusion.nodes if _is_for_tensor_cores(n))
+    counts, hints = loops(fusion), fusion.hints
+    products = (n for n in fusion.nodes if _is_for_tensor_cores(n))
+    return sum(_flops(fusion, n) * counts.get(n, dim(1)).evaluate(hints) for n in products)
 
 
 def _is_for_tensor_cores(node: Node) -> bool:

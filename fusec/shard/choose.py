@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError
 from fusec.ir.dtype import BOOL
@@ -37,6 +37,13 @@ class Choice:
     reduction: str = ""
     sent: str | None = None
 
+    @property
+    def outside(self) -> Choice:
+        """Return how the node is computed whole where none of its operands has slices."""
+        operands = (None if own is None else own.without(STREAM) for own in self.operands)
+        result = self.result.without(STREAM)
+        return replace(self, operands=tuple(operands), result=result, sent=None)
+
 
 Given = Sequence[Sharding | None]
 """How a node's operands are divided, None for scalars."""
@@ -65,6 +72,16 @@ def choose(node: Node, axes: Axes, given: Given, said: Sharding | None) -> Choic
         for k, own in enumerate(given)
     )
     return Choice(operands, result, wanted, partial, reduction, sent)
+
+
+def part_of(node: Node, axes: Axes, given: Given, wanted: Sharding) -> Choice:
+    """Return how a node that reduces nothing is computed as it is wanted, so far as it may be."""
+    legal = (parts if k in axes.open else () for k, parts in enumerate(wanted.dims))
+    result = Sharding(tuple(legal))
+    operands = (
+        None if own is None else _needed(k, own, axes, result, {}) for k, own in enumerate(given)
+    )
+    return Choice(tuple(operands), result, result)
 
 
 def _reduction(node: Node) -> str:

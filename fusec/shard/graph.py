@@ -9,7 +9,7 @@ from typing import Any
 
 from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Node, Operand, Value
+from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
 from fusec.ops.communication import (
     SEND_SLICE,
@@ -144,13 +144,16 @@ class LocalGraph:
     # -- at the end
 
     def finish(
-        self, named: Mapping[Value, str], taken: Iterable[str]
+        self, named: Mapping[Value, str], taken: Iterable[str], wanted: Sequence[Value]
     ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
         """Return (the nodes in an order in which loops are whole, what each value has become).
 
-        named: the values that have names to keep. taken: the names that are others'.
+        named: the values that have names to keep. taken: the names that are others'. wanted: what
+        the nodes are to make.
         """
-        self._copy_shared_slices(named)
+        live = set(needed_nodes([node for _, node in self._nodes], wanted))
+        self._nodes = [entry for entry in self._nodes if entry[1] in live]
+        self._copy_shared_slices()
         order = sorted(self._nodes, key=lambda entry: entry[0])
         names = {*taken, *named.values()}
         now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
@@ -164,7 +167,7 @@ class LocalGraph:
             nodes.append(Node(node.op, operands, node.attributes, outputs, node.span))
         return tuple(nodes), now
 
-    def _copy_shared_slices(self, kept: Mapping[Value, str]) -> None:
+    def _copy_shared_slices(self) -> None:
         """Let each stack read a computed value that nothing else reads: it is written in place."""
         readers = dict[Value, int]()
         for _, node in self._nodes:

@@ -14,7 +14,7 @@ from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes
-from fusec.shard.choose import Choice, check_loops, choose
+from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
 from fusec.shard.place import local_shape, share
 from fusec.shard.reshard import Held, Resharder, common
@@ -75,6 +75,7 @@ class _Partitioner:
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
+        self.repeated: dict[Value, tuple[Node, Axes]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -144,12 +145,24 @@ class _Partitioner:
         )
         said = self._said(node.output)
         choice = choose(node, axes, given, said)
+        if said is None and self._repeats(node):
+            self.repeated[node.output] = node, axes
+            self.tensors[node.output] = _Tensor(node.output, choice.result)
+            return
+        self._make(node, axes, choice)
+
+    def _make(self, node: Node, axes: Axes, choice: Choice) -> None:
+        """Add what a rank computes of a node."""
         bias = node.op.product.bias if node.op.product is not None and choice.partial else None
-        operands = [
-            self._operand(o, needed)
-            for k, (o, needed) in enumerate(zip(node.operands, choice.operands, strict=True))
-            if k != bias
-        ]
+        operands = self._operands(node, choice, bias)
+        in_loop = any(self.graph.varies(o) for o in operands)
+        if (
+            choice.result.along(STREAM) is not None
+            and not in_loop
+            and node.output not in self.repeated
+        ):
+            choice = choice.outside
+            operands = self._operands(node, choice, bias)
         shape = self._local(node.output.shape, choice.result)
         attributes = self._localised(node, choice.result, shape)
         names = [f"{v.name}{self._suffix(v, choice)}" for v in node.outputs]
@@ -159,6 +172,26 @@ class _Partitioner:
                 raise InternalError(f"`{value}` is {own.type} on a rank", span=node.span)
             added = None if bias is None else self._added(node, bias, axes)
             self._settle(value, own, choice, added)
+
+    def _repeats(self, node: Node) -> bool:
+        """Return whether a node's result is repeated elements alone: each reader makes its part."""
+        access = node.op.access
+        if node.op.name == "full" or (access is not None and access.repeats):
+            return True
+        moves = access is not None and access.along is not None and access.window is None
+        read = [v for v in node.inputs if not v.is_scalar]
+        return (node.op.is_elementwise or moves) and all(v in self.repeated for v in read)
+
+    def _repeat(self, value: Value, wanted: Sharding) -> Held:
+        """Make of a value that is repeated elements what of it is wanted, as far as that can be."""
+        (node, axes), span = self.repeated[value], self.graph.span
+        choice = part_of(node, axes, [self._given(o) for o in node.operands], wanted)
+        held = self.tensors[value].held
+        if choice.result.dims not in held:
+            self.graph.span = node.span
+            self._make(node, axes, choice)
+            self.graph.span = span
+        return held[choice.result.dims]
 
     def _suffix(self, value: Value, choice: Choice) -> str:
         """Return what a computed value is beside the one that has the name."""
@@ -198,7 +231,7 @@ class _Partitioner:
                 held = self.reshard.reduced(held, axis, choice.reduction, wanted, name)
         if added is not None:
             held = Held(self._sum(held, added), held.sharding)
-        tensor = self.tensors[value] = _Tensor(value, wanted)
+        tensor = self.tensors.setdefault(value, _Tensor(value, wanted))
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         self._held(value, wanted.without(STREAM) if outside else wanted)
@@ -223,6 +256,10 @@ class _Partitioner:
 
     # -- values
 
+    def _operands(self, node: Node, choice: Choice, left_out: int | None) -> list[Operand]:
+        pairs = enumerate(zip(node.operands, choice.operands, strict=True))
+        return [self._operand(o, needed) for k, (o, needed) in pairs if k != left_out]
+
     def _operand(self, operand: Operand, needed: Sharding | None) -> Operand:
         if isinstance(operand, Const):
             return operand
@@ -234,7 +271,8 @@ class _Partitioner:
         """Return what a rank has of a value, divided as it is wanted."""
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
-            start = self._nearest(tensor, wanted)
+            repeated = value in self.repeated
+            start = self._repeat(value, wanted) if repeated else self._nearest(tensor, wanted)
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
@@ -303,7 +341,10 @@ class _Partitioner:
         for value, tensor in self.tensors.items():
             if value.name not in named.values() and tensor.sharding.dims in tensor.held:
                 named[tensor.held[tensor.sharding.dims].value] = value.name
-        nodes, now = self.graph.finish(named, (d.name for d in self.fusion.dims))
+        pinned = {name for pin in self.fusion.pins for name in pin.values}
+        kept = [own for value, own in self.computed.items() if value.name in pinned]
+        kept += [own for _, own in outputs]
+        nodes, now = self.graph.finish(named, (d.name for d in self.fusion.dims), kept)
         renamed = {value.name: now[own].name for value, own in self.computed.items() if own in now}
         fusion = replace(
             self.fusion,

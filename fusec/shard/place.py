@@ -40,12 +40,13 @@ def local_part(
 ) -> Array:
     """Return a rank's part of a whole array; FusecError where it is not divided equally.
 
-    sizes: of the symbols in factors that stay whole, as the rank knows them.
+    array: of any kind that has `shape`, `reshape` and indexing. sizes: of the symbols in factors
+    that stay whole, as the rank knows them.
     """
     factored, places = _factored(array, sharding, mesh, rank, sizes)
     own = factored[places]
     shape = (n // _ranks(p, mesh) for n, p in zip(array.shape, sharding.dims, strict=True))
-    return np.reshape(own, tuple(shape))
+    return own.reshape(tuple(shape))
 
 
 def assemble(
@@ -60,8 +61,7 @@ def assemble(
     whole: Array = np.empty(shape, first.dtype)
     for rank, part in parts.items():
         factored, places = _factored(whole, sharding, mesh, rank, sizes)
-        target = factored[places]
-        target[...] = np.reshape(part, target.shape)
+        factored[places] = np.reshape(part, np.shape(factored[places]))
     return whole
 
 
@@ -109,4 +109,4 @@ def _factored(
             places.append(slice(None) if part.axis is None else place[part.axis])
         shape.append(left)
         places.append(slice(None))
-    return np.reshape(array, shape), tuple(places)
+    return array.reshape(tuple(shape)), tuple(places)

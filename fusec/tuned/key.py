@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import pairwise
@@ -82,12 +82,18 @@ def _kind(value: Value, hints: Mapping[str, int]) -> Hashable:
 
 def _input(entry: Input, hints: Mapping[str, int]) -> Hashable:
     """Return what counts of an input: the order of its dims in memory, and where it has gaps."""
-    extents = _extents(entry.value, hints)
-    strides = [s.evaluate(hints) for s in entry.strides]
+    order, dense, step = _layout(_extents(entry.value, hints), entry.strides, hints)
+    return _kind(entry.value, hints), order, dense, step, entry.on_cpu
+
+
+def _layout(
+    extents: Sequence[int], steps: Iterable[Dim], hints: Mapping[str, int]
+) -> tuple[list[int], list[bool], int]:
+    """Return the order of dims in memory, which follow each other densely, and the last step."""
+    strides = [s.evaluate(hints) for s in steps]
     order = sorted(range(len(strides)), key=lambda k: -strides[k])
     dense = [strides[a] == strides[b] * extents[b] for a, b in pairwise(order)]
-    step = min(strides[order[-1]], 2) if order else 0
-    return _kind(entry.value, hints), order, dense, step, entry.on_cpu
+    return order, dense, min(strides[order[-1]], 2) if order else 0
 
 
 def _node(node: Node, number: Mapping[Value, int]) -> Hashable:
@@ -109,4 +115,7 @@ def _output(output: Output, fusion: Fusion, number: Mapping[Value, int]) -> Hash
     target = fusion.effects.into.get(output.value)
     written = None if target is None else number.get(target.value, "unused")
     place = number.get(output.value, "input")
-    return place, _kind(output.value, fusion.hints), output.stride_order, written
+    found = place, _kind(output.value, fusion.hints), output.stride_order, written
+    if output.strides is None:
+        return found
+    return *found, *_layout(_extents(output.value, fusion.hints), output.strides, fusion.hints)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from fusec.hostir.passes.assign_streams import assign_streams
 from fusec.hostir.passes.known import Known
 from fusec.hostir.passes.late_joins import late_joins
 from fusec.hostir.passes.late_waits import late_waits
+from fusec.hostir.passes.order_segments import order_segments
 from fusec.hostir.passes.slice_buffers import slice_buffers
 from fusec.hostir.program import HostProgram
+from fusec.options import ASKED
 from fusec.passes.pipeline import Observer, Pass, run_passes
 
 __all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
@@ -17,7 +20,9 @@ __all__ = ["PIPELINE", "Known", "Observer", "Pass", "run_pipeline"]
 HostPass = Callable[[HostProgram, Known], HostProgram]
 
 _PASSES: tuple[HostPass, ...] = (
-    slice_buffers,
+    slice_buffers,  # first: the order depends on what memory loops need
+    order_segments,
+    assign_streams,  # after the order of one stream is known
     late_joins,
     late_waits,
 )
@@ -42,11 +47,14 @@ def run_pipeline(
     known: Known,
     *,
     without: Collection[str] = (),
+    asked: Collection[str] = (),
     observer: Observer[HostProgram] | None = None,
 ) -> HostProgram:
-    """Return the program after all passes but those in `without`.
+    """Return the program after all passes but those in `without`; of ASKED, those in `asked`.
 
     `observer` is called after each pass with the programs before and after (the same object where
     nothing changed) and the seconds that it took.
     """
-    return run_passes(pipeline(known), program, without=without, observer=observer)
+    names = {run.__name__ for run in _PASSES}
+    left_out = {*without, *(names & ASKED.keys() - {*asked})}
+    return run_passes(pipeline(known), program, without=left_out, observer=observer)

@@ -2,18 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+
+from fusec.hostir.placement import scratch_of
+from fusec.schedule.plan import KernelPlan
+from fusec.segment.segmented import SegmentedFusion
+from fusec.target import Target
 
 
 @dataclass(frozen=True)
 class Known:
     """What passes know besides the program.
 
-    sizes: that it is planned for, by name. streams: how many there are besides the caller's.
-    seconds: the predicted time of each segment, by name, where there is one.
+    sizes: that it is planned for, by name. streams: how many there are besides the caller's. By
+    segment: seconds: the predicted time, where there is one; filled: the part of the GPU that its
+    kernels fill, the whole where that is not said; scratch: bytes of its workspaces. event: seconds
+    that one stream takes to wait for another.
     """
 
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     streams: int = 4
     seconds: Mapping[str, float] = field(default_factory=dict[str, float])
+    filled: Mapping[str, float] = field(default_factory=dict[str, float])
+    scratch: Mapping[str, int] = field(default_factory=dict[str, int])
+    event: float = 0.0
+
+
+def known_of(
+    segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, streams: int
+) -> Known:
+    """Return what is known of segments and their plans at hint sizes; an event counts as a launch.
+
+    No target says yet what a wait between streams takes.
+    """
+    sizes, parts = segmented.fusion.hints, segmented.segments
+    timed = zip(parts, segmented.times(target), strict=True)
+    return Known(
+        sizes,
+        streams,
+        seconds={s.name: t for s, t in timed},
+        filled={s.name: min(1.0, s.estimate.ctas / target.sms) for s in parts if s.estimate},
+        scratch={s.name: scratch_of(p, sizes) for s, p in zip(parts, plans, strict=True)},
+        event=target.launch,
+    )

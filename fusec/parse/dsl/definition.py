@@ -17,7 +17,7 @@ from fusec.ops.size_operands import operand_of_size
 from fusec.parse.dsl import calls, inputs, tensors
 from fusec.parse.dsl.boundaries import nothing, span_of, value_of
 from fusec.parse.dsl.datatype import DataType, as_dtype, need_dtype, of_dtype
-from fusec.parse.dsl.divided import Divided
+from fusec.parse.dsl.divided import UNKNOWN_SIZE
 from fusec.parse.dsl.executed import Executed
 from fusec.parse.dsl.handles import Handle, Scalar, Tensor, Vector
 from fusec.parse.dsl.lists import is_list
@@ -28,11 +28,8 @@ from fusec.parse.dsl.refused import find_nvfuser_op, refuse, refuse_schedule
 from fusec.parse.dsl.session import current
 from fusec.parse.dsl.steps import Steps
 
-UNKNOWN_SIZE = 64
-"""The default of a `-1` until `execute` shows the actual size."""
 
-
-class FusionDefinition(Divided, Executed):
+class FusionDefinition(Executed):
     """A fusion being defined: `with FusionDefinition() as fd: ...`, then `fd.execute(inputs)`.
 
     Subclasses may put their definition into a method `definition`, as nvFuser's older versions do.
@@ -50,7 +47,7 @@ class FusionDefinition(Divided, Executed):
         source = "" if place is None else place.span.file
         own = (id if isinstance(id, str) else name) or fusion_name(source)
         with placed():
-            Divided.__init__(self)
+            super().__init__()
             self._steps = Steps(lambda: GraphBuilder(own, doc=doc, source=source), self.divided)
         self.ops = self.Ops = Operations(self)
         self._inputs: list[tuple[str, int | None]] = []

@@ -10,7 +10,7 @@ from fusec.diagnostics import FusecError, Span, Unsupported
 from fusec.ir.dim import Dim, Shape, dim
 from fusec.ir.divided import check_sharding, check_shardings
 from fusec.ir.dtype import F32
-from fusec.ir.graph import Fusion, Type, Value
+from fusec.ir.graph import Fusion, Output, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ir.sharding import STREAM, Mesh, Sharding
 from fusec.ops.factors import Factors
@@ -20,9 +20,12 @@ from fusec.parse.dsl.boundaries import span_of
 from fusec.parse.dsl.handles import Tensor
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.loops import Loops, ParallelType
+from fusec.parse.dsl.parts import with_divided_defaults
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.steps import Build, Steps
 
+UNKNOWN_SIZE = 64
+"""The default of a `-1` until `execute` shows the actual size, or the next that is divided."""
 Say = Callable[[Value, "Mesh | None"], Sharding]
 """Returns how a value is divided over the mesh of its fusion."""
 
@@ -117,9 +120,29 @@ class Divided:
                 raise FusecError(
                     f"`{value.name}` is divided as {known}, and as {sharding}", span=sharding.span
                 )
-        made = replace(fusion, mesh=self._common_mesh(), shardings=shardings)
+        outputs = self._laid_out(fusion, build)
+        made = replace(fusion, outputs=outputs, mesh=self._common_mesh(), shardings=shardings)
         check_shardings(made)
-        return made
+        return with_divided_defaults(made, UNKNOWN_SIZE)
+
+    def _laid_out(self, fusion: Fusion, build: Build) -> tuple[Output, ...]:
+        """Return the outputs in the order of memory that allocation domains say."""
+        outputs = {o.value.name: o for o in fusion.outputs}
+        for tensor, loops in self._loops.items():
+            if loops.order is None or tensor not in build.operands:
+                continue
+            value = build.builder.resolve(build.operands[tensor])
+            name = value.name if isinstance(value, Value) else ""
+            if name not in outputs:
+                raise Unsupported(
+                    f"an allocation domain of another order than the dims of `{name}`",
+                    span=loops.order_span,
+                    help="it can be said of outputs",
+                )
+            last = len(loops.order) - 1
+            order = tuple(last - loops.order.index(k) for k in range(last + 1))
+            outputs[name] = replace(outputs[name], stride_order=order)
+        return tuple(outputs.values())
 
     def ranks_of_inputs(self, build: Build) -> dict[str, tuple[int, ...]]:
         """Return over how many ranks each dim of an input is divided, by name."""

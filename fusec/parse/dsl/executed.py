@@ -10,17 +10,19 @@ from fusec.ir.graph import Fusion
 from fusec.parse.dsl import devices
 from fusec.parse.dsl.boundaries import Boundaries
 from fusec.parse.dsl.devices import Wrap
+from fusec.parse.dsl.divided import Divided
 from fusec.parse.dsl.draws import with_generator
-from fusec.parse.dsl.inputs import Actual, adopt_all, bind, flat, sizes_of
+from fusec.parse.dsl.inputs import Actual, adopt_all, flat, sizes_of
+from fusec.parse.dsl.parts import bind_parts, is_divided, whole_sizes
 from fusec.parse.dsl.place import placed
 from fusec.parse.dsl.session import current
-from fusec.parse.dsl.steps import Steps, wants_sizes
+from fusec.parse.dsl.steps import Sizes, Steps, wants_sizes
 
 if TYPE_CHECKING:
     from fusec.parse.dsl.execute import Ready
 
 
-class Executed(Boundaries, ABC):
+class Executed(Divided, Boundaries, ABC):
     """The calls of a definition that run it."""
 
     _inputs: list[tuple[str, int | None]]
@@ -76,7 +78,7 @@ class Executed(Boundaries, ABC):
         self._define()
         made = None if self._steps.failure else self._steps.finish()
         if made is None or (self._unknown and wants_sizes(made)):
-            made = self._steps.finish(sizes_of(self._inputs, self._adopted(given)))
+            made = self._steps.finish(self._whole_sizes(self._adopted(given)))
         self.executed_as = self.executed_as or made
         return made
 
@@ -95,12 +97,18 @@ class Executed(Boundaries, ABC):
         """Return the fusion for the given inputs; where it must know sizes, made with theirs."""
         self._define()
         actuals = self._adopted(given)
-        bound = None if self._steps.failure else bind(self.graph(), actuals)
+        made, bound = None if self._steps.failure else self.graph(), None
+        if made is not None and not (is_divided(made) and wants_sizes(made)):
+            bound = bind_parts(made, actuals)
         if bound is None or (self._unknown and wants_sizes(bound)):
-            sizes = sizes_of(self._inputs, actuals)
-            bound = bind(self._steps.finish(sizes), actuals)
+            bound = bind_parts(self._steps.finish(self._whole_sizes(actuals)), actuals)
         self.executed_as = self.executed_as or bound
         return bound, with_generator(bound, actuals)
+
+    def _whole_sizes(self, actuals: Sequence[Actual]) -> Sizes:
+        """Return the sizes of whole tensors, of which a rank gives its parts."""
+        own = sizes_of(self._inputs, actuals)
+        return whole_sizes(own, self.ranks_of_inputs(self._steps.build))
 
     def validate(
         self,

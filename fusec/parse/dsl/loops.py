@@ -69,6 +69,8 @@ class Loops:
         self.axes = [Axis([factor]) for (factor,) in self._factors]
         self.mesh: Mesh | None = None
         self.mesh_span: Span | None = None
+        self.order: tuple[int, ...] | None = None
+        self.order_span: Span | None = None
         self.spans: dict[Axis, Span | None] = {}
 
     def copy(self) -> Loops:
@@ -169,12 +171,24 @@ class Loops:
         """Return whether an axis is of reduced ones."""
         return all(self.dims[f.of] is None for f in axis.factors)
 
-    def is_row_major(self, axes: Sequence[Axis]) -> bool:
-        """Return whether axes hold what a rank has in the order of the dims."""
-        kept = [f for a in axes for f in a.factors if a.parallel not in OVER_MESH]
-        kept = [f for f in kept if self.dims[f.of] is not None and f.size != 1]
-        natural = [f for own in self._factors for f in own if f in kept]
-        return kept == natural
+    def memory_order(self, axes: Sequence[Axis]) -> tuple[int, ...]:
+        """Return the dims, outermost first, in which a rank's part lies in the order of axes.
+
+        Unsupported where the factors of a dim do not lie together, in their order.
+        """
+        listed = [f for axis in axes for f in axis.factors if self.dims[f.of] is not None]
+        over_mesh = {f for a in axes for f in a.factors if a.parallel in OVER_MESH}
+        kept = [f for f in listed if f not in over_mesh and f.size != 1]
+        for factor in kept:
+            own = [f for f in self._factors[factor.of] if f in kept]
+            first = kept.index(own[0])
+            if kept[first : first + len(own)] != own:
+                raise Unsupported(
+                    "an allocation domain in which the parts of a dim are apart",
+                    help="fd.add_output(y, stride_order=[...]) orders the dims of an output",
+                )
+        ordered = dict.fromkeys(f.of for f in (*kept, *listed))
+        return tuple(k for k in (self.dims[of] for of in ordered) if k is not None)
 
     @property
     def says(self) -> bool:
@@ -193,15 +207,18 @@ class Loops:
             if at is None:
                 self._check_reduced([owner[f] for f in factors if f in owner])
             else:
-                found: list[Part] = []
+                found: list[tuple[Axis | None, Part]] = []
                 for factor in factors:
                     axis = owner.get(factor)
-                    part = Part(None, factor.size.substitute(known))
-                    if axis is not None and axis.parallel is not ParallelType.serial:
-                        self._check_one_dim(axis, known)
-                        part = Part(self._name(axis, mesh), part.parts)
-                    found.append(part)
-                parts[at] = tuple(_joined(found))
+                    size = factor.size.substitute(known)
+                    if axis is None or axis.parallel is ParallelType.serial:
+                        found.append((None, Part(None, size)))
+                        continue
+                    self._check_one_dim(axis, known)
+                    if found and found[-1][0] is axis:
+                        size *= found.pop()[1].parts
+                    found.append((axis, Part(self._name(axis, mesh), size)))
+                parts[at] = tuple(part for _, part in found)
         spans = [s for a, s in self.spans.items() if a in self.axes]
         made = Sharding(tuple(parts), next((s for s in spans if s), self.mesh_span))
         return _checked(made, shape, mesh).normal
@@ -246,17 +263,6 @@ class Loops:
                 span=self.spans.get(axis),
                 help="divide its outermost dim: split off a factor of that before",
             )
-
-
-def _joined(parts: Sequence[Part]) -> list[Part]:
-    """Return factors with those of one axis as one, whose neighbours they are."""
-    joined: list[Part] = []
-    for part in parts:
-        if part.axis is not None and joined and joined[-1].axis == part.axis:
-            joined[-1] = Part(part.axis, joined[-1].parts * part.parts)
-        else:
-            joined.append(part)
-    return joined
 
 
 def _checked(sharding: Sharding, shape: Sequence[Dim], mesh: Mesh | None) -> Sharding:

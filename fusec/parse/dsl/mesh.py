@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from fusec import executor
@@ -13,6 +12,7 @@ from fusec.ops.factors import Factors
 from fusec.ops.meshes import mesh_of_shape
 from fusec.parse.dsl.lists import is_list
 from fusec.parse.dsl.place import placed
+from fusec.shard.place import local_part
 
 
 class DeviceMesh:
@@ -91,16 +91,14 @@ def _nested(ranks: list[int], shape: tuple[int, ...]) -> Any:
 
 
 def part_of(tensor: Any, sharding: Sharding, mesh: Mesh) -> Any:
-    """Return this rank's part of a whole tensor, of any kind that has `reshape` and indexing."""
+    """Return this rank's part of a whole tensor, dense in the order of its dims.
+
+    tensor: of any kind that has `shape`, `reshape` and indexing.
+    """
     rank = executor.ranks().rank
     if rank not in mesh.ranks:
         raise FusecError(f"rank {rank} is not in the mesh {{{mesh}}}")
-    place = mesh.place(rank)
-    factored, index, own = list[int](), list[Any](), list[int]()
-    for extent, parts in zip(tensor.shape, sharding.without(STREAM).dims, strict=True):
-        factors = [p.parts.value for p in parts]
-        factored += [*factors, extent // prod(factors)]
-        index += [slice(None) if p.axis is None else place[p.axis] for p in parts]
-        index.append(slice(None))
-        own.append(extent // prod(f for p, f in zip(parts, factors, strict=True) if p.axis))
-    return tensor.reshape(tuple(factored))[tuple(index)].reshape(tuple(own))
+    part = local_part(tensor, sharding.without(STREAM), mesh, rank)
+    # PyTorch's name for it, and NumPy's.
+    dense = getattr(part, "contiguous", None) or getattr(part, "copy", None)
+    return part if dense is None else dense()

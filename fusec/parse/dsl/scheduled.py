@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from fusec.parse.dsl.definition import FusionDefinition
 
 _DIVIDING = (*OVER_MESH, ParallelType.stream, ParallelType.serial)
+THIS = "<this>"
+"""The tensor itself, in the text of a call that transforms it."""
 
 
 class MemoryType(Enum):
@@ -165,17 +167,26 @@ class Scheduled:
     def set_allocation_domain(
         self, new_allocation_domain: Sequence[LoopAxis], new_contiguity: Any = True
     ) -> None:
-        """Say the order of memory: that of the dims, wherever axes over the mesh stand in it."""
-        with placed():
+        """Say the order of memory, of an output other than that of its dims too.
+
+        Axes over the mesh may stand anywhere: a rank has one iteration of each.
+        """
+        with placed() as place:
             own = [a._axis for a in new_allocation_domain]  # pyright: ignore[reportPrivateUsage]
             if {*own} != {*self.loops.axes} or len(own) != len(self.loops.axes):
                 raise FusecError("an allocation domain has every axis of the loop domain once")
             dense = all(new_contiguity) if is_list(new_contiguity) else new_contiguity is True
-            if not dense or not self.loops.is_row_major(own):
-                raise Unsupported(
-                    "nvFuser's allocation domain of another order than the dims",
-                    help="fd.add_output(y, stride_order=[...]) orders the memory of an output",
-                )
+            if not dense:
+                raise Unsupported("an allocation domain that is not contiguous")
+            order = self.loops.memory_order(own)
+
+            def change() -> None:
+                natural = order == tuple(range(len(order)))
+                self.loops.order = None if natural else order
+                self.loops.order_span = None if place is None else place.span
+
+            listed = ", ".join(f"{THIS}.axis({self.loops.axes.index(a)})" for a in own)
+            self.transformed(f"set_allocation_domain([{listed}], True)", change)
 
     def rfactor(self, axes: Sequence[int]) -> LocalSums:
         """Return what each rank sums, of some reduced axes, before the ranks' sums are added.

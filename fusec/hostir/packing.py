@@ -1,0 +1,99 @@
+"""Offsets of blocks of memory, some of which are in use at once, in little memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+ROUNDS = 64
+"""How often what stands highest is placed earlier; graphs of real models take none or a few."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Memory to be placed.
+
+    size in bytes; first, last: between which instructions it is in use, both among them; beside:
+    the numbers of the blocks that must not lie on it.
+    """
+
+    size: int
+    first: int
+    last: int
+    beside: frozenset[int]
+
+
+def least_size(blocks: Sequence[Block]) -> int:
+    """Return the bytes of what is in use at once at most: no placement takes less."""
+    starts = {b.first for b in blocks}
+    return max((sum(b.size for b in blocks if b.first <= t <= b.last) for t in starts), default=0)
+
+
+def size_of(blocks: Sequence[Block], offsets: Sequence[int]) -> int:
+    """Return the bytes up to the end of the last block."""
+    return max((o + b.size for b, o in zip(blocks, offsets, strict=True)), default=0)
+
+
+def pack(blocks: Sequence[Block]) -> list[int]:
+    """Return each block's offset, such that blocks in use at once lie apart.
+
+    Blocks are placed one after the other at the lowest offset, or in the tightest gap, in several
+    orders; then, in the best of these, what stands highest is placed earlier, again and again.
+    """
+    least = least_size(blocks)
+    best: list[int] | None = None
+    for key in _KEYS:
+        order = sorted(range(len(blocks)), key=lambda k: (key(blocks[k]), k))
+        for tight in (False, True):
+            found = _raised(blocks, order, least, tight)
+            if best is None or size_of(blocks, found) < size_of(blocks, best):
+                best = found
+            if size_of(blocks, best) == least:
+                return best
+    return best or []
+
+
+_KEYS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
+    lambda b: (b.first, -b.last),
+    lambda b: (-b.size, b.first),
+    lambda b: (-b.size * (b.last - b.first + 1),),
+    lambda b: (b.first - b.last, -b.size),
+    lambda b: (-b.last, -b.size),
+)
+"""Orders of placing: by time, by size, by both, the longest first, and backwards."""
+
+
+def _raised(blocks: Sequence[Block], order: list[int], least: int, tight: bool) -> list[int]:
+    """Return the best offsets that follow from an order and from what stands highest put first."""
+    best = _placed(blocks, order, tight)
+    found = best
+    for _ in range(ROUNDS):
+        size = size_of(blocks, found)
+        if size == least:
+            return found
+        highest = next(k for k in order if found[k] + blocks[k].size == size)
+        if order[0] == highest:
+            break
+        order = [highest, *(k for k in order if k != highest)]
+        found = _placed(blocks, order, tight)
+        if size_of(blocks, found) < size_of(blocks, best):
+            best = found
+    return best
+
+
+def _placed(blocks: Sequence[Block], order: Collection[int], tight: bool) -> list[int]:
+    """Return offsets, the blocks placed in an order: lowest, or in the tightest gap that fits."""
+    offsets: dict[int, int] = {}
+    for k in order:
+        size, top = blocks[k].size, 0
+        gaps: list[tuple[int, int]] = []
+        taken = sorted((offsets[o], blocks[o].size) for o in blocks[k].beside if o in offsets)
+        for start, length in taken:
+            if start - top >= size:
+                gaps.append((start - top, top))
+            top = max(top, start + length)
+        if not gaps:
+            offsets[k] = top
+        else:
+            offsets[k] = min(gaps)[1] if tight else gaps[0][1]
+    return [offsets[k] for k in range(len(blocks))]

@@ -1,0 +1,93 @@
+"""Where the memory of a host program lies: offsets in one arena, for whoever runs the program."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Memset
+from fusec.hostir.lifetimes import lifetimes
+from fusec.hostir.packing import Block, least_size, pack, size_of
+from fusec.hostir.program import HostProgram
+from fusec.hostir.steps import steps_of
+from fusec.ops.checks import INDEX_ERRORS
+from fusec.schedule.plan import KernelPlan
+
+ALIGNMENT = 256
+"""Of every buffer in an arena, in bytes: as cuMemAlloc aligns."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Offsets in bytes of buffers in one arena of `size` bytes.
+
+    least: the bytes of what is in use at once at most; no placement takes less.
+    """
+
+    offsets: Mapping[str, int]
+    size: int
+    least: int
+
+
+def aligned(size: int) -> int:
+    """Return a size rounded up to whole units of the alignment."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def placement(
+    program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
+) -> Placement:
+    """Return where the buffers lie that a program allocates, but for those in `own`.
+
+    Memory is used again where all that used it is surely over, whatever streams do; a segment's
+    workspace is, after its kernels, unless it is zeroed once. sizes: of all dims, and where
+    the rank stands. Names are those of the program with its loops run.
+    """
+    names, blocks = blocks_of(program, sizes, own)
+    offsets = pack(blocks)
+    placed = dict(zip(names, offsets, strict=True))
+    return Placement(placed, size_of(blocks, offsets), least_size(blocks))
+
+
+def blocks_of(
+    program: HostProgram, sizes: Mapping[str, int], own: Collection[str] = ()
+) -> tuple[list[str], list[Block]]:
+    """Return the buffers to be placed, and each one's block."""
+    steps = steps_of(program, sizes)
+    program = steps.program
+    every = lifetimes(steps, _workspaces(program))
+    live = [life for life in every if life.buffer not in own]
+    numbers: dict[str, int] = {}
+    for life in live:
+        numbers.setdefault(life.buffer, len(numbers))
+    beside = [set[int]() for _ in numbers]
+    for k, life in enumerate(live):
+        number = numbers[life.buffer]
+        for other in live[:k]:
+            if life.before(other) or other.before(life):
+                continue
+            if other.buffer == life.buffer:
+                raise InternalError(f"`{life.buffer}` is allocated again while it is in use")
+            beside[number].add(numbers[other.buffer])
+            beside[numbers[other.buffer]].add(number)
+    blocks: list[Block] = []
+    for name, number in numbers.items():
+        spans = [life for life in live if life.buffer == name]
+        size = aligned(max(program.buffer[name].bytes(sizes), 1))
+        first, last = min(s.first for s in spans), max(s.last for s in spans)
+        blocks.append(Block(size, first, last, frozenset(beside[number])))
+    return list(numbers), blocks
+
+
+def scratch_of(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
+    """Return the bytes of a plan's workspaces, but of those that outlast its kernels."""
+    passing = (w for w in plan.workspaces if w.init != "zeroed once")
+    return sum(aligned(max(1, w.size.evaluate(sizes) * w.dtype.size)) for w in passing)
+
+
+def _workspaces(program: HostProgram) -> set[str]:
+    """Return the memory of which nothing outlasts the kernels of a segment."""
+    once = {i.buffer for i in program.instructions if isinstance(i, Memset) and i.once}
+    names = {b.name for b in program.buffers if b.role == "workspace"}
+    return names - once - {INDEX_ERRORS}

@@ -1,0 +1,259 @@
+"""Loops over streams: which nodes are in them, what is whole before and after."""
+
+from __future__ import annotations
+
+import pytest
+from lockstep import agree, exchanges_of, ops_of
+
+from fusec.diagnostics import FusecError, Unsupported
+from fusec.ir.graph import Fusion
+from fusec.ops.communication import STREAM_STACK, communicates, places
+from fusec.parse import read_text
+from fusec.shard import partition
+
+
+def read(text: str) -> Fusion:
+    """Return the fusion of a file, without its first line."""
+    return read_text(f"fusion: loops{text}", "loops.yaml")
+
+
+def lines(fusion: Fusion) -> list[str]:
+    """Return the nodes as text."""
+    return [repr(node) for node in fusion.nodes]
+
+
+SETS = """
+dims: {M: 8, N: 3}
+inputs:
+  tv0: f32[M, N]
+ops:
+OPS
+outputs: [LAST]
+shardings: {SAID}
+"""
+
+
+def sets(count: int, said: str) -> Fusion:
+    """Return a chain of copies."""
+    ops = "\n".join(f"  - tv{k} = neg(tv{k - 1})" for k in range(1, count + 1))
+    return read(SETS.replace("OPS", ops).replace("LAST", f"tv{count}").replace("SAID", said))
+
+
+def test_a_single_operation_in_a_loop() -> None:
+    local = agree(sets(1, "tv1: {stream: 0}"))
+    assert lines(local) == [
+        "tv0_slice = stream_slice(tv0)",
+        "tv1_slice = neg(tv0_slice)",
+        "tv1 = stream_stack(tv1_slice)",
+    ]
+    assert local.nodes[0].output.shape == (1, local.inputs[0].value.shape[1])
+
+
+def test_operations_side_by_side_share_a_loop() -> None:
+    said = "tv1: {stream: 0}, tv2: {stream: 0}"
+    assert lines(agree(sets(2, said))) == [
+        "tv0_slice = stream_slice(tv0)",
+        "tv1 = neg(tv0_slice)",
+        "tv2_slice = neg(tv1)",
+        "tv2 = stream_stack(tv2_slice)",
+    ]
+
+
+def test_what_is_said_to_be_whole_parts_two_loops() -> None:
+    said = "tv1: {stream: 0}, tv2: {stream: {}}, tv3: {stream: 0}"
+    assert lines(agree(sets(3, said))) == [
+        "tv0_slice = stream_slice(tv0)",
+        "tv1 = neg(tv0_slice)",
+        "tv1_full = stream_stack(tv1)",
+        "tv2 = neg(tv1_full)",
+        "tv2_slice = stream_slice(tv2)",
+        "tv3_slice = neg(tv2_slice)",
+        "tv3 = stream_stack(tv3_slice)",
+    ]
+
+
+PRODUCTS = """
+dims: {M: 6, K: 3, N: 15}
+inputs:
+  inp: {type: "f32[M, K]"INP}
+  w1: {type: "f32[K, N]"W1}
+  w2: {type: "f32[N, K]"}
+ops:
+  - h = matmul(inp, w1)
+  - y = matmul(h, w2)
+outputs:
+  - y: {OUT}
+"""
+
+
+def products(inp: str = "", w1: str = "", out: str = "") -> Fusion:
+    """Return two products, with what is said of their operands and of the result."""
+    text = PRODUCTS.replace("INP", inp).replace("W1", w1)
+    return read(text.replace("y: {OUT}", f"y: {{{out}}}" if out else "y"))
+
+
+def test_columns_of_a_product_in_a_loop() -> None:
+    local = agree(products(out="stream: {1: 3}"))
+    assert exchanges_of(local) == ["stream_slice", "stream_stack"]
+    assert lines(local)[1] == "w2_slice = stream_slice(w2)"
+
+
+def test_rows_go_through_two_products_in_one_loop() -> None:
+    local = agree(products(inp=", stream: {0: 3}"))
+    assert ops_of(local) == ["stream_slice", "matmul", "matmul", "stream_stack"]
+
+
+def test_columns_and_then_rows_are_two_loops() -> None:
+    local = agree(products(w1=", stream: {1: 3}", out="stream: {0: 3}"))
+    assert ops_of(local) == [
+        "stream_slice", "matmul", "stream_stack", "stream_slice", "matmul", "stream_stack",
+    ]  # fmt: skip
+
+
+ROUND = """
+dims: {M: 8, N: 4}
+inputs:
+  x: {type: "f32[M, N]", stream: {0: 4}}
+ops:
+  - a = neg(x)
+  - s = sum(a, dims=[0])
+  - b = mul(a, broadcast_in_dim(s, [M, N], [1]))
+  - t = sum(b, dims=[0])
+  - c = add(b, broadcast_in_dim(t, [M, N], [1]))
+  - d = add(c, a)
+outputs: [a, d]
+"""
+
+
+def test_what_a_later_loop_reads_is_taken_from_the_whole() -> None:
+    """A slice is there in its own loop alone; sums over all slices part the loops."""
+    local = agree(read(ROUND))
+    assert exchanges_of(local) == [
+        "stream_slice", "stream_stack", "stream_slice", "stream_stack",
+        "stream_slice", "stream_slice", "stream_stack",
+    ]  # fmt: skip
+
+
+def test_stacks_read_what_a_kernel_writes_for_them_alone() -> None:
+    for fusion in (read(ROUND), read(RING), sets(3, "tv1: {stream: 0}, tv2: {stream: 0}")):
+        local = partition(fusion)
+        for node in local.nodes:
+            if node.op is STREAM_STACK:
+                maker = local.producer[node.inputs[0]]
+                assert len(local.users[node.inputs[0]]) == 1
+                assert not communicates(maker)
+                assert not places(maker)
+
+
+RING = """
+mesh: [4]
+dims: {T: 8, H: 6, F: 12}
+inputs:
+  x: {type: "f32[T, H]", shard: {0: mesh}}
+  w: {type: "f32[F, H]", shard: {0: mesh}}
+ops:
+  - full = set(x)
+  - y = linear(full, w)
+outputs: [y]
+shardings:
+  full: {stream: {0: 4}}
+"""
+
+
+def test_a_ring_holds_no_full_copy() -> None:
+    """The parts of other ranks come one by one, each as large as the own one."""
+    local = agree(read(RING))
+    assert exchanges_of(local) == ["receive_slice", "stream_stack"]
+    whole = local.inputs[0].value.shape
+    assert all(v.shape[0] == whole[0] for n in local.nodes[:-1] for v in n.outputs)
+
+
+SCATTERED = """
+mesh: [4]
+dims: {T: 8, K: 16, H: 6}
+inputs:
+  x: {type: "f32[T, K]", shard: {1: mesh}, stream: {0: 4}}
+  w: {type: "f32[H, K]", shard: {1: mesh}}
+  b: f32[H]
+ops:
+  - y = linear(x, w, b)
+outputs:
+  - y: {shard: {0: mesh}}
+"""
+
+
+def test_a_product_and_its_scattered_sums_in_a_loop() -> None:
+    local = agree(read(SCATTERED))
+    assert exchanges_of(local) == ["stream_slice", "send_slice"]
+    assert ops_of(local)[-5:] == ["linear", "send_slice", "reshape", "sum", "add"]
+
+
+def test_sums_over_ranks_in_each_iteration() -> None:
+    text = SCATTERED.replace("\n  - y: {shard: {0: mesh}}", " [y]").replace("0: 4}", "0: 2}")
+    local = agree(read(text))
+    assert exchanges_of(local) == ["stream_slice", "all_reduce", "stream_stack"]
+
+
+def test_slices_within_the_part_of_a_rank() -> None:
+    text = RING.replace("full: {stream: {0: 4}}", "full: {shard: {0: mesh}, stream: {0: 2}}")
+    local = agree(read(text))
+    assert exchanges_of(local) == ["all_gather", "stream_slice", "stream_stack"]
+
+
+ALONG = """
+dims: {M: 8, N: 4}
+inputs:
+  x: {type: "f32[M, N]"}
+ops:
+  - y = OP
+outputs: [y]
+shardings: {SAID: {stream: {0: 4}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("op", "said", "line"),
+    [
+        ("cumsum(x, dim=0)", "y", 8),
+        ("cumsum(x, dim=0)", "x", 8),
+        ("argsort(x, dim=0)", "y", 8),
+        ("sum(x, dims=[0])", "x", 8),
+        ("max(x, dims=[0, 1])", "x", 8),
+        ("softmax(x, dim=0)", "x", 8),
+        ("matmul(permute(x, [1, 0]), x)", "x", 8),
+    ],
+)
+def test_a_loop_over_what_carries_a_dependence(op: str, said: str, line: int) -> None:
+    text = ALONG.replace("OP", op).replace("SAID", said)
+    with pytest.raises(FusecError, match="carries a dependence") as caught:
+        partition(read(text))
+    span = caught.value.diagnostic.span
+    assert span is not None
+    assert (span.line, span.text[span.column - 1 :][: span.width]) == (line, said)
+
+
+@pytest.mark.parametrize("op", ["flip(x, dims=[0])", "cat([x, x], dim=0)", "sum(x, dims=[1])"])
+def test_a_loop_over_what_moves_or_is_kept_is_none(op: str) -> None:
+    text = ALONG.replace("OP", op)
+    agree(read(text.replace("SAID", "x")))
+    agree(read(text.replace("SAID", "y")))
+
+
+def test_what_is_only_passed_on_is_whole_again_before_a_sum() -> None:
+    local = agree(read(ALONG.replace("OP", "sum(neg(x), dims=[0])").replace("SAID", "x")))
+    assert ops_of(local) == ["stream_slice", "neg", "stream_stack", "sum"]
+
+
+def test_an_output_in_an_input_is_not_written_slice_by_slice() -> None:
+    text = ALONG.replace("OP", "neg(x)").replace("SAID", "y").replace("[y]", "\n  - y: {alias: x}")
+    with pytest.raises(Unsupported, match="slice by slice"):
+        partition(read(text))
+
+
+def test_slices_that_a_symbol_is_a_multiple_of() -> None:
+    """The symbol keeps its meaning, and is declared what the loop needs it to be."""
+    local = partition(read(ALONG.replace("OP", "neg(x)").replace("SAID", "y")))
+    facts = {d.name: d for d in local.dims}
+    assert (facts["M"].default, facts["M"].multiple_of) == (8, 4)
+    assert str(local.nodes[0].output.shape[0]) == "M // 4"
+    assert str(local.outputs[0].value.shape[0]) == "M"
