@@ -242,3 +242,30 @@ outputs: [c, e]
 
 def test_reshapes_carry_outermost_factors() -> None:
     assert exchanges_of(agree(read(SPLIT))) == []
+
+
+GROUPED = """
+mesh: [2]
+dims: {M: 18, K: 8, N: 6, F: 4}
+inputs:
+  x: {type: "f32[M, K]", SAID}
+  w: {type: "f32[6, K, N]", WEIGHT}
+  ends: {type: "i64[6]"}
+ops:
+  - y = grouped_mm(x, w, cumsum(abs(ends), dim=0))
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "weight", "expected"),
+    [
+        ("shard: {}", "shard: {2: mesh}", []),
+        ("shard: {1: mesh}", "shard: {1: mesh}", ["all_reduce"]),
+        ("shard: {0: mesh}", "shard: {}", ["all_gather"]),
+        ("shard: {}", "shard: {0: mesh}", ["all_gather"]),
+    ],
+)
+def test_products_of_groups(said: str, weight: str, expected: list[str]) -> None:
+    fusion = read(GROUPED.replace("SAID", said).replace("WEIGHT", weight))
+    assert exchanges_of(agree(fusion)) == expected
