@@ -269,3 +269,27 @@ outputs: [y]
 def test_products_of_groups(said: str, weight: str, expected: list[str]) -> None:
     fusion = read(GROUPED.replace("SAID", said).replace("WEIGHT", weight))
     assert exchanges_of(agree(fusion)) == expected
+
+
+TRIANGLE = """
+mesh: {z: 2, y: 2, x: 2}
+dims: {B: 2, N: 4, C: 3}
+inputs:
+  p: {type: "f32[B, N, N, C]", shard: {0: z, 1: y, 2: x}}
+  q: {type: "f32[B, N, N, C]", shard: {0: z, 1: y, 2: x}}
+ops:
+  - a = permute(p, [0, 3, 1, 2])
+  - b = permute(q, [0, 3, 2, 1])
+  - m = matmul(a, b)
+  - o = permute(m, [0, 2, 3, 1])
+outputs: [o]
+shardings:
+  m: {shard: {0: z, 2: y, 3: x}}
+"""
+
+
+def test_sums_along_one_axis_of_three_are_scattered() -> None:
+    """The other factor is gathered along the axis that divides rows of the result."""
+    local = agree(read(TRIANGLE))
+    named = {n.op.name: n.attributes["axis"] for n in local.nodes if "axis" in n.attributes}
+    assert named == {"all_gather": "y", "reduce_scatter": "x"}

@@ -76,7 +76,7 @@ class _Partitioner:
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
-        self.repeated: dict[Value, tuple[Node, Axes]] = {}
+        self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -146,8 +146,8 @@ class _Partitioner:
         )
         said = self._said(node.output)
         choice = choose(node, axes, given, said)
-        if said is None and self._repeats(node):
-            self.repeated[node.output] = node, axes
+        if said is None and self._defers(node):
+            self.deferred[node.output] = node, axes
             self.tensors[node.output] = _Tensor(node.output, choice.result)
             return
         self._make(node, axes, choice)
@@ -160,7 +160,7 @@ class _Partitioner:
         if (
             choice.result.along(STREAM) is not None
             and not in_loop
-            and node.output not in self.repeated
+            and node.output not in self.deferred
         ):
             choice = choice.outside
             operands = self._operands(node, choice, bias)
@@ -174,18 +174,24 @@ class _Partitioner:
             added = None if bias is None else self._added(node, bias, axes)
             self._settle(value, own, choice, added)
 
-    def _repeats(self, node: Node) -> bool:
-        """Return whether a node's result is repeated elements alone: each reader makes its part."""
+    def _defers(self, node: Node) -> bool:
+        """Return whether each reader has its part of a node's result computed, as far as it needs.
+
+        So it is with what repeats elements, and with what is made of whole inputs one by one.
+        """
         access = node.op.access
         if node.op.name == "full" or (access is not None and access.repeats):
             return True
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
-        return (node.op.is_elementwise or moves) and all(v in self.repeated for v in read)
+        return (node.op.is_elementwise or moves) and all(
+            v in self.deferred or (v in self.fusion.input_of and self.tensors[v].sharding.is_whole)
+            for v in read
+        )
 
-    def _repeat(self, value: Value, wanted: Sharding) -> Held:
-        """Make of a value that is repeated elements what of it is wanted, as far as that can be."""
-        (node, axes), span = self.repeated[value], self.graph.span
+    def _part(self, value: Value, wanted: Sharding) -> Held:
+        """Compute the part of a deferred value that is wanted, as far as that can be."""
+        (node, axes), span = self.deferred[value], self.graph.span
         choice = part_of(node, axes, [self._given(o) for o in node.operands], wanted)
         held = self.tensors[value].held
         if choice.result.dims not in held:
@@ -272,8 +278,8 @@ class _Partitioner:
         """Return what a rank has of a value, divided as it is wanted."""
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
-            repeated = value in self.repeated
-            start = self._repeat(value, wanted) if repeated else self._nearest(tensor, wanted)
+            deferred = value in self.deferred
+            start = self._part(value, wanted) if deferred else self._nearest(tensor, wanted)
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
