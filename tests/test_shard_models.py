@@ -270,6 +270,19 @@ def test_products_of_groups(said: str, weight: str, expected: list[str]) -> None
     fusion = read(GROUPED.replace("SAID", said).replace("WEIGHT", weight))
     assert exchanges_of(agree(fusion)) == expected
 
+    text = """
+mesh: [2]
+dims: {M: 4, K: 18, N: 6}
+inputs:
+  x: {type: "f32[M, K]", shard: {0: mesh}}
+  w: {type: "f32[K, N]", shard: {0: mesh}}
+  ends: {type: "i64[6]"}
+ops:
+  - y = grouped_mm(x, w, cumsum(abs(ends), dim=0))
+outputs: [y]
+"""
+    assert exchanges_of(agree(read(text))) == ["all_gather"], "groups of what is summed"
+
 
 TRIANGLE = """
 mesh: {z: 2, y: 2, x: 2}
