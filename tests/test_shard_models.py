@@ -274,7 +274,7 @@ def test_products_of_groups(said: str, weight: str, expected: list[str]) -> None
 mesh: [2]
 dims: {M: 4, K: 18, N: 6}
 inputs:
-  x: {type: "f32[M, K]", shard: {0: mesh}}
+  x: {type: "f32[M, K]"}
   w: {type: "f32[K, N]", shard: {0: mesh}}
   ends: {type: "i64[6]"}
 ops:
