@@ -195,8 +195,9 @@ class Compilation:
     plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
     posts = Stage(
-        "schedule", lower, "segmented", "plans", "local", verify=check, dumps=("host-passes",)
-    )
+        "schedule", lower, "segmented", "plans", "local", verify=check,
+        dumps=("host-passes", "host-ir"),
+    )  # fmt: skip
     host = Stage(
         "schedule", expand, "posts", "segmented", "plans", "sources", dumps=("host-program",)
     )
@@ -437,8 +438,13 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
 
 def describe(fusion: Fusion, what: str) -> str:
-    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to."""
+    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to.
+
+    `schedulers`: the name of each segment's, in order.
+    """
     program = Compilation(replace(fusion, phases=()), CompileOptions())
+    if what == "schedulers":
+        return " ".join(s.scheduler for s in program.segmented.segments)
     if what == "cuda":
         return "\n".join(source.text for source in program.kernel_sources)
     from fusec.dumps.nvfuser import segmented_fusion_text

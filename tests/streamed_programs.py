@@ -30,7 +30,7 @@ from fusec.ir.dim import Dim, dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.run.exchange import Begin, Exchange
+from fusec.run.transports.protocol import Begin, Exchange
 
 B, H, INDEX = symbol("B"), symbol("H"), symbol("i")
 
@@ -42,11 +42,16 @@ def buffer(name: str, role: str, *shape: Dim | int, dtype: Any = F32) -> Buffer:
 
 
 def program(
-    buffers: Sequence[Buffer], instructions: Sequence[Instruction], outputs: Sequence[str]
+    buffers: Sequence[Buffer],
+    instructions: Sequence[Instruction],
+    outputs: Sequence[str],
+    *,
+    wrong: bool = False,
 ) -> HostProgram:
-    """Return a program that is well formed."""
+    """Return a program that is well formed, unless it is to be wrong."""
     made = HostProgram("made", tuple(buffers), (), tuple(instructions), tuple(outputs))
-    check_program(made)
+    if not wrong:
+        check_program(made)
     return made
 
 
@@ -140,6 +145,7 @@ class Threads:
     shared: Exchanged
     rank: int
     left: int = 0
+    count: int = 0
     pending: dict[str, list[Callable[[], None]]] = field(default_factory=dict[str, Any])
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
@@ -159,10 +165,12 @@ class Threads:
             target.fill(np.nan)
             self.later(exchange.target, lambda: _fill(target, self.shared.get(key)))
             return
+        self.count += 1
+        key = f"{exchange.axis} {self.count}"  # every rank begins the same ones in one order
         for other in group:
-            self.shared.put((self.rank, other, exchange.axis), source)
+            self.shared.put((self.rank, other, key), source)
         target.fill(np.nan)
-        self.later(exchange.target, lambda: self._collect(exchange, target, group, place))
+        self.later(exchange.target, lambda: self._collect(key, exchange, target, group, place))
 
     def later(self, name: str, end: Callable[[], None]) -> None:
         """Do something when a buffer is waited for."""
@@ -174,13 +182,16 @@ class Threads:
         for end in self.pending.pop(buffer):
             end()
 
+    def until(self, done: Callable[[], bool], doing: str) -> None:
+        """Nothing is waited for on a device."""
+
     def close(self) -> None:
         """Nothing is left to do."""
 
     def _collect(
-        self, exchange: Collective, target: Any, group: tuple[int, ...], place: int
+        self, key: str, exchange: Collective, target: Any, group: tuple[int, ...], place: int
     ) -> None:
-        came = [self.shared.get((other, self.rank, exchange.axis)) for other in group]
+        came = [self.shared.get((other, self.rank, key)) for other in group]
         match exchange.kind:
             case "all_gather":
                 _fill(target, np.concatenate(came))
