@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from random import Random
@@ -9,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cli_tools import ROOT, fusec
 
 from benchmarks.host_memory import row_of, summary
 from fusec.driver import Compilation
@@ -110,3 +113,17 @@ def test_events_that_are_left_out_are_missed(place: int) -> None:
     drawn = (results(asked, broken, seed)["e"] for seed in range(20))
     assert any(not np.array_equal(found, expected) for found in drawn)
     assert any(isinstance(i, Free) for i in kept)
+
+
+DOC = (ROOT / "docs" / "host-programs.md").read_text(encoding="utf-8")
+SHELL = re.findall(r"```sh\n(.*?)```", DOC, re.DOTALL)
+COMMANDS = [line for text in SHELL for line in text.splitlines()]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_commands_of_the_document(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(ROOT)
+    done = fusec(capsys, *shlex.split(command)[1:])
+    assert (done.code, done.err) == (0, "")
