@@ -129,7 +129,19 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     metavar="N",
     help="Print the first N values of each output.",
 )
+@click.option(
+    "--trace",
+    type=PATH,
+    metavar="FILE.json",
+    help="Write when each step ran, for Chrome's tracing or Perfetto.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
+@click.option(
+    "--ranks",
+    type=click.IntRange(1, 1024),
+    metavar="N",
+    help="Run as N processes, the ranks of the fusion's mesh; torchrun and MPI start them, too.",
+)
 @diagnosed
 @compile_options
 def run_command(
@@ -146,7 +158,9 @@ def run_command(
     atol: float | None,
     allow_undecided: bool,
     values: int,
+    trace: str | None,
     times: bool,
+    ranks: int | None,
     options: CompileOptions,
     report: Report,
 ) -> int:
@@ -155,14 +169,17 @@ def run_command(
     Without a GPU, kernels are built and their times predicted; the reference is evaluated where
     its values are asked for: by --device reference, --outputs, --expect or --print.
     """
+    from fusec.commands.ranks import run_divided
     from fusec.commands.run import RunOptions, run
     from fusec.commands.verify import Judging
 
     files = (inputs, outputs, expect)
     how = Judging(rtol, atol, allow_undecided, seed)
     shown = (times, values, inputs_kind)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
-    return run(file, options, chosen, report)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
+    arguments: list[str] = click.get_current_context().find_root().obj
+    code = run_divided(file, ranks, options, chosen, report, arguments)
+    return run(file, options, chosen, report) if code is None else code
 
 
 @cli.command("dump")
@@ -332,7 +349,7 @@ def run_main(arguments: list[str]) -> int:
     """Run a command line and return its exit code; errors go to stderr, never as a traceback."""
     _accept_any_path()
     try:
-        code = cli.main(arguments, prog_name="fusec", standalone_mode=False)
+        code = cli.main(arguments, prog_name="fusec", standalone_mode=False, obj=arguments)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except InternalError as error:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from tempfile import TemporaryFile
 from typing import IO, Any
@@ -21,7 +21,7 @@ from fusec.run.ranks import LOCAL, patience
 from fusec.run.rendezvous import Meeting
 
 GRACE = 5.0
-"""Seconds that ranks have to end by themselves, with an error of their own, after one has failed."""
+"""Seconds at most that ranks have to end by themselves, with errors of their own, after one."""
 _TICK = 0.02
 _FAILED_ELSEWHERE = 4
 
@@ -41,32 +41,32 @@ class _Rank:
         return self.said.read().decode(errors="backslashreplace").strip()
 
 
-def launch(arguments: Sequence[str], size: int, *, aside: bool = False) -> tuple[int, list[Any]]:
+def launch(
+    arguments: Sequence[str], size: int, given: bytes | None = None, *, aside: bool = False
+) -> tuple[int, list[Diagnostic]]:
     """Run fusec with arguments as so many ranks; return the exit code and what went wrong.
 
     Rank 0 prints; what it and the others say on stderr comes at the end, the same error once.
-    aside: rank 0, too, prints to stderr.
+    given: what each reads from standard input. aside: rank 0, too, prints to stderr.
     """
-    given = sys.stdin.buffer.read() if "-" in arguments else None
     token = secrets.token_hex(32)
     sys.stdout.flush()
     ranks = list[_Rank]()
-    with Meeting.on_this_host(size, token, 3 * patience()) as meeting:
+    with ExitStack() as open_, Meeting.on_this_host(size, token, 3 * patience()) as meeting:
         try:
             for number in range(size):
                 told = {
                     "FUSEC_RANK": str(number), "FUSEC_RANKS": str(size), "MASTER_ADDR": LOCAL,
                     "MASTER_PORT": str(meeting.port), "FUSEC_RANK_TOKEN": token,
                 }  # fmt: skip
-                ranks.append(_start(number, size, arguments, told, given, aside=aside))
+                said = open_.enter_context(TemporaryFile())
+                process = _start(number, size, arguments, told, said, aside=aside)
+                ranks.append(_Rank(number, process, said))
+                _give(process, given)
             ended = _watch(ranks)
         finally:
             _end_all(ranks)
-    try:
-        return _codes(ranks, ended), _say(ranks, ended)
-    finally:
-        for rank in ranks:
-            rank.said.close()
+        return _code(ranks, ended), _say(ranks, ended)
 
 
 def _start(
@@ -74,27 +74,27 @@ def _start(
     size: int,
     arguments: Sequence[str],
     told: dict[str, str],
-    given: bytes | None,
+    said: IO[bytes],
     *,
     aside: bool,
-) -> _Rank:
-    said = TemporaryFile()
+) -> subprocess.Popen[bytes]:
     threads = str(max(1, (os.cpu_count() or 1) // size))
     out: Any = subprocess.DEVNULL if number else sys.stderr.fileno() if aside else None
-    process = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", "fusec", *arguments],
         env={"OMP_NUM_THREADS": threads, **os.environ, **told},
-        stdin=subprocess.DEVNULL if given is None else subprocess.PIPE,
+        stdin=subprocess.PIPE,
         stdout=out,
         stderr=said,
         process_group=0,
     )
-    if given is not None:
-        assert process.stdin is not None
-        with suppress(BrokenPipeError):
-            process.stdin.write(given)
-            process.stdin.close()
-    return _Rank(number, process, said)
+
+
+def _give(process: subprocess.Popen[bytes], given: bytes | None) -> None:
+    """Write what a process reads from standard input."""
+    assert process.stdin is not None
+    with suppress(BrokenPipeError), process.stdin as pipe:
+        pipe.write(given or b"")
 
 
 def _watch(ranks: list[_Rank]) -> set[int]:
@@ -105,7 +105,7 @@ def _watch(ranks: list[_Rank]) -> set[int]:
         if not running:
             return set()
         if limit == float("inf") and any(rank.process.returncode for rank in ranks):
-            limit = time.monotonic() + GRACE
+            limit = time.monotonic() + min(GRACE, patience())
         if time.monotonic() > limit:
             return {rank.number for rank in running}
         time.sleep(_TICK)
@@ -120,11 +120,8 @@ def _end_all(ranks: list[_Rank]) -> None:
         rank.process.wait()
 
 
-def _codes(ranks: list[_Rank], ended: set[int]) -> int:
-    """Return the exit code of the rank that failed first, as far as that is known.
-
-    Others then end as this code says, too, since they cannot go on.
-    """
+def _code(ranks: list[_Rank], ended: set[int]) -> int:
+    """Return the exit code of a rank that failed by itself; else that others could not go on."""
     codes = [rank.process.returncode for rank in ranks if rank.number not in ended]
     own = [code for code in codes if code > 0 and code != _FAILED_ELSEWHERE]
     if own:

@@ -119,6 +119,7 @@ def _options(manifest: Manifest, recorded: PlanRecord, given: Given) -> CompileO
         check_bounds=chosen.check_bounds,
         precise=chosen.precise,
         streams=chosen.streams,
+        overlap=chosen.overlap,
         redefine=chosen.redefine,
         rates=given.rates,
         tuned=given.tuned,

@@ -79,7 +79,9 @@ def about(buffer: Buffer) -> str:
 def check_launches(program: HostProgram) -> None:
     """Raise Unsupported where a program does more than launch kernels in turn on one stream."""
     exchanges = (Collective, Send, Receive, Wait)
-    kinds = {For: "loops", GetStream: _STREAMS, SetStream: _STREAMS, Synchronize: _STREAMS}
+    kinds: dict[type, str] = {
+        For: "loops", GetStream: _STREAMS, SetStream: _STREAMS, Synchronize: _STREAMS,
+    }  # fmt: skip
     kinds |= dict.fromkeys(exchanges, "exchanges between ranks")
     found = next((i for i in program.instructions if type(i) in kinds), None)
     if found is not None:

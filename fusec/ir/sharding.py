@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from fusec.diagnostics import Span
@@ -17,11 +17,12 @@ STREAM = "stream"
 class Mesh:
     """Ranks in a grid: the name and the size of each axis, outermost first.
 
-    ranks: which stand in it, in row-major order.
+    ranks: which stand in it, in row-major order. span: where it is said, in which none differ.
     """
 
     axes: tuple[tuple[str, int], ...]
     ranks: tuple[int, ...]
+    span: Span | None = field(default=None, compare=False, repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:

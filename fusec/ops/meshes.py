@@ -29,7 +29,7 @@ def mesh_of_axes(axes: Sequence[tuple[str, int]], span: Span | None = None) -> M
     """Return the mesh of all ranks from 0 on, row-major."""
     if prod(size for _, size in axes) > MOST_RANKS:
         raise FusecError(f"a mesh of more than {MOST_RANKS} ranks", span=span)
-    return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))))
+    return Mesh(tuple(axes), tuple(range(prod(size for _, size in axes))), span)
 
 
 def check_axis(name: str, span: Span | None = None) -> None:

@@ -259,6 +259,15 @@ class Device:
         """Wait for the stream; a kernel's fault surfaces here."""
         self.call("cuStreamSynchronize", self.stream, what=what)
 
+    def is_done(self) -> bool:
+        """Return whether the stream has done all that it was given, without waiting for it."""
+        (status,) = self.driver.cuStreamQuery(self.stream)
+        if str(getattr(status, "name", status)) == "CUDA_ERROR_NOT_READY":
+            return False
+        if int(status):
+            self.fail("cuStreamQuery", status, "running the kernels")
+        return True
+
     def function_attributes(self, function: Any, values: Mapping[str, int]) -> None:
         """Set attributes of a kernel, named without their prefix."""
         for name, value in values.items():

@@ -2,66 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Send
 from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
-
-Exchange = Collective | Send | Receive
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """Dense memory of a GPU, and the stream in whose order it is used."""
-
-    address: int
-    elements: int
-    dtype: Any
-    stream: int
-
-
-@dataclass(frozen=True)
-class Begin:
-    """One exchange as it is begun: what `Transport.begin` takes."""
-
-    exchange: Exchange
-    target: Any
-    source: Any
-    group: tuple[int, ...]
-    place: int
-
-
-class Transport(Protocol):
-    """Carries exchanges between ranks, one object for each process."""
-
-    def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Do ahead what a run's exchanges need."""
-        ...
-
-    def begin(
-        self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
-    ) -> None:
-        """Begin an exchange in a group of ranks, in which this one has a place.
-
-        target, source: contiguous arrays, or DeviceMemory; None where there is none.
-        """
-        ...
-
-    def wait(self, buffer: str, stream: int = 0) -> None:
-        """End what was begun with a buffer; all that is sent or received goes together."""
-        ...
-
-    def close(self) -> None:
-        """Let go of the other ranks."""
-        ...
+from fusec.run.transports.protocol import Begin, Exchange, Transport
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem
@@ -67,10 +68,33 @@ class Links:
         for thread in self._threads:
             thread.start()
 
+    @classmethod
+    def alone(cls) -> Links:
+        """Return what one rank without others has."""
+        return cls(0, {}, ("",), 1.0)
+
+    def __enter__(self) -> Links:
+        """Return the connections."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End them."""
+        self.close()
+
     @property
     def others(self) -> tuple[int, ...]:
         """Return all ranks but this one."""
         return tuple(sorted(self._sockets))
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a rank has died, hangs or has failed."""
+        return self._failure is not None
 
     def on_host(self, group: tuple[int, ...]) -> bool:
         """Return whether ranks are all on one host."""

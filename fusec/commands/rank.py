@@ -1,0 +1,198 @@
+"""What one rank of a run does: its part of the inputs in, its part of the outputs out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fusec import driver
+from fusec.commands.progress import build_progress, working
+from fusec.commands.report import print_outputs
+from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.verify import agree, differences, load_expected
+from fusec.diagnostics import EnvironmentProblem, FusecError
+from fusec.driver import Compilation
+from fusec.run.gathering import gather_arrays
+from fusec.run.links import Links
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion
+    from fusec.ir.sharding import Mesh, Sharding
+    from fusec.reference.nodes import Model
+
+Arrays = Mapping[str, Any]
+COMPILING = 600.0
+"""Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
+
+
+def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
+    """Run a program as one rank; rank 0 assembles the outputs, compares, and prints.
+
+    Every rank draws the same inputs of the whole fusion and takes its part.
+    """
+    from fusec.reference.nodes import Model
+    from fusec.shard.partition import partitioned
+
+    inputs, sizes = inputs_of(program.original, options)
+    check_sizes(program.options.sizes, sizes)
+    sized = Compilation(at_sizes(program.original, sizes), program.options)
+    fusion = sized.original
+    assert fusion.mesh is not None
+    expected = None if options.expect is None else load_expected(fusion, options.expect)
+    divided = partitioned(fusion)
+    placed = divided.placed
+    own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
+    on_gpu = _on_gpu(options)
+    run = _executed if on_gpu else _interpreted
+    parts = gather_arrays(links, run(links, sized, own), COMPILING)
+    if parts is None:
+        return 0
+    outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
+    # Sums are taken of the ranks' own sums, in an order that no single plan tells.
+    model = Model(parts=divided.parts, hops=on_gpu)
+    right = _judge(fusion, model, inputs, sizes, outputs, options) and not copies
+    for line in copies:
+        print(line)
+    if options.values:
+        print_outputs(fusion, sizes, outputs, options.values)
+    if options.outputs is not None:
+        from fusec.run.arrays import save_arrays
+
+        save_arrays(options.outputs, outputs)
+    if expected is not None:
+        assert options.expect is not None
+        given = (inputs, sizes, outputs, expected, options.expect)
+        right = agree(fusion, *given, options.judging) and right
+    return 0 if right else 1
+
+
+def parts_of(
+    fusion: Fusion, inputs: Arrays, placed: Mapping[str, Sharding], mesh: Mesh, rank: int
+) -> dict[str, Any]:
+    """Return what a rank has of the whole inputs."""
+    from fusec.shard.place import local_part
+
+    own = dict(inputs)
+    for entry in fusion.inputs:
+        name = entry.value.name
+        if name in inputs and not entry.value.is_scalar:
+            own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank)
+    return own
+
+
+def assembled(
+    fusion: Fusion, parts: Sequence[Arrays], placed: Mapping[str, Sharding], mesh: Mesh
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the whole outputs of the ranks' parts, and what to say of copies that differ."""
+    from fusec.shard.place import assemble, local_part
+
+    outputs, copies = dict[str, Any](), list[str]()
+    for output in fusion.outputs:
+        name, sharding = output.value.name, placed[output.value.name]
+        own = {rank: parts[rank][name] for rank in mesh.ranks}
+        outputs[name] = assemble(own, sharding, mesh)
+        wrong = [
+            rank for rank, part in own.items()
+            if local_part(outputs[name], sharding, mesh, rank).tobytes() != part.tobytes()
+        ]  # fmt: skip
+        if wrong:
+            copies.append(f"`{name}`: rank {wrong[0]} has other values than ranks with its part")
+    return outputs, copies
+
+
+def _on_gpu(options: RunOptions) -> bool:
+    """Return whether this rank has a GPU to run on; EnvironmentProblem where one is asked for."""
+    from fusec.run.device import device_available
+
+    if options.device == "reference":
+        return False
+    reason = device_available()
+    if options.device == "cuda" and reason is not None:
+        raise EnvironmentProblem(reason, help="--device reference does without a GPU")
+    if reason is not None:
+        print(f"not run on GPUs: {reason}")
+    return reason is None
+
+
+def _interpreted(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
+    from fusec.run.exchange import Member
+    from fusec.run.inputs import bind_sizes
+    from fusec.run.interpret import interpret
+    from fusec.run.transports.host import HostTransport
+
+    mesh = program.original.mesh
+    assert mesh is not None
+    segments = {segment.name: segment.fusion for segment in program.segmented.segments}
+    sizes = bind_sizes(program.local, inputs)
+    posts = program.posts
+    links.gather(None, "begin of the run", COMPILING)
+    transport = HostTransport(links)
+    with working("interpreting the program"):
+        return interpret(posts, segments, inputs, sizes, Member(mesh, links.rank, transport))
+
+
+def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
+    from fusec.run.device import Device
+    from fusec.run.exchange import Member
+    from fusec.run.execute import Executable
+    from fusec.run.inputs import bind_sizes
+    from fusec.run.transports.choice import GpuTransport, device_of
+
+    mesh = program.original.mesh
+    assert mesh is not None
+    with Device(device_of(links)) as device:
+        target = driver.for_device(program.options, device.facts).target
+        with build_progress() as progress:
+            package = driver.build(program.on((target,)), progress)
+        sizes = bind_sizes(package.program.local, inputs)
+        links.gather(None, "begin of the run", COMPILING)
+        transport = GpuTransport(links, device)
+        try:
+            member = Member(mesh, links.rank, transport)
+            executable = Executable(device, package.program.host, package.cubins(target), member)
+            with executable.bind(inputs, sizes) as bound:
+                bound.reset()
+                bound.run()
+                transport.until(device.is_done, "the end of the run")
+                outputs = bound.outputs()
+                transport.close()  # before memory is given back that others map
+                return outputs
+        except BaseException as error:
+            links.fail(headline(error))  # the others wait for it no longer, nor it for them
+            raise
+        finally:
+            transport.close()
+
+
+def headline(error: BaseException) -> str:
+    """Return in one line why a rank has failed."""
+    if isinstance(error, FusecError):
+        return f"{error.severity}: {error.diagnostic.message}"
+    return f"{type(error).__name__}: {error}".rstrip(": ")
+
+
+def _judge(
+    fusion: Fusion,
+    model: Model,
+    inputs: Arrays,
+    sizes: Mapping[str, int],
+    outputs: Arrays,
+    options: RunOptions,
+) -> bool:
+    """Compare assembled outputs with the reference of the whole, and print the verdict."""
+    if not options.verify:
+        return True
+    from fusec.reference.verdict import compare
+
+    how = options.judging
+    with working("comparing with the reference"):
+        if how.by_tolerance:
+            reference = driver.reference(fusion, inputs, sizes)
+            lines = differences(fusion, outputs, reference, "the reference", how)
+            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
+            return not lines
+        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
+    print(verdict.text())
+    return how.accepts(verdict)

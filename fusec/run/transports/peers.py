@@ -1,0 +1,336 @@
+"""Exchanges of device memory by copy engines between the GPUs of one host: no SM takes part.
+
+Each rank maps the memory of the others' targets (CUDA IPC) and copies its blocks there. Two flags
+in device memory order a copy with what comes before and after it on both GPUs: `free` on the
+sender's says that the target may be written, `arrived` on the receiver's that it was. Streams wait
+for and write them by themselves, and each is put back to 0 by the one that waited for it, so that a
+captured graph may be replayed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.run.device import Device
+from fusec.run.links import Links
+from fusec.run.transports.protocol import (
+    Begin,
+    DeviceMemory,
+    Exchange,
+    buffers_of,
+    peer_place,
+    root_place,
+)
+from fusec.run.transports.streams import Names, SideStream
+
+_WORD = 4
+_HANDLE = 64
+"""Bytes of CUipcMemHandle."""
+_WAIT_EQUAL = 1
+_PEER_ACCESS = 1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes that one exchange moves out of, or into, one rank's memory.
+
+    peer: the rank at the other end. address: of this rank's memory. number: of the piece among
+    those between the two ranks in this direction.
+    """
+
+    peer: int
+    address: int
+    size: int
+    number: int
+
+
+@dataclass(frozen=True)
+class Flags:
+    """Two words of memory: `free` where the sender is, `arrived` where the receiver is."""
+
+    free: int
+    arrived: int
+
+
+@dataclass(frozen=True)
+class _Copy:
+    """A piece to send, where it goes, and its flags as this rank sees them."""
+
+    piece: Piece
+    target: int
+    flags: Flags
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """A piece to receive, and its flags as this rank sees them."""
+
+    piece: Piece
+    flags: Flags
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """All that one exchange does on this rank; `own`: (target, source, bytes) that stay here."""
+
+    begin: Begin
+    copies: tuple[_Copy, ...]
+    arrivals: tuple[_Arrival, ...]
+    own: tuple[tuple[int, int, int], ...]
+
+
+class PeerTransport:
+    """Copies into the memory of other ranks, on a stream for each of them."""
+
+    def __init__(self, links: Links, device: Device) -> None:
+        """Use a device whose peers' memory it can reach."""
+        self._links, self._device = links, device
+        self._sides: dict[int, SideStream] = {}
+        self._names = Names()
+        self._plans: list[_Plan] = []
+        self._next = 0
+        self._flags = 0
+        self._opened: dict[tuple[int, str], int] = {}
+        self._bases: dict[str, int] = {}
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Map the memory of the other ranks; all ranks of the run call it."""
+        self._forget()
+        cut = [_pieces(begin) for begin in exchanges]
+        counts: dict[tuple[str, int], int] = defaultdict(int)
+        sent, received = list[tuple[int, Piece]](), list[tuple[int, Piece]]()
+        for k, (out, into, _) in enumerate(cut):
+            for way, pieces, kept in (("out", out, sent), ("into", into, received)):
+                for peer, address, size in pieces:
+                    kept.append((k, Piece(peer, address, size, counts[way, peer])))
+                    counts[way, peer] += 1
+        self._flags = self._device.allocate(_WORD * (len(sent) + len(received)), "flags")
+        self._device.fill(self._flags, 0, _WORD * (len(sent) + len(received)))
+        self._device.synchronise("clearing flags")
+        told = self._tell([p for _, p in sent], [p for _, p in received])
+        copies = self._copies(sent, told)
+        arrivals = self._arrivals(received, len(sent), told)
+        self._plans = [
+            _Plan(begin, tuple(copies[k]), tuple(arrivals[k]), tuple(cut[k][2]))
+            for k, begin in enumerate(exchanges)
+        ]
+
+    def begin(
+        self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
+    ) -> None:
+        """Say that targets may be written, and copy when the others have said so."""
+        self._links.check()
+        begin = Begin(exchange, target, source, group, place)
+        plan = self._planned(begin)
+        memory: DeviceMemory = source if target is None else target
+        stream, key = memory.stream, buffers_of(exchange)[0]
+        for arrival in plan.arrivals:
+            self._write(stream, arrival.flags.free, 1)
+        used = set[int]()
+        for to, origin, size in plan.own:
+            side = self._side(self._links.rank)
+            side.follow(stream, key)
+            self._copy(side, to, origin, size)
+            used.add(self._links.rank)
+        for copy in plan.copies:
+            side = self._side(copy.piece.peer)
+            side.follow(stream, key)
+            self._await(side.handle, copy.flags.free)
+            self._copy(side, copy.target, copy.piece.address, copy.piece.size)
+            self._write(side.handle, copy.flags.arrived, 1)
+            used.add(copy.piece.peer)
+        for peer in used:
+            self._side(peer).mark(key)
+        self._names.add(buffers_of(exchange), _Open(plan, key, tuple(sorted(used))))
+
+    def wait(self, buffer: str, stream: int = 0) -> None:
+        """Let a stream wait until what came has arrived, and what went is gone."""
+        found: list[_Open] = self._names.take(buffer)
+        if any(entry.joined for entry in found):
+            found += self._names.take_all(lambda entry: entry.joined)
+        for entry in found:
+            for peer in entry.used:
+                self._side(peer).release(stream, entry.key)
+            for arrival in entry.plan.arrivals:
+                self._await(stream, arrival.flags.arrived)
+
+    def until(self, done: Callable[[], bool], doing: str) -> None:
+        """Return when something is done."""
+        self._links.until(done, doing)
+
+    def close(self) -> None:
+        """Unmap the others' memory."""
+        self._forget()
+        for side in self._sides.values():
+            side.close()
+        self._sides = {}
+
+    def _planned(self, begin: Begin) -> _Plan:
+        """Return what was prepared for an exchange: the next in turn."""
+        if not self._plans:
+            raise InternalError(f"`{begin.exchange}` was not prepared")
+        plan = self._plans[self._next]
+        self._next = (self._next + 1) % len(self._plans)
+        if plan.begin != begin:
+            raise InternalError(
+                f"`{begin.exchange}` is begun where `{plan.begin.exchange}` was prepared"
+            )
+        return plan
+
+    def _tell(self, sent: list[Piece], received: list[Piece]) -> list[dict[str, Any]]:
+        """Exchange with all ranks where targets and flags are."""
+        own = {
+            "flags": self._handle(self._flags),
+            "sent": {_name(p): k for k, p in enumerate(sent)},
+            "received": {
+                _name(p): [*self._handle(p.address), p.size, len(sent) + k]
+                for k, p in enumerate(received)
+            },
+        }
+        return self._links.gather(own, "start of peer copies")
+
+    def _copies(
+        self, sent: list[tuple[int, Piece]], told: list[dict[str, Any]]
+    ) -> dict[int, list[_Copy]]:
+        """Return what each exchange copies."""
+        copies: dict[int, list[_Copy]] = defaultdict(list)
+        for number, (k, piece) in enumerate(sent):
+            theirs = told[piece.peer]
+            found = theirs["received"].get(f"{self._links.rank} {piece.number}")
+            if found is None or found[2] != piece.size:
+                raise InternalError(f"rank {piece.peer} does not receive what rank "
+                                    f"{self._links.rank} sends")  # fmt: skip
+            handle, offset, _, word = found
+            arrived = self._map(piece.peer, *theirs["flags"]) + _WORD * word
+            flags = Flags(self._flags + _WORD * number, arrived)
+            copies[k].append(_Copy(piece, self._map(piece.peer, handle, offset), flags))
+        return copies
+
+    def _arrivals(
+        self, received: list[tuple[int, Piece]], before: int, told: list[dict[str, Any]]
+    ) -> dict[int, list[_Arrival]]:
+        """Return what comes in each exchange; `before`: words of flags that stand before theirs."""
+        arrivals: dict[int, list[_Arrival]] = defaultdict(list)
+        for number, (k, piece) in enumerate(received):
+            theirs = told[piece.peer]
+            word = theirs["sent"].get(f"{self._links.rank} {piece.number}")
+            if word is None:
+                raise InternalError(f"rank {piece.peer} does not send what rank "
+                                    f"{self._links.rank} receives")  # fmt: skip
+            free = self._map(piece.peer, *theirs["flags"]) + _WORD * word
+            own = self._flags + _WORD * (before + number)
+            arrivals[k].append(_Arrival(piece, Flags(free, own)))
+        return arrivals
+
+    def _handle(self, address: int) -> tuple[str, int]:
+        """Return how other processes name memory: its allocation and the place in that."""
+        base, _ = self._device.call("cuMemGetAddressRange", address)
+        handle = self._device.call("cuIpcGetMemHandle", int(base), what="memory of peer copies")
+        name = ctypes.string_at(handle.getPtr(), _HANDLE).hex()
+        self._bases[name] = int(base)
+        return name, address - int(base)
+
+    def _map(self, rank: int, handle: str, offset: int) -> int:
+        """Return where another rank's memory is for this one."""
+        if rank == self._links.rank:
+            return self._bases[handle] + offset
+        if (rank, handle) not in self._opened:
+            named = self._device.driver.CUipcMemHandle()
+            ctypes.memmove(named.getPtr(), bytes.fromhex(handle), _HANDLE)
+            opened = self._device.call(
+                "cuIpcOpenMemHandle", named, _PEER_ACCESS, what=f"memory of rank {rank}"
+            )
+            self._opened[rank, handle] = int(opened)
+        return self._opened[rank, handle] + offset
+
+    def _forget(self) -> None:
+        """Unmap what is mapped; memory is given back when no rank maps it any more."""
+        self._plans, self._next = [], 0
+        for address in self._opened.values():
+            self._device.driver.cuIpcCloseMemHandle(address)
+        self._opened, self._bases = {}, {}
+        if self._flags:
+            if not self._links.failed:
+                self._links.gather(None, "end of peer copies")
+            self._device.free(self._flags)
+            self._flags = 0
+
+    def _side(self, peer: int) -> SideStream:
+        if peer not in self._sides:
+            self._sides[peer] = SideStream(self._device)
+        return self._sides[peer]
+
+    def _copy(self, side: SideStream, to: int, origin: int, size: int) -> None:
+        if size and to != origin:
+            self._device.call("cuMemcpyDtoDAsync", to, origin, size, side.handle)
+
+    def _await(self, stream: Any, flag: int) -> None:
+        """Let a stream wait until a flag of this rank is 1, and put it back to 0."""
+        self._device.call("cuStreamWaitValue32", stream, flag, 1, _WAIT_EQUAL)
+        self._write(stream, flag, 0)
+
+    def _write(self, stream: Any, flag: int, value: int) -> None:
+        self._device.call("cuStreamWriteValue32", stream, flag, value, 0)
+
+
+@dataclass(frozen=True)
+class _Open:
+    """An exchange that was begun: `used` are the ranks whose streams have a part in it."""
+
+    plan: _Plan
+    key: str
+    used: tuple[int, ...]
+
+    @property
+    def joined(self) -> bool:
+        """Return whether it ends together with all that is sent and received."""
+        return not isinstance(self.plan.begin.exchange, Collective)
+
+
+Cut = list[tuple[int, int, int]]
+"""Pieces: the rank at the other end (of own ones the target), an address here, and bytes."""
+
+
+def _pieces(begin: Begin) -> tuple[Cut, Cut, Cut]:
+    """Return what an exchange moves out of this rank's memory, into it, and inside of it."""
+    exchange, group, place = begin.exchange, begin.group, begin.place
+    match exchange:
+        case Send():
+            memory: DeviceMemory = begin.source
+            return [(group[peer_place(exchange, place)], memory.address, memory.size)], [], []
+        case Receive():
+            memory = begin.target
+            return [], [(group[peer_place(exchange, place)], memory.address, memory.size)], []
+        case Collective():
+            return _collective_pieces(begin, exchange)
+
+
+def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Cut]:
+    group, place, target = begin.group, begin.place, begin.target
+    source: DeviceMemory = target if begin.source is None else begin.source
+    others = [(p, rank) for p, rank in enumerate(group) if p != place]
+    if exchange.kind == "broadcast":
+        root = root_place(exchange, place)
+        if root != place:
+            return [], [(group[root], target.address, target.size)], []
+        out = [(rank, source.address, source.size) for _, rank in others]
+        return out, [], [(target.address, source.address, source.size)]
+    block = target.size // len(group)
+    # Each rank gives its whole source to all, or a block to each.
+    step = {"all_gather": 0, "all_to_all": block}.get(exchange.kind)
+    if step is None:
+        raise InternalError(f"copy engines cannot do `{exchange}`")
+    out = [(rank, source.address + p * step, block) for p, rank in others]
+    into = [(rank, target.address + p * block, block) for p, rank in others]
+    own = (target.address + place * block, source.address + place * step, block)
+    return out, into, [own]
+
+
+def _name(piece: Piece) -> str:
+    return f"{piece.peer} {piece.number}"

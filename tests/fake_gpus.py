@@ -1,0 +1,231 @@
+"""GPUs of several ranks in one process: streams are queues whose heads run in a drawn order.
+
+Ranks are threads. Nothing runs while they issue: `run` then takes heads in an order that the
+streams allow, so that whatever is not ordered by an event or a flag goes wrong for some draw.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+MEMORY = 1 << 16
+SPAN = 1 << 32
+"""Addresses of each GPU."""
+MAPPED = 1 << 40
+"""Addresses at which each GPU sees the others' memory."""
+
+Operation = Callable[[], bool]
+"""Does something if it can, and returns whether it has."""
+
+
+class Deadlock(Exception):
+    """No stream can go on, and some have not done."""
+
+
+@dataclass
+class Stream:
+    rank: int
+    queue: deque[tuple[str, Operation]] = field(default_factory=deque[Any])
+
+
+@dataclass
+class Event:
+    recorded: int = 0
+    reached: int = 0
+
+
+class FakeGpus:
+    """All GPUs, one for each rank."""
+
+    def __init__(self, ranks: int) -> None:
+        self.lock = threading.RLock()
+        self.memory = [np.zeros(MEMORY, np.uint8) for _ in range(ranks)]
+        self.streams: list[Stream] = []
+        self.devices = [FakeGpu(self, rank) for rank in range(ranks)]
+
+    def at(self, rank: int, address: int, size: int) -> np.ndarray:
+        """Return memory that a rank may touch: its own, or another's that it has mapped."""
+        device, owner = self.devices[rank], rank
+        if address >= MAPPED:
+            owner = (address - MAPPED) // SPAN
+            assert (address - MAPPED) // SPAN in device.mapped, "memory that is not mapped"
+            address -= MAPPED
+        assert address // SPAN == owner, f"rank {rank} touches memory of rank {address // SPAN}"
+        start = address % SPAN
+        blocks = self.devices[owner].blocks.items()
+        assert any(b <= start and start + size <= b + n for b, n in blocks), "outside of memory"
+        return self.memory[owner][start : start + size]
+
+    def run(self, draw: Random) -> None:
+        """Run everything; Deadlock names the heads that wait."""
+        while True:
+            waiting = [s for s in self.streams if s.queue]
+            if not waiting:
+                return
+            draw.shuffle(waiting)
+            for stream in waiting:
+                if stream.queue[0][1]():
+                    stream.queue.popleft()
+                    break
+            else:
+                raise Deadlock([(s.rank, s.queue[0][0]) for s in waiting])
+
+
+class FakeGpu:
+    """What `fusec.run.device.Device` is to transports."""
+
+    def __init__(self, gpus: FakeGpus, rank: int) -> None:
+        self.gpus, self.rank, self.index = gpus, rank, rank
+        self.blocks: dict[int, int] = {}
+        self.mapped: set[int] = set()
+        self.next = 256
+        self.exported: set[int] = set()
+        self.driver = SimpleNamespace(
+            CUipcMemHandle=Handle,
+            cuIpcCloseMemHandle=lambda address: self.mapped.discard((address - MAPPED) // SPAN),
+            cuEventDestroy=lambda event: None,
+            cuStreamDestroy=lambda stream: None,
+            cuDeviceCanAccessPeer=lambda own, other: (0, 1),
+        )
+        self.stream = self.new_stream()
+
+    @property
+    def count(self) -> int:
+        return len(self.gpus.devices)
+
+    @contextmanager
+    def current(self) -> Generator[None]:
+        yield
+
+    def new_stream(self) -> int:
+        with self.gpus.lock:
+            self.gpus.streams.append(Stream(self.rank))
+            return len(self.gpus.streams) - 1
+
+    def issue(self, stream: Any, what: str, operation: Operation) -> None:
+        with self.gpus.lock:
+            found = self.gpus.streams[stream]
+            assert found.rank == self.rank, "a stream of another GPU"
+            found.queue.append((what, operation))
+
+    def allocate(self, size: int, what: str) -> int:
+        start, self.next = self.next, self.next + (max(size, 1) + 511) // 256 * 256
+        assert self.next <= MEMORY
+        self.blocks[start] = max(size, 1)
+        return self.rank * SPAN + start
+
+    def free(self, address: int) -> None:
+        rank = self.rank
+        others = (d for d in self.gpus.devices if d.rank != rank)
+        assert not any(rank in d.mapped for d in others), "memory is freed that others map"
+        del self.blocks[address % SPAN]
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        def operation() -> bool:
+            self.gpus.at(self.rank, address, size)[...] = byte
+            return True
+
+        self.issue(self.stream, "fill", operation)
+
+    def synchronise(self, what: str = "") -> None:
+        with self.gpus.lock:
+            queue = self.gpus.streams[self.stream].queue
+            while queue:
+                assert queue.popleft()[1](), "the caller's stream waits for others"
+
+    def call(self, function: str, *given: Any, what: str = "") -> Any:
+        return getattr(self, f"_{function}")(*given)
+
+    def _cuDeviceGet(self, number: int) -> int:
+        return number
+
+    def _cuDeviceGetUuid(self, number: int) -> Any:
+        return SimpleNamespace(bytes=bytes([number]) * 16)
+
+    def _cuCtxGetStreamPriorityRange(self) -> tuple[int, int]:
+        return 0, -5
+
+    def _cuStreamCreateWithPriority(self, flags: int, priority: int) -> int:
+        assert (flags, priority) == (1, -5)
+        return self.new_stream()
+
+    def _cuEventCreate(self, flags: int) -> Event:
+        return Event()
+
+    def _cuEventRecord(self, event: Event, stream: int) -> None:
+        event.recorded += 1
+        number = event.recorded
+
+        def operation() -> bool:
+            event.reached = max(event.reached, number)
+            return True
+
+        self.issue(stream, "record", operation)
+
+    def _cuStreamWaitEvent(self, stream: int, event: Event, flags: int) -> None:
+        number = event.recorded  # of the latest time that it was recorded; none: no wait
+        self.issue(stream, "wait for event", lambda: event.reached >= number)
+
+    def _cuMemcpyDtoDAsync(self, to: int, origin: int, size: int, stream: int) -> None:
+        def operation() -> bool:
+            self.gpus.at(self.rank, to, size)[...] = self.gpus.at(self.rank, origin, size)
+            return True
+
+        self.issue(stream, "copy", operation)
+
+    def _cuStreamWaitValue32(self, stream: int, address: int, value: int, flags: int) -> None:
+        assert flags == 1, "EQ"
+        assert address < MAPPED, "a stream polls memory of its own GPU alone"
+
+        def operation() -> bool:
+            return self.gpus.at(self.rank, address, 4).view(np.uint32)[0] == value
+
+        self.issue(stream, f"wait for flag {address % SPAN}", operation)
+
+    def _cuStreamWriteValue32(self, stream: int, address: int, value: int, flags: int) -> None:
+        def operation() -> bool:
+            word = self.gpus.at(self.rank, address, 4).view(np.uint32)
+            assert word[0] != value, "a flag is written that has not been taken back"
+            word[0] = value
+            return True
+
+        self.issue(stream, "write flag", operation)
+
+    def _cuMemGetAddressRange(self, address: int) -> tuple[int, int]:
+        start = address % SPAN
+        found = next((b, n) for b, n in self.blocks.items() if b <= start < b + n)
+        return self.rank * SPAN + found[0], found[1]
+
+    def _cuIpcGetMemHandle(self, base: int) -> Handle:
+        assert base % SPAN in self.blocks, "not the base of an allocation"
+        handle = Handle()
+        handle.raw[:8] = base.to_bytes(8, "little")
+        return handle
+
+    def _cuIpcOpenMemHandle(self, handle: Handle, flags: int) -> int:
+        base = int.from_bytes(bytes(handle.raw[:8]), "little")
+        assert flags == 1
+        assert base // SPAN != self.rank, "a process cannot map its own memory"
+        self.mapped.add(base // SPAN)
+        return MAPPED + base
+
+
+class Handle:
+    """64 bytes that mean something to the driver alone."""
+
+    def __init__(self) -> None:
+        self.raw = (ctypes.c_uint8 * 64)()
+
+    def getPtr(self) -> int:
+        """Return where the bytes are."""
+        return ctypes.addressof(self.raw)
