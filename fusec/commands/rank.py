@@ -11,11 +11,13 @@ from fusec import driver
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
+from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -45,8 +47,11 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     placed = divided.placed
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
     on_gpu = _on_gpu(options)
-    run = _executed if on_gpu else _interpreted
-    parts = gather_arrays(links, run(links, sized, own), COMPILING)
+    run, slices = _executed if on_gpu else _interpreted, list[Slice]()
+    found = run(links, sized, own, slices if options.trace else None)
+    parts = gather_arrays(links, found, COMPILING)
+    if options.trace is not None:
+        gather_trace(links, options.trace, fusion.name, slices)
     if parts is None:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
@@ -116,24 +121,23 @@ def _on_gpu(options: RunOptions) -> bool:
     return reason is None
 
 
-def _interpreted(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
-    from fusec.run.exchange import Member
-    from fusec.run.inputs import bind_sizes
-    from fusec.run.interpret import interpret
+def _interpreted(
+    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+) -> dict[str, Any]:
+    from fusec.rank import run_rank as interpret
     from fusec.run.transports.host import HostTransport
 
-    mesh = program.original.mesh
-    assert mesh is not None
-    segments = {segment.name: segment.fusion for segment in program.segmented.segments}
-    sizes = bind_sizes(program.local, inputs)
-    posts = program.posts
+    assert program.posts.name  # ready before others wait for this rank in an exchange
     links.gather(None, "begin of the run", COMPILING)
-    transport = HostTransport(links)
+    given = (inputs, HostTransport(links), links.rank)
     with working("interpreting the program"):
-        return interpret(posts, segments, inputs, sizes, Member(mesh, links.rank, transport))
+        observe = None if slices is None else noting(slices, links.rank)
+        return interpret(program, *given, observe=observe)
 
 
-def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
+def _executed(
+    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+) -> dict[str, Any]:
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
@@ -157,6 +161,8 @@ def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, A
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
+                if slices is not None:
+                    slices += slices_of(bound, links.rank)
                 transport.close()  # before memory is given back that others map
                 return outputs
         except BaseException as error:
