@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,9 @@ from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
 from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
-from fusec.shard.reshard import Held, Resharder, common
+from fusec.shard.reshard import Held, Resharder
 from fusec.shard.sizes import local_strides, with_shares
+from fusec.shard.tensors import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Partition:
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def partition(fusion: Fusion, _: object = None) -> Fusion:
+def partition(fusion: Fusion) -> Fusion:
     """Return the fusion that one rank runs; the fusion itself where nothing is divided."""
     return partitioned(fusion).fusion if fusion.shardings else fusion
 
@@ -47,17 +48,6 @@ def partitioned(fusion: Fusion) -> Partition:
         whole = {e.value.name: Sharding.whole(e.value.rank) for e in entries}
         return Partition(fusion, whole)
     return _Partitioner(with_shares(fusion)).run()
-
-
-class _Tensor:
-    """A value of the whole fusion: how it is divided, and what a rank has of it so far."""
-
-    def __init__(self, value: Value, sharding: Sharding) -> None:
-        self.value, self.sharding = value, sharding
-        self.held: dict[tuple[Any, ...], Held] = {}
-
-    def keep(self, held: Held) -> None:
-        self.held.setdefault(held.sharding.dims, held)
 
 
 @dataclass(frozen=True)
@@ -77,7 +67,7 @@ class _Partitioner:
         self.graph = LocalGraph()
         self.reshard = Resharder(self.graph, fusion.mesh)
         self.sizes = distinct_sizes(fusion)
-        self.tensors: dict[Value, _Tensor] = {}
+        self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
@@ -136,7 +126,7 @@ class _Partitioner:
         own = value
         if shape != value.shape:
             own = Value(value.name, replace(value.type, shape=shape))
-        tensor = self.tensors[value] = _Tensor(value, sharding)
+        tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
         strides = local_strides(entry, shape, self.fusion.hints)
         return replace(entry, value=own, strides=strides)
@@ -154,7 +144,7 @@ class _Partitioner:
         choice = choose(node, axes, given, said)
         if said is None and self._defers(node):
             self.deferred[node.output] = node, axes
-            self.tensors[node.output] = _Tensor(node.output, choice.result)
+            self.tensors[node.output] = Tensor(node.output, choice.result)
             return
         self._make(node, axes, choice)
 
@@ -247,7 +237,7 @@ class _Partitioner:
                 held = self.reshard.reduced(held, axis, choice.reduction, wanted, name)
         if added is not None:
             held = Held(self._sum(held, added), held.sharding)
-        tensor = self.tensors.setdefault(value, _Tensor(value, wanted))
+        tensor = self.tensors.setdefault(value, Tensor(value, wanted))
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         self._held(value, wanted.without(STREAM) if outside else wanted)
@@ -288,20 +278,10 @@ class _Partitioner:
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
             deferred = value in self.deferred
-            start = self._part(value, wanted) if deferred else self._nearest(tensor, wanted)
+            start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
-
-    def _nearest(self, tensor: _Tensor, wanted: Sharding) -> Held:
-        """Return what a rank has of a value that is the fewest factors away from what is wanted."""
-
-        def distance(held: Held) -> tuple[int, int]:
-            pairs = list(zip(held.sharding.dims, wanted.dims, strict=True))
-            gone = sum(len(own) - common(own, aim) for own, aim in pairs)
-            return gone, -sum(common(own, aim) for own, aim in pairs)
-
-        return min(tensor.held.values(), key=distance)
 
     def _scalar(self, node: Node) -> None:
         """Keep a scalar: all ranks have the same."""
@@ -319,7 +299,9 @@ class _Partitioner:
         (value,) = node.inputs
         axis: int = node.attributes["dim"]
         extent, name = value.shape[axis], node.output.name
-        for held, k in self._lengths(value, extent):
+        whole = (self.tensors[v] for v in (value, *self.tensors))
+        once = (h for tensor in whole for h in tensor.along(extent) if not self.graph.varies(h[0]))
+        for held, k in once:
             ranks = extent.divide(held.shape[k])
             if ranks == 1:
                 return self.graph.apply("size", held, name, dim=k)
@@ -329,14 +311,6 @@ class _Partitioner:
                 return self.graph.add(find_op("mul"), [size, factor], {}, [name])[0]
         held = self._held(value, Sharding.whole(value.rank)).value
         return self.graph.apply("size", held, name, dim=axis)
-
-    def _lengths(self, value: Value, extent: Dim) -> Iterator[tuple[Value, int]]:
-        """Yield what a rank has of dims of an extent, those of `value` first."""
-        for whole in (value, *self.tensors):
-            for held in tuple(self.tensors[whole].held.values()):
-                same = (k for k, e in enumerate(whole.shape) if e == extent)
-                if not self.graph.varies(held.value):
-                    yield from ((held.value, k) for k in same)
 
     # -- the end
 
