@@ -306,3 +306,25 @@ def test_sums_along_one_axis_of_three_are_scattered() -> None:
     local = agree(read(TRIANGLE))
     named = {n.op.name: n.attributes["axis"] for n in local.nodes if "axis" in n.attributes}
     assert named == {"all_gather": "y", "reduce_scatter": "x"}
+
+
+SEVERAL = """
+mesh: [2]
+dims: {B: 4, H: 8}
+inputs:
+  x: {type: "f64[B, H]", shard: {0: mesh}}
+ops:
+  - v, i = sort(x, dim=1)
+  - w, m = var_mean(x, dims=[1])
+outputs: [v, i, w, m]
+shardings:
+  i: {shard: {1: mesh}}
+  m: {shard: {}}
+"""
+
+
+def test_each_of_several_results_is_divided_as_the_file_says() -> None:
+    local = agree(read(SEVERAL), exact=False)
+    assert {o.value.name: str(o.value.type) for o in local.outputs} == {
+        "v": "f64[B, H * 2]", "i": "i64[B * 2, H]", "w": "f64[B]", "m": "f64[B * 2]",
+    }  # fmt: skip

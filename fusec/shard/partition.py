@@ -102,8 +102,7 @@ class _Partitioner:
 
     def _spanned(self, value: Operand) -> Sharding | None:
         """Return how the file divides a value, with its place."""
-        found = self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
-        return found
+        return self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
 
     # -- the walk
 
@@ -137,10 +136,10 @@ class _Partitioner:
             return
         given = [self._given(o) for o in node.operands]
         axes = axes_of(node, self.sizes)
-        check_loops(
-            node, axes, [self._spanned(o) for o in node.operands], self._spanned(node.output)
-        )
-        said = self._said(node.output)
+        known = next((v for v in node.outputs if v.name in self.said), node.output)
+        read = [self._spanned(o) for o in node.operands]
+        check_loops(node, axes, read, self._spanned(known))
+        said = self._said(known)
         choice = choose(node, axes, given, said)
         if said is None and self._defers(node):
             self.deferred[node.output] = node, axes
@@ -225,7 +224,8 @@ class _Partitioner:
     def _settle(self, value: Value, own: Value, choice: Choice, added: _Added | None) -> None:
         """Note a result, combined over ranks and divided as it is to be."""
         self.graph.lies(own, choice.result.along(STREAM))
-        held, wanted, name = Held(own, choice.result), choice.wanted, value.name
+        held, name = Held(own, choice.result), value.name
+        wanted = self._said(value) or choice.result
         self.computed[value] = own
         for axis in choice.partial:
             assert self.fusion.mesh is not None
