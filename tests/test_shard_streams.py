@@ -6,8 +6,11 @@ import pytest
 from lockstep import agree, exchanges_of, ops_of
 
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.driver import Compilation
+from fusec.hostir.instructions import For
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import STREAM_STACK, communicates, places
+from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.shard import partition
 
@@ -132,6 +135,12 @@ def test_what_a_later_loop_reads_is_taken_from_the_whole() -> None:
         "stream_slice", "stream_stack", "stream_slice", "stream_stack",
         "stream_slice", "stream_slice", "stream_stack",
     ]  # fmt: skip
+
+
+def test_programs_take_slices_in_the_loops_that_read_them() -> None:
+    loops = [i for i in Compilation(read(ROUND), CompileOptions()).posts.instructions
+             if isinstance(i, For) and i.streams]  # fmt: skip
+    assert len(loops) == 3
 
 
 COPIED = """
