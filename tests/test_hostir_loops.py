@@ -375,7 +375,7 @@ def test_exchanges_must_be_waited_for() -> None:
         check_program(replace(made, instructions=left))
     made = program_of(scattered())
     left = _changed(made.instructions, lambda i: None if isinstance(i, Wait) else i)
-    with pytest.raises(FusecError, match="nothing in `for loop0.* waits for `send p to tp"):
+    with pytest.raises(FusecError, match=r"nothing in `for loop0.* waits for `send p to tp"):
         check_program(replace(made, instructions=tuple(left)))
 
 
