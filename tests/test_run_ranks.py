@@ -87,7 +87,7 @@ def acting(tmp_path: Path, act: str, **more: str) -> dict[str, str]:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(EXCHANGING.replace("ACT", act))
     (tmp_path / "pids").mkdir()
-    own = environment(FOLDER=str(tmp_path / "pids"), FUSEC_RANK_TIMEOUT="1.5", **more)
+    own = environment(FOLDER=str(tmp_path / "pids"), FUSEC_RANK_TIMEOUT="1", **more)
     return {**own, "PYTHONPATH": f"{folder}{os.pathsep}{own['PYTHONPATH']}"}
 
 

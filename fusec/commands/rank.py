@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from fusec import driver
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
+from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.ir.sharding import Mesh, Sharding
+    from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
 COMPILING = 600.0
@@ -29,6 +34,7 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
 
     Every rank draws the same inputs of the whole fusion and takes its part.
     """
+    from fusec.reference.nodes import Model
     from fusec.shard.partition import partitioned
 
     inputs, sizes = inputs_of(program.original, options)
@@ -37,13 +43,21 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     fusion = sized.original
     assert fusion.mesh is not None
     expected = None if options.expect is None else load_expected(fusion, options.expect)
-    placed = partitioned(fusion).placed
+    divided = partitioned(fusion)
+    placed = divided.placed
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
-    parts = gather_arrays(links, _outputs(links, sized, own, options), COMPILING)
+    on_gpu = _on_gpu(options)
+    run, slices = _executed if on_gpu else _interpreted, list[Slice]()
+    found = run(links, sized, own, slices if options.trace else None)
+    parts = gather_arrays(links, found, COMPILING)
+    if options.trace is not None:
+        gather_trace(links, options.trace, fusion.name, slices)
     if parts is None:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
-    right = _judge(fusion, inputs, sizes, outputs, options) and not copies
+    # Sums are taken of the ranks' own sums, in an order that no single plan tells.
+    model = Model(parts=divided.parts, hops=on_gpu)
+    right = _judge(fusion, model, inputs, sizes, outputs, options) and not copies
     for line in copies:
         print(line)
     if options.values:
@@ -65,11 +79,12 @@ def parts_of(
     """Return what a rank has of the whole inputs."""
     from fusec.shard.place import local_part
 
-    scalars = {entry.value.name for entry in fusion.inputs if entry.value.is_scalar}
-    return {
-        name: array if name in scalars else local_part(array, placed[name], mesh, rank)
-        for name, array in inputs.items()
-    }
+    own = dict(inputs)
+    for entry in fusion.inputs:
+        name = entry.value.name
+        if name in inputs and not entry.value.is_scalar:
+            own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank)
+    return own
 
 
 def assembled(
@@ -92,40 +107,37 @@ def assembled(
     return outputs, copies
 
 
-def _outputs(
-    links: Links, program: Compilation, inputs: Arrays, options: RunOptions
-) -> dict[str, Any]:
-    """Return what this rank computes: on a GPU of its own, or by the reference."""
+def _on_gpu(options: RunOptions) -> bool:
+    """Return whether this rank has a GPU to run on; EnvironmentProblem where one is asked for."""
     from fusec.run.device import device_available
 
+    if options.device == "reference":
+        return False
     reason = device_available()
     if options.device == "cuda" and reason is not None:
         raise EnvironmentProblem(reason, help="--device reference does without a GPU")
-    if options.device == "reference" or reason is not None:
-        if reason is not None and options.device == "auto":
-            print(f"not run on GPUs: {reason}")
-        return _interpreted(links, program, inputs)
-    return _executed(links, program, inputs)
+    if reason is not None:
+        print(f"not run on GPUs: {reason}")
+    return reason is None
 
 
-def _interpreted(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
-    from fusec.run.exchange import Member
-    from fusec.run.inputs import bind_sizes
-    from fusec.run.interpret import interpret
+def _interpreted(
+    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+) -> dict[str, Any]:
+    from fusec.rank import run_rank as interpret
     from fusec.run.transports.host import HostTransport
 
-    mesh = program.original.mesh
-    assert mesh is not None
-    segments = {segment.name: segment.fusion for segment in program.segmented.segments}
-    sizes = bind_sizes(program.local, inputs)
-    posts = program.posts
+    assert program.posts.name  # ready before others wait for this rank in an exchange
     links.gather(None, "begin of the run", COMPILING)
-    transport = HostTransport(links)
+    given = (inputs, HostTransport(links), links.rank)
     with working("interpreting the program"):
-        return interpret(posts, segments, inputs, sizes, Member(mesh, links.rank, transport))
+        observe = None if slices is None else noting(slices, links.rank)
+        return interpret(program, *given, observe=observe)
 
 
-def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
+def _executed(
+    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+) -> dict[str, Any]:
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
@@ -149,6 +161,8 @@ def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, A
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
+                if slices is not None:
+                    slices += slices_of(bound, links.rank)
                 transport.close()  # before memory is given back that others map
                 return outputs
         except BaseException as error:
@@ -167,6 +181,7 @@ def headline(error: BaseException) -> str:
 
 def _judge(
     fusion: Fusion,
+    model: Model,
     inputs: Arrays,
     sizes: Mapping[str, int],
     outputs: Arrays,
@@ -184,7 +199,6 @@ def _judge(
             lines = differences(fusion, outputs, reference, "the reference", how)
             print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
             return not lines
-        # Sums are taken of the ranks' own sums, in an order that no single plan tells.
-        verdict = compare(fusion, sizes, inputs, outputs, seed=how.seed)
+        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
     print(verdict.text())
     return how.accepts(verdict)

@@ -23,7 +23,7 @@ from fusec.reference.order import Order, Stage, unknown
 from fusec.reference.pointwise import Arithmetic, cast, pointwise
 from fusec.reference.reductions import reduce_estimate
 from fusec.reference.selections import selected
-from fusec.reference.sums import Rules
+from fusec.reference.sums import Rules, spread_of
 
 Environment = dict[Value, Estimate]
 
@@ -36,6 +36,8 @@ class Model:
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
     values that are computed by cheaper forms of their operations; inside: of products around them.
+    parts: of the values that are sums of what several ranks have summed, and rounded, their number.
+    hops: whether such a sum is rounded again after each rank that has added its part.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -43,6 +45,8 @@ class Model:
     eager: bool = False
     approximated: frozenset[str] = frozenset()
     inside: frozenset[str] = frozenset()
+    parts: Mapping[str, int] = field(default_factory=dict[str, int])
+    hops: bool = False
 
 
 PLAIN = Model(errors=False)
@@ -109,6 +113,9 @@ class Nodes:
             return found
         marked = list[Estimate]()
         for value, estimate in zip(node.outputs, found, strict=True):
+            if value.name in self.model.parts and value.dtype.is_half and self.model.errors:
+                parts = self.model.parts[value.name]
+                estimate = _in_parts(estimate, parts, value.dtype, hops=self.model.hops)
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
@@ -147,6 +154,21 @@ class Nodes:
 def operand_of(operand: Operand, environment: Environment) -> Estimate:
     """Return an operand's estimate; a literal is exact."""
     return Estimate(constant(operand)) if isinstance(operand, Const) else environment[operand]
+
+
+def _in_parts(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:
+    """Return a sum of parts that were rounded to a half type; of `hops`, so were sums of them.
+
+    The square of a sum of n terms is that of n times their mean, and n times their spread.
+    """
+    whole = squared(estimate.value)
+    spread = whole if estimate.part is None else spread_of(estimate.value, estimate.part)
+    rounded = whole / parts + spread
+    if hops:
+        # Of k parts in turn, which are shares of the whole.
+        rounded = rounded + parts / 3 * whole + parts / 2 * spread
+    own = rounded * (dtype.epsilon**2 * SPREAD)
+    return replace(estimate, independent=add(estimate.independent, own))
 
 
 def _half_origins(fusion: Fusion) -> dict[Value, DType]:

@@ -18,7 +18,7 @@ from fusec.run.ranks import LOCAL, Ranks
 PORTS = 16
 """How many ports from the one given rank 0 tries: torchrun itself holds the first."""
 _STEP = 0.05
-_GREETING_SECONDS = 0.5
+_GREETING_SECONDS = 0.3
 
 
 class Meeting:
