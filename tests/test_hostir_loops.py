@@ -215,6 +215,18 @@ def test_slices_are_kept_for_later_loops() -> None:
     assert not races(made, {**PLACED, "dp.place": 2})
 
 
+def test_slices_of_what_is_there_are_taken_again() -> None:
+    """By a later loop that reads them beside what follows from the first one."""
+    b = Local("again", **SIZES)
+    x = b.part("x_slice", STREAM_SLICE, b.input("x", 4 * N, WIDE), **OVER_ROWS)
+    whole = b.part("a_full", STREAM_STACK, b.op("a", "exp", x), **OVER_ROWS)
+    y = b.op("y", "mul", b.part("y_slice", STREAM_SLICE, whole, **OVER_ROWS), x)
+    made = program_of(b.finish(b.part("z", STREAM_STACK, y, **OVER_ROWS)))
+    aliases = [[i.buffer for i in loop.body if isinstance(i, Alias)] for loop in loops(made)]
+    assert aliases == [["x_slice", "a"], ["x_slice", "y_slice", "y"]]
+    assert not races(made, SIZES)
+
+
 # --- passes ------------------------------------------------------------------------------------
 
 
