@@ -14,6 +14,7 @@ from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
+from fusec.explain.units import time_text
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 
@@ -45,8 +46,8 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     placed = divided.placed
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
     on_gpu = _on_gpu(options)
-    run = _executed if on_gpu else _interpreted
-    parts = gather_arrays(links, run(links, sized, own), COMPILING)
+    found = _executed(links, sized, own, options) if on_gpu else _interpreted(links, sized, own)
+    parts = gather_arrays(links, found, COMPILING)
     if parts is None:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
@@ -133,11 +134,14 @@ def _interpreted(links: Links, program: Compilation, inputs: Arrays) -> dict[str
         return interpret(posts, segments, inputs, sizes, Member(mesh, links.rank, transport))
 
 
-def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
+def _executed(
+    links: Links, program: Compilation, inputs: Arrays, options: RunOptions
+) -> dict[str, Any]:
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
     from fusec.run.inputs import bind_sizes
+    from fusec.run.measure_together import measure_together
     from fusec.run.transports.choice import GpuTransport, device_of
 
     mesh = program.original.mesh
@@ -157,6 +161,12 @@ def _executed(links: Links, program: Compilation, inputs: Arrays) -> dict[str, A
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
+                if options.repeats:
+                    seconds = measure_together(bound, transport, links, options.repeats)
+                    print(
+                        f"total {time_text(seconds)}, mean of {options.repeats} runs one after the "
+                        f"other on the slowest of {links.size} ranks, on {device.facts.text()}"
+                    )
                 transport.close()  # before memory is given back that others map
                 return outputs
         except BaseException as error:

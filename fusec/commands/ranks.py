@@ -96,6 +96,8 @@ def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion 
         if given is None:
             return None
         raise Unsupported(f"`{path}` defines {len(fusions)} fusions: several ranks run one")
+    if fusions[0].phases and given is not None:
+        raise Unsupported(f"phases of `{fusions[0].name}` on several ranks")
     return fusions[0]
 
 
