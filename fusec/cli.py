@@ -129,6 +129,12 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     metavar="N",
     help="Print the first N values of each output.",
 )
+@click.option(
+    "--trace",
+    type=PATH,
+    metavar="FILE.json",
+    help="Write when each step ran, for Chrome's tracing or Perfetto.",
+)
 @click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
 @click.option(
     "--ranks",
@@ -152,6 +158,7 @@ def run_command(
     atol: float | None,
     allow_undecided: bool,
     values: int,
+    trace: str | None,
     times: bool,
     ranks: int | None,
     options: CompileOptions,
@@ -169,7 +176,7 @@ def run_command(
     files = (inputs, outputs, expect)
     how = Judging(rtol, atol, allow_undecided, seed)
     shown = (times, values, inputs_kind)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how)
+    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
     arguments: list[str] = click.get_current_context().find_root().obj
     code = run_divided(file, ranks, options, chosen, report, arguments)
     return run(file, options, chosen, report) if code is None else code

@@ -92,6 +92,14 @@ class StreamDevice(FakeDevice):
                 stream, event, _ = arguments
                 if event.latest is not None:
                     self.later(stream, lambda: None, event.latest)
+            case "cuMemAllocAsync":
+                return self.allocate(arguments[0], what)
+            case "cuMemFreeAsync":
+                self.free(arguments[0])
+            case "cuMemsetD8Async":
+                self.fill(*arguments)
+            case "cuMemcpyDtoDAsync":
+                self.copy(*arguments)
             case "cuEventSynchronize":
                 while not arguments[0].latest.come:
                     self.one()
@@ -104,7 +112,9 @@ class StreamDevice(FakeDevice):
                 config, entry, pointers, _ = arguments
                 assert function == "cuLaunchKernelEx"
                 self.launched.append((entry, config))
-                self.later(config.hStream, lambda: self.kernels[entry](pointers))
+                kernel = self.kernels[entry]
+                run = kernel.copied(pointers) if hasattr(kernel, "copied") else None
+                self.later(config.hStream, run or (lambda: kernel(pointers)))
         return None
 
     def count(self, *functions: str) -> int:

@@ -34,6 +34,7 @@ LAYERS: tuple[frozenset[str], ...] = tuple(
         "call",
         "files",
         "driver",
+        "rank",
         "variants",
         "emit tune",
         "explain",

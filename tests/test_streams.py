@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from fake_device import FakeDevice
-from host_programs import INDEX, B, H, buffer
+from fake_device import FakeDevice, argument, array_at
 from stream_device import StreamDevice
+from streamed_programs import INDEX, B, H, buffer
 from test_run_execute import CUBINS, double, twice
 from test_run_execute import buffer as flat
 
+from fusec.call.memory import Arena
+from fusec.call.record import LaunchStep, Record
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -32,9 +35,10 @@ from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.sharding import Mesh
-from fusec.run.exchange import Begin, Exchange, Member
+from fusec.run.exchange import Member
 from fusec.run.execute import Executable, execute
 from fusec.run.streams import Pool
+from fusec.run.transports.protocol import Begin, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorArgument
 
 SIZES = {"B": 8, "H": 4}
@@ -242,6 +246,86 @@ def test_a_kernel_that_waits_for_a_stream_overlaps_with_nothing() -> None:
     assert [getattr(config, "numAttrs", 0) for _, config in device.launched] == [1, 0]
 
 
+class Copied:
+    """The kernel y = scale * x, which has its arguments from when it is launched, as a GPU has."""
+
+    def copied(self, pointers: int) -> Any:
+        """Return what runs it."""
+        kinds = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_int)
+        x, y, scale, count = (argument(pointers, k, kind) for k, kind in enumerate(kinds))
+
+        def run() -> None:
+            array_at(y, count, np.float32)[:] = array_at(x, count, np.float32) * scale
+
+        return run
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_calls_of_a_loop(seed: int) -> None:
+    """Calls share memory, streams and events, and come one after the other; each is right."""
+    device: Any = StreamDevice({"double": Copied()}, seed)
+    executable = Executable(device, loop(), CUBINS)
+    arena = Arena(device, 0)
+    first, other = (Record(executable, {"B": b, "H": 4}, arena) for b in (8, 16))
+    results: list[tuple[np.ndarray, np.ndarray]] = []
+    for number, record in enumerate((first, other, first, first)):
+        count = 32 if record is first else 64
+        x = np.arange(count, dtype=np.float32) + number
+        addresses = [device.allocate(4 * count, "x"), device.allocate(4 * count, "z")]
+        array_at(addresses[0], count, np.float32)[:] = x
+        record.issue(addresses, {"scale": 2.0})
+        results.append((x, array_at(addresses[1], count, np.float32)))
+    assert any(device.queues.values())
+    device.synchronise()
+    for x, z in results:
+        np.testing.assert_array_equal(z, 4 * x)
+    assert device.count("cuStreamCreate") == 2
+    assert device.count("cuEventCreate") == 3
+    assert not first.alone
+    streams = arena.beside.streams(2)
+    arena.close()
+    assert device.pool.streams(2) == streams
+
+
+def test_calls_of_one_stream_ask_for_launches_alone() -> None:
+    """Nothing of streams and events, whose programs they do not have."""
+    device: Any = StreamDevice({"double": Copied()})
+    host = made(Allocate("a"), doubled("x", "a", overlapped=True), doubled("a", "z"))
+    arena = Arena(device, 0)
+    record = Record(Executable(device, host, CUBINS), SIZES, arena)
+    device.asked.clear()
+    record.issue([device.allocate(128, "x"), device.allocate(128, "z")], {})
+    assert [name for name, _ in device.asked] == ["cuLaunchKernelEx"] * 2
+    assert record.alone
+    assert [type(s) for s in record.steps] == [LaunchStep] * 2
+
+
+def test_calls_hand_exchanges_addresses_and_streams() -> None:
+    """Those of the call; a rank's place stands in offsets."""
+    own = symbol("tp.place", extent=False)
+    host = made(
+        Allocate("a"), SetStream(dim(1)), Synchronize(dim(0)), Alias("b", "a", own * (B * H)),
+        Collective("all_reduce", "b", "x", "tp", 2, "sum"), SetStream(dim(0)), Wait("b"),
+        doubled("b", "z"), rows=B,
+    )  # fmt: skip
+    host = replace(host, buffers=tuple(
+        replace(b, shape=(B * 2, H)) if b.name == "a" else b for b in host.buffers
+    ))  # fmt: skip
+    carrier = Carrier()
+    member = Member(Mesh((("tp", 2),), (0, 1)), 1, carrier)
+    device: Any = StreamDevice({"double": Copied()})
+    arena = Arena(device, 0)
+    record = Record(Executable(device, host, CUBINS, member), SIZES, arena)
+    assert not record.alone
+    x, z = device.allocate(128, "x"), device.allocate(128, "z")
+    record.issue([x, z], {})
+    (_, begun), waited = carrier.asked
+    assert begun.source.address == x
+    assert begun.target.address == arena.scratch.address + 128
+    assert (begun.target.stream, begun.target.elements) == (1, 32)
+    assert waited == ("wait", "b", 0)
+
+
 class Carrier:
     """A transport that notes what it is given."""
 
@@ -262,6 +346,9 @@ class Carrier:
     def wait(self, buffer: str, stream: int = 0) -> None:
         """Note."""
         self.asked.append(("wait", buffer, stream))
+
+    def until(self, done: Any, doing: str) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -14,6 +14,7 @@ from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.memory import Place
 from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record, refused
+from fusec.diagnostics import InternalError
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.launch import map_codes, tensor_map_operands
@@ -40,7 +41,7 @@ _FORMATS = {"f64": "d", "f32": "f", "i64": "q", "i32": "i", "bool": "?"}
 def fast_call(record: Record, given: Given) -> Fast | None:
     """Return the fast way for calls like this one; None where there is none."""
     memory = record.memory
-    if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places:
+    if not isinstance(given.kind, Torch) or INDEX_ERRORS in memory.places or not record.alone:
         return None
     if any(i.generator for i in given.fusion.inputs) or not all(r.whole for r in memory.results):
         return None
@@ -55,7 +56,7 @@ def helped_call(record: Record, given: Given, graph: Nodes | None = None) -> Fas
     graph: is updated and launched in place of kernels; its results are the graph's.
     """
     known, kind = helper(), given.kind
-    if known is None or not isinstance(kind, Torch) or kind.exchange is None:
+    if not record.alone or known is None or not isinstance(kind, Torch) or kind.exchange is None:
         return None
     return _in_c(known, record, given, kind, graph) if _fits(record, given) else None
 
@@ -155,6 +156,8 @@ def _step(record: Record, number: int, graph: Nodes | None) -> tuple[Any, ...]:
             kind, *modes = map_codes(record.executable.device.driver, described)
             form = tuple(given["extents"]), tuple(given["strides"]), tuple(given["box"])
             return 3, ctypes.addressof(block), *_place(place), kind, *form, *modes
+        case other:
+            raise InternalError(f"the helper has no {type(other).__name__}")
 
 
 def _place(place: Place) -> tuple[int, int]:

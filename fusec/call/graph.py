@@ -96,13 +96,26 @@ class Graph:
             device.call("cuStreamBeginCapture", stream, modes.CU_STREAM_CAPTURE_MODE_RELAXED)
             record.issue(addresses, given.numbers)
             graph = device.call("cuStreamEndCapture", stream)
-            nodes = dict(zip(self._kernels(), self._kernel_nodes(graph), strict=True))
+            nodes = self._nodes(graph)
             self._forget()
             self._graph, self._executable = graph, device.call("cuGraphInstantiate", graph, 0)
         self._results = self._found()
-        if self._is_updatable() and not any(i.generator for i in given.fusion.inputs):
+        if (
+            nodes is not None
+            and self._is_updatable()
+            and not any(i.generator for i in given.fusion.inputs)
+        ):
             known = Nodes(int(self._executable), nodes)
             self._fast = helped_call(record, given, known)
+
+    def _nodes(self, graph: Any) -> dict[int, int] | None:
+        """Return the nodes of kernels by step, where they are a chain: on several streams none are.
+
+        A graph of such a program is captured anew for other arguments.
+        """
+        if not self._record.alone:
+            return None
+        return dict(zip(self._kernels(), self._kernel_nodes(graph), strict=True))
 
     def _kernels(self) -> list[int]:
         return [k for k, s in enumerate(self._record.steps) if isinstance(s, LaunchStep)]

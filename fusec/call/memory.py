@@ -11,6 +11,7 @@ from typing import Any
 
 from fusec.hostir.placement import ALIGNMENT
 from fusec.run.device import Device
+from fusec.run.streams import Shared
 
 
 @dataclass
@@ -39,6 +40,10 @@ class Arena:
     pair: Piece = field(default_factory=lambda: Piece(zeroed=False))
     generation: Any = field(default_factory=ctypes.c_uint64)
     busy: Any = field(default_factory=ctypes.c_uint64)
+
+    def __post_init__(self) -> None:
+        """Have streams beside the one that calls are given, for programs that use several."""
+        self.beside = Shared(self.device)
 
     @contextmanager
     def issuing(self) -> Generator[None]:
@@ -83,6 +88,7 @@ class Arena:
         """Give the memory back, after what runs on the stream."""
         for piece in (self.scratch, self.counters, self.pair):
             self._release(piece)
+        self.beside.close()
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -12,11 +13,27 @@ import numpy as np
 from fusec.call.memory import Arena, Place
 from fusec.call.placing import memory_of
 from fusec.diagnostics import InternalError, Unsupported
-from fusec.hostir.instructions import Alias, Allocate, Copy, EncodeTensorMap, Free, Launch, Memset
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    EncodeTensorMap,
+    Free,
+    Launch,
+    Memset,
+    Receive,
+    Send,
+    Wait,
+)
 from fusec.hostir.program import Scalar
+from fusec.hostir.steps import Step as ProgramStep
+from fusec.hostir.steps import steps_of
+from fusec.ir.dtype import DType
 from fusec.ir.evaluate import Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.device import Device
+from fusec.run.exchange import dense_elements, member_for
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
@@ -29,6 +46,8 @@ from fusec.run.launch import (
     pack_scalar,
     pack_size,
 )
+from fusec.run.streams import Streams
+from fusec.run.transports.protocol import DeviceMemory
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 MAPS = 16
@@ -44,6 +63,7 @@ class LaunchStep:
     shape: Geometry
     packed: PackedArguments
     slots: frozenset[int]
+    stream: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,6 +72,7 @@ class MemsetStep:
 
     place: Place
     size: int
+    stream: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +82,21 @@ class CopyStep:
     target: Place
     source: Place
     size: int
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class ExchangeStep:
+    """Memory to exchange with other ranks, or (without places) an exchange to wait for."""
+
+    of: ProgramStep
+    target: tuple[Place, int, DType] | None = None
+    source: tuple[Place, int, DType] | None = None
+
+
+@dataclass(frozen=True)
+class OrderStep:
+    """What waits for other streams, or is waited for by them, and does nothing."""
 
 
 @dataclass
@@ -73,7 +109,7 @@ class MapStep:
     known: dict[int, bytes]
 
 
-Step = LaunchStep | MemsetStep | CopyStep | MapStep
+Step = LaunchStep | MemsetStep | CopyStep | MapStep | ExchangeStep | OrderStep
 
 
 @dataclass(frozen=True)
@@ -100,16 +136,21 @@ class Record:
         captured: whether the launches become nodes of a graph, each of which follows the last one.
         """
         self._captured = captured
-        self.executable, self.sizes, self.arena = executable, dict(sizes), arena
-        self.program = executable.program
-        self.memory = memory_of(self.program, sizes)
+        self.executable, self.arena = executable, arena
+        self.program, self.sizes = executable.program, executable.sizes(sizes)
+        steps = steps_of(self.program, self.sizes)
+        self._flat = steps.program
+        self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
+        self.memory = memory_of(self._flat, self.sizes)
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
         self.steps: list[Step] = []
-        for step in self._steps():
-            self.steps.append(step)
-        self._issue = [self._issuer(step) for step in self.steps]
+        self._issue: list[Callable[[], None]] = []
+        for number, step in enumerate(steps.steps):
+            self._add(number, step)
+        if self.streams.several:
+            self._issue = [self.streams.start, *self._issue, self.streams.end]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
@@ -175,35 +216,73 @@ class Record:
             size = ctypes.sizeof(packed)
             ctypes.memmove(ctypes.addressof(number.value), ctypes.addressof(packed), size)
 
-    def _steps(self) -> Iterable[Step]:
-        program, sizes, places = self.program, self.sizes, self.memory.places
-        for each in program.instructions:
-            match each:
-                case Memset(name, once):
-                    size = program.buffer[name].bytes(sizes)
-                    if size and not once:
-                        yield MemsetStep(places[name], size)
-                case Copy(target, source):
-                    size = program.buffer[target].bytes(sizes)
-                    if size and places[target] != places[source]:
-                        yield CopyStep(places[target], places[source], size)
-                case EncodeTensorMap(name, described):
-                    if all(e.evaluate(sizes) for e in described.extents):
-                        block = aligned_block(TENSOR_MAP_BYTES, 64)
-                        made = MapStep(described, places[described.buffer], block, {})
-                        self._maps[name] = made
-                        yield made
-                case Launch():
-                    shape = geometry(each, sizes)
-                    shape = replace(shape, overlapped=shape.overlapped and not self._captured)
-                    if not shape.empty:
-                        function = self.executable.functions[each.kernel]
-                        packed, slots = self._packed(each)
-                        yield LaunchStep(each.kernel, function, shape, packed, slots)
-                case Allocate() | Free() | Alias():
-                    pass
-                case _:
-                    raise InternalError(f"a call of a program with `{each}`")
+    @property
+    def alone(self) -> bool:
+        """Return whether the program runs on the caller's stream and on one rank alone."""
+        return not self.streams.several and self.executable.member is None
+
+    def _add(self, number: int, step: ProgramStep) -> None:
+        """Note what a step of the program does, and what it waits for."""
+        made = self._step(step)
+        orders = self.streams.orders(number, step)
+        if made is None and not orders:
+            return
+        self.steps.append(made or OrderStep())
+        issue = self._issuer(self.steps[-1])
+        if orders:
+            self._issue += [
+                partial(self.streams.before, step), issue,
+                partial(self.streams.behind, number, step),
+            ]  # fmt: skip
+        else:
+            self._issue.append(issue)
+
+    def _step(self, step: ProgramStep) -> Step | None:
+        buffers, sizes, places = self._flat.buffer, self.sizes, self.memory.places
+        each, stream = step.instruction, step.stream
+        match each:
+            case Memset(name, once):
+                size = buffers[name].bytes(sizes)
+                return MemsetStep(places[name], size, stream) if size and not once else None
+            case Copy(target, source):
+                size = buffers[target].bytes(sizes)
+                if size and places[target] != places[source]:
+                    return CopyStep(places[target], places[source], size, stream)
+            case EncodeTensorMap(name, described):
+                if all(e.evaluate(sizes) for e in described.extents):
+                    block = aligned_block(TENSOR_MAP_BYTES, 64)
+                    made = MapStep(described, places[described.buffer], block, {})
+                    self._maps[name] = made
+                    return made
+            case Launch():
+                return self._launch(each, step)
+            case Collective(target=target, source=source):
+                return ExchangeStep(step, self._dense(target, step), self._dense(source, step))
+            case Send(source):
+                return ExchangeStep(step, None, self._dense(source, step))
+            case Receive(target):
+                return ExchangeStep(step, self._dense(target, step))
+            case Wait():
+                return ExchangeStep(step)
+            case Allocate() | Free() | Alias():
+                pass
+            case _:
+                raise InternalError(f"a call of a program with `{each}`")
+        return None
+
+    def _launch(self, launch: Launch, step: ProgramStep) -> LaunchStep | None:
+        shape = geometry(launch, self.sizes)
+        overlapped = shape.overlapped and not self._captured and not step.after
+        if shape.empty:
+            return None
+        packed, slots = self._packed(launch)
+        function = self.executable.functions[launch.kernel]
+        shape = replace(shape, overlapped=overlapped)
+        return LaunchStep(launch.kernel, function, shape, packed, slots, step.stream)
+
+    def _dense(self, name: str, step: ProgramStep) -> tuple[Place, int, DType]:
+        buffer = self._flat.buffer[name]
+        return self.memory.places[name], dense_elements(buffer, self.sizes, step), buffer.dtype
 
     def _packed(self, launch: Launch) -> tuple[PackedArguments, frozenset[int]]:
         values: list[Any] = []
@@ -230,22 +309,38 @@ class Record:
         return self.addresses[place.slot] + place.offset
 
     def _issuer(self, step: Step) -> Callable[[], None]:
-        device, stream = self.executable.device, self.arena.stream
+        device, streams = self.executable.device, self.streams.handles
         match step:
-            case LaunchStep(name, function, shape, packed, _):
-                config = launch_config(device.driver, shape, stream)
+            case LaunchStep(name, function, shape, packed, _, on):
+                config = launch_config(device.driver, shape, streams[on])
                 what = f"kernel `{name}`"
                 return lambda: device.call(
                     "cuLaunchKernelEx", config, function, packed.address, 0, what=what
                 )
-            case MemsetStep(place, size):
-                return lambda: device.call("cuMemsetD8Async", self._address(place), 0, size, stream)
-            case CopyStep(target, source, size):
-                return lambda: device.call(
-                    "cuMemcpyDtoDAsync", self._address(target), self._address(source), size, stream
-                )
+            case MemsetStep(place, size, on):
+                fill = partial(device.call, "cuMemsetD8Async")
+                return lambda: fill(self._address(place), 0, size, streams[on])
+            case CopyStep(target, source, size, on):
+                copy = partial(device.call, "cuMemcpyDtoDAsync")
+                return lambda: copy(self._address(target), self._address(source), size, streams[on])
             case MapStep():
                 return lambda: self._encode(step)
+            case ExchangeStep():
+                return lambda: self._exchange(step)
+            case OrderStep():
+                return _nothing
+
+    def _exchange(self, step: ExchangeStep) -> None:
+        member = member_for(step.of, self.executable.member)
+        stream = int(self.streams.handles[step.of.stream])
+        if isinstance(step.of.instruction, Wait):
+            member.transport.wait(step.of.tag, stream)
+            return
+        target, source = (
+            None if m is None else DeviceMemory(self._address(m[0]), m[1], m[2], stream)
+            for m in (step.target, step.source)
+        )
+        member.begin(member.exchange(step.of, target, source))
 
     def _encode(self, step: MapStep) -> None:
         address = self._address(step.place)
@@ -256,6 +351,10 @@ class Record:
                 step.known.pop(next(iter(step.known)))
             known = step.known[address] = bytes(made)
         ctypes.memmove(ctypes.addressof(step.block), known, len(known))
+
+
+def _nothing() -> None:
+    """Do nothing."""
 
 
 def _value(scalar: Scalar, given: Mapping[str, Any]) -> Any:

@@ -21,6 +21,7 @@ from fusec.commands.report import (
     print_table,
     print_times,
 )
+from fusec.commands.traced import has_steps, interpret, judge, slices_of
 from fusec.commands.verify import Judging, agree, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.driver import Compilation, Package
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from fusec.segment.roofline import Rates
 
 SUFFIXES = (".safetensors", ".npz")
+_ONE = "--inputs, --outputs, --expect and --trace take one; compile it and run the folders"
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class RunOptions:
 
     device: auto, cuda or reference; repeats: timed runs (0: none); inputs, outputs, expect: files;
     times: print the time of each stage; values: print so many of each output; kind: of random
-    inputs, reals or integers; judging: what counts as right.
+    inputs, reals or integers; judging: what counts as right; trace: a file for when each step ran.
     """
 
     device: str = "auto"
@@ -56,6 +58,13 @@ class RunOptions:
     values: int = 0
     kind: str = "reals"
     judging: Judging = field(default_factory=Judging)
+    trace: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Return the files that are given, which are of one fusion."""
+        named = (self.inputs, self.outputs, self.expect, self.trace)
+        return tuple(name for name in named if name is not None)
 
 
 @dataclass(frozen=True)
@@ -108,10 +117,12 @@ def check_files(options: RunOptions) -> None:
     for flag, name in given.items():
         if name is not None and Path(name).suffix not in SUFFIXES:
             raise FusecError(f"{flag} {name}: neither a .safetensors nor an .npz file")
-    if options.outputs is not None:
-        folder = Path(options.outputs).absolute().parent
-        if Path(options.outputs).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-            raise FusecError(f"--outputs {options.outputs}: cannot be written there")
+    for flag, name in (("--outputs", options.outputs), ("--trace", options.trace)):
+        if name is None:
+            continue
+        folder = Path(name).absolute().parent
+        if Path(name).is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise FusecError(f"{flag} {name}: cannot be written there")
 
 
 def _place(options: RunOptions) -> Place:
@@ -124,7 +135,7 @@ def _place(options: RunOptions) -> Place:
         raise EnvironmentProblem(
             reason, help="--device auto compiles and predicts, --device reference evaluates"
         )
-    asked = bool(options.outputs or options.expect or options.values)
+    asked = bool(options.outputs or options.expect or options.values or options.trace)
     return Place(
         on_gpu=reason is None, builds=True, evaluates=asked and reason is not None, reason=reason
     )
@@ -141,6 +152,10 @@ def _run_folder(
             "effect on a compiled folder",
             help="compile the fusion with them, or run the fusion file",
         )
+    if options.trace is not None and not place.on_gpu:
+        raise FusecError(
+            "--trace of a compiled folder needs a GPU", help="without one, run the fusion file"
+        )
     contents = read_folder(path)
     for name in contents.edited:
         print(visible(f"edited since it was compiled: {path / name}"))
@@ -155,12 +170,9 @@ def _run_folder(
 
 def _run_program(path: str, program: Compilation, options: RunOptions, place: Place) -> int:
     """Run each phase of a fusion on what those before it have saved."""
-    given, files = program.options.sizes, options.outputs or options.expect or options.inputs
-    if len(program.parts) > 1 and files:
-        raise FusecError(
-            f"`{path}` has several phases",
-            help="--inputs, --outputs and --expect take one; compile it and run the folders",
-        )
+    given = program.options.sizes
+    if len(program.parts) > 1 and options.files:
+        raise FusecError(f"`{path}` has several phases", help=_ONE)
     codes: list[int] = []
     known: dict[str, Any] = {}
     for part in program.parts:
@@ -170,7 +182,8 @@ def _run_program(path: str, program: Compilation, options: RunOptions, place: Pl
         check_sizes(given, sizes)
         sized = Compilation(at_sizes(part.original, sizes), program.options)
         package = _built(sized, place)
-        code, outputs = _perform(sized.original, package, inputs, sizes, options, place)
+        how = (options, place, sized)
+        code, outputs = _perform(sized.original, package, inputs, sizes, *how)
         known |= {**inputs, **outputs}
         codes.append(code)
     return max(codes)
@@ -254,12 +267,17 @@ def _perform(
     sizes: Mapping[str, int],
     options: RunOptions,
     place: Place,
+    program: Compilation | None = None,
 ) -> tuple[int, dict[str, Any]]:
-    """Run, print, compare and save; return the exit code and the outputs."""
+    """Run, print, compare and save; return the exit code and the outputs.
+
+    program: of the fusion where no kernels are built of it.
+    """
     from fusec.run.arrays import save_arrays
 
     right, outputs = True, dict[str, Any]()
-    timings = driver.Timings() if package is None else package.program.timings
+    program = package.program if package is not None else program
+    timings = driver.Timings() if program is None else program.timings
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     if package is not None and place.on_gpu:
         found = timings.measure("run", lambda: _execute(package, inputs, sizes, options))
@@ -271,7 +289,12 @@ def _perform(
             right = timings.measure("verify", lambda: verify(package, *compared))
     elif package is not None:
         print_prediction(package)
-    if place.evaluates:
+    if place.evaluates and program is not None and (options.trace or has_steps(program)):
+        outputs = interpret(program, inputs, options.trace)
+        if options.verify:
+            compared = (inputs, sizes, outputs, options.judging)
+            right = timings.measure("verify", lambda: judge(program, *compared))
+    elif place.evaluates:
         with working("evaluating the reference"):
             evaluated = (fusion, inputs, sizes)
             outputs = timings.measure("reference", lambda: driver.reference(*evaluated))
@@ -295,6 +318,7 @@ def _execute(
     from fusec.run.device import Device
     from fusec.run.execute import Executable
     from fusec.run.measure import measure
+    from fusec.run.trace import write_trace
 
     try:
         with Device() as device:
@@ -305,6 +329,8 @@ def _execute(
                 bound.run()
                 outputs = bound.outputs()
                 timing = measure(bound, options.repeats) if options.repeats else None
+                if options.trace is not None:
+                    write_trace(options.trace, package.program.original.name, slices_of(bound))
             return outputs, timing, device.facts.text(), device.facts.rates
     except InternalError as error:
         if not package.edited:
@@ -346,11 +372,8 @@ def _run_script(
         if fusion.name not in warned:
             warned.add(fusion.name)
             report.warn((*lint(fusion), *lint_strides(Compilation(fusion, compile_options))))
-        if codes and (options.outputs or options.expect or options.inputs):
-            raise FusecError(
-                f"`{path}` runs several fusions",
-                help="--inputs, --outputs and --expect take one; compile it and run the folders",
-            )
+        if codes and options.files:
+            raise FusecError(f"`{path}` runs several fusions", help=_ONE)
         if actuals is None:
             program = Compilation(with_sizes(fusion, compile_options.sizes), compile_options)
             codes.append(_run_program(path, program, options, place))
@@ -368,7 +391,7 @@ def _run_script(
         package, sizes = _built(program, place), bind_sizes(fusion, inputs)
         # The script may use the results: without a GPU, the reference computes them.
         computing = replace(place, evaluates=not place.on_gpu)
-        code, outputs = _perform(fusion, package, inputs, sizes, options, computing)
+        code, outputs = _perform(fusion, package, inputs, sizes, options, computing, program)
         codes.append(code)
         return [outputs[o.value.name] for o in fusion.outputs]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import (
     Alias,
+    Allocate,
     Collective,
     EncodeTensorMap,
     Free,
@@ -45,10 +46,6 @@ class Step:
     after: tuple[int, ...]
     over: Clock
     tag: str = ""
-
-    def follows(self, other: Step) -> bool:
-        """Return whether all that was over when another step began is over when this one does."""
-        return all(self.over.get(s, _NEVER) >= last for s, last in other.over.items())
 
 
 @dataclass(frozen=True)
@@ -105,7 +102,7 @@ class _Running:
                 self.current = _number(stream)
             case Synchronize(stream):
                 self._synchronise(_number(stream))
-            case Alias() | Free() | EncodeTensorMap():
+            case Allocate() | Alias() | Free() | EncodeTensorMap():  # no stream has work of these
                 over = self._over(self.current, self._needed(self.current))
                 self.steps.append(Step(instruction, self.current, (), over))
             case Collective() | Send() | Receive():

@@ -14,17 +14,7 @@ from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
 from fusec.ir.sharding import Mesh
 from fusec.run.arrays import dense_strides, layout_of
-from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport
-
-__all__ = [
-    "Begin",
-    "DeviceMemory",
-    "Exchange",
-    "Member",
-    "Transport",
-    "dense_elements",
-    "member_for",
-]
+from fusec.run.transports.protocol import Begin, Exchange, Transport
 
 
 @dataclass(frozen=True)

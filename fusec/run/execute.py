@@ -32,17 +32,11 @@ from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
 from fusec.run.arrays import StridedArray, as_declared, lay_out
 from fusec.run.device import Device
-from fusec.run.exchange import (
-    Begin,
-    DeviceMemory,
-    Exchange,
-    Member,
-    dense_elements,
-    member_for,
-)
+from fusec.run.exchange import Member, dense_elements, member_for
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
+from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 
 ZONE = 512
 """Bytes on both sides of an output that no kernel may write; keeps the alignment of the output."""

@@ -27,15 +27,17 @@ from fusec.hostir.instructions import (
     Send,
     Wait,
 )
+from fusec.hostir.placement import placement
 from fusec.hostir.program import Buffer, HostProgram
 from fusec.hostir.steps import Step, steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ir.graph import Fusion
 from fusec.reference.stream import outputs_of
 from fusec.run.arrays import as_declared, lay_out
-from fusec.run.exchange import Begin, Exchange, Member, dense_elements, member_for
+from fusec.run.exchange import Member, dense_elements, member_for
 from fusec.run.memory import Arena, Region
 from fusec.run.scalars import scalar_values
+from fusec.run.transports.protocol import Begin, Exchange
 
 Observe = Callable[[Step, float, float], None]
 """Is told of each step when it began and ended, in seconds of `time.perf_counter`."""
@@ -64,11 +66,11 @@ def interpret(
 
 @dataclass(frozen=True)
 class _Task:
-    """A step with what it does, if it does anything."""
+    """A step that does something."""
 
     step: Step
     number: int
-    run: Callable[[], None] | None
+    run: Callable[[], None]
 
 
 class _Interpreter:
@@ -84,17 +86,21 @@ class _Interpreter:
     ) -> None:
         self.sizes, self.segments, self.member = sizes, segments, member
         self.scalars = scalar_values(program, inputs, sizes)
-        self.arenas = {role: Arena(role) for role in ("input", "output", "temporary", "workspace")}
+        self.made = {post.segment: post.outputs for post in program.posts}
+        steps = steps_of(program, sizes)
+        self.program, self.alone = steps.program, steps.streams == 1
+        others = [b.name for b in self.program.buffers if b.role != "temporary"]
+        placed = placement(self.program, sizes, others)
+        self.offsets = placed.offsets
+        self.arenas = {role: Arena() for role in ("input", "output", "workspace")}
+        self.arenas["temporary"] = Arena(placed.size)
         self.regions: dict[str, Region] = {}
-        self.own: dict[str, Region] = {}
         self.given: dict[str, Array] = {}
         self.exchanges: list[Callable[[], Begin]] = []
         for buffer in program.inputs:
             self._place_input(buffer, inputs)
-        self.made = {post.segment: post.outputs for post in program.posts}
-        steps = steps_of(program, sizes)
-        self.program = steps.program
-        self.tasks = [_Task(s, k, self._prepare(s)) for k, s in enumerate(steps.steps)]
+        prepared = [(s, k, self._prepare(s)) for k, s in enumerate(steps.steps)]
+        self.tasks = [_Task(s, k, run) for s, k, run in prepared if run is not None]
         for arena in self.arenas.values():
             arena.make()
         for name, array in self.given.items():
@@ -104,8 +110,6 @@ class _Interpreter:
 
     def run(self, draw: Random | None, observe: Observe | None) -> dict[str, Array]:
         for task in self.tasks if draw is None else self._drawn(draw):
-            if task.run is None:
-                continue
             began = perf_counter()
             task.run()
             if observe is not None:
@@ -154,14 +158,10 @@ class _Interpreter:
         """Place what a step names, and return what it does, if anything."""
         match step.instruction:
             case Allocate(name):
-                buffer = self.program.buffer[name]
-                size = buffer.bytes(self.sizes)
-                region = self.regions[name] = self.arenas[buffer.role].take(size, step)
-                self.own[name] = region
-                return region.poison
-            case Free(name):
-                if name in self.own:  # a view has nothing to give back
-                    self.own.pop(name).free(step)
+                region = self._allocate(name)
+                # On several streams a buffer may be given before those of others are done with.
+                return region.poison if self.alone else None
+            case Free():
                 return None
             case Alias():
                 self._alias(step.instruction)
@@ -181,6 +181,14 @@ class _Interpreter:
                 return self._wait(step)
             case other:
                 raise InternalError(f"`{other}` is not for segments: the program is expanded")
+
+    def _allocate(self, name: str) -> Region:
+        """Give a buffer memory: temporaries what the program's placement says."""
+        buffer = self.program.buffer[name]
+        arena, size = self.arenas[buffer.role], buffer.bytes(self.sizes)
+        offset = self.offsets.get(name)
+        self.regions[name] = arena.take(size) if offset is None else Region(arena, offset, size)
+        return self.regions[name]
 
     def _alias(self, alias: Alias) -> None:
         buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]

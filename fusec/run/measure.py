@@ -11,13 +11,15 @@ from typing import Any
 
 from fusec.hostir.instructions import Launch
 from fusec.run.device import Device
-from fusec.run.execute import Bound
+from fusec.run.execute import Bound, Step
+from fusec.run.trace import label_of, nvtx_range
 
 FLUSH_BYTES = 256 << 20
 """Written before each run: several times the largest L2 cache."""
 
 WARMUP_SECONDS = 0.05
 MOST_WARMUPS = 1000
+RANKS_WARMUPS = 20
 
 
 @dataclass(frozen=True)
@@ -47,11 +49,12 @@ def measure(bound: Bound, repeats: int = 20) -> Timing:
         totals: list[float] = []
         launches = [s for s in bound.steps if isinstance(s.instruction, Launch)]
         parts: list[list[float]] = [[] for _ in launches]
+        times_of = _on_streams if bound.streams.several else _one_by_one
         for _ in range(repeats):
             device.fill(flush, 0, FLUSH_BYTES)
             totals += _time(device, [bound.run])
             device.fill(flush, 0, FLUSH_BYTES)
-            times = _time(device, [s.issue for s in bound.steps])
+            times = times_of(bound)
             marked = [
                 t
                 for s, t in zip(bound.steps, times, strict=True)
@@ -87,13 +90,61 @@ def in_turn(bounds: Sequence[Bound], repeats: int) -> list[float]:
     return [median(total) for total in totals]
 
 
+@dataclass(frozen=True)
+class Timed:
+    """A step of a program, and when it ran: in seconds of `time.perf_counter`."""
+
+    step: Step
+    begin: float
+    end: float
+
+
+def timeline(bound: Bound) -> list[Timed]:
+    """Run a program once and return when each step ran on its stream."""
+    device, streams = bound.device, bound.streams
+    count = 2 * len(bound.steps) + 1
+    events: list[Any] = [device.call("cuEventCreate", 0) for _ in range(count)]
+    try:
+        device.synchronise("before timing")
+        zero = perf_counter()
+        device.call("cuEventRecord", events[0], device.stream)
+        streams.start()
+        for step, begin, end in zip(bound.steps, events[1::2], events[2::2], strict=True):
+            handle = streams.handles[step.of.stream]
+            label = label_of(step.instruction)
+            with nvtx_range(label[0] if label else "order"):
+                streams.before(step.of)
+                device.call("cuEventRecord", begin, handle)
+                step.issue()
+                device.call("cuEventRecord", end, handle)
+                streams.behind(step.number, step.of)
+        streams.end()
+        device.synchronise("timing the kernels")
+        at = [zero + float(device.call("cuEventElapsedTime", events[0], e)) / 1e3 for e in events]
+        return [
+            Timed(step, begin, end)
+            for step, begin, end in zip(bound.steps, at[1::2], at[2::2], strict=True)
+        ]
+    finally:
+        for event in events:
+            device.driver.cuEventDestroy(event)
+
+
+def _one_by_one(bound: Bound) -> list[float]:
+    return _time(bound.device, [s.issue for s in bound.steps])
+
+
+def _on_streams(bound: Bound) -> list[float]:
+    return [t.end - t.begin for t in timeline(bound)]
+
+
 def _warm_up(bound: Bound) -> None:
-    """Run until the clocks have risen."""
+    """Run until the clocks have risen; with other ranks, a number of times that all of them run."""
     began = perf_counter()
-    for count in range(MOST_WARMUPS):
+    for count in range(MOST_WARMUPS if bound.member is None else RANKS_WARMUPS):
         bound.run()
         bound.device.synchronise("warming up")
-        if count >= 2 and perf_counter() - began > WARMUP_SECONDS:
+        if bound.member is None and count >= 2 and perf_counter() - began > WARMUP_SECONDS:
             break
 
 

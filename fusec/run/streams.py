@@ -55,21 +55,60 @@ class Pool:
         self._streams, self._events = [], []
 
 
+class Shared:
+    """Streams and events of a device's pool that programs use one after the other."""
+
+    def __init__(self, device: Any) -> None:
+        """Take nothing yet."""
+        self._device = device
+        self._streams: list[Any] = []
+        self._events: list[Any] = []
+
+    def streams(self, count: int) -> list[Any]:
+        """Return the first so many streams."""
+        missing = count - len(self._streams)
+        self._streams += self._device.pool.streams(missing) if missing > 0 else []
+        return self._streams[:count]
+
+    def events(self, count: int) -> list[Any]:
+        """Return the first so many events."""
+        missing = count - len(self._events)
+        self._events += self._device.pool.events(missing) if missing > 0 else []
+        return self._events[:count]
+
+    def give(self, streams: list[Any], events: list[Any]) -> None:
+        """Keep them for the next program."""
+
+    def close(self) -> None:
+        """Give everything back to the device."""
+        if self._streams:
+            self._device.pool.give(self._streams, self._events)
+        self._streams, self._events = [], []
+
+
 class Streams:
     """The streams of a program's steps, and an event for each step that another stream awaits.
 
     One that runs on the caller's stream alone has no events, and asks the driver for nothing.
     """
 
-    def __init__(self, device: Any, own: Any, steps: Steps) -> None:
-        """Take what the steps need; `own` is the caller's stream."""
-        self._device, self._last = device, steps.last
+    def __init__(
+        self, device: Any, own: Any, steps: Steps, source: Pool | Shared | None = None
+    ) -> None:
+        """Take what the steps need; `own` is the caller's stream.
+
+        source: of streams and events, the device's pool where none is said.
+        """
+        self._device, self._last, self._source = device, steps.last, source
         self.handles: list[Any] = [own]
         self._events: dict[int, Any] = {}
         if steps.streams > 1:
-            self.handles += device.pool.streams(steps.streams - 1)
-            awaited = steps.awaited
-            self._events = dict(zip(awaited, device.pool.events(len(awaited)), strict=True))
+            source, awaited = self._from(), steps.awaited
+            self.handles += source.streams(steps.streams - 1)
+            self._events = dict(zip(awaited, source.events(len(awaited)), strict=True))
+
+    def _from(self) -> Pool | Shared:
+        return self._source or self._device.pool
 
     @property
     def several(self) -> bool:
@@ -103,7 +142,7 @@ class Streams:
     def close(self) -> None:
         """Give streams and events back."""
         if self.several:
-            self._device.pool.give(self.handles[1:], [*self._events.values()])
+            self._from().give(self.handles[1:], [*self._events.values()])
         self.handles, self._events = self.handles[:1], {}
 
     def _record(self, number: int, stream: Any) -> None:

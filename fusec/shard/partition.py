@@ -16,6 +16,7 @@ from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes
 from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
+from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
 from fusec.shard.reshard import Held, Resharder, common
 from fusec.shard.sizes import local_strides, with_shares
@@ -364,7 +365,7 @@ class _Partitioner:
             schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
             shardings={},
         )
-        return Partition(fusion, placed, self.parts)
+        return Partition(settle_loops(fusion), placed, self.parts)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

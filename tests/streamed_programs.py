@@ -30,7 +30,7 @@ from fusec.ir.dim import Dim, dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion
 from fusec.parse.reader import read_text
-from fusec.run.exchange import Begin, Exchange
+from fusec.run.transports.protocol import Begin, Exchange
 
 B, H, INDEX = symbol("B"), symbol("H"), symbol("i")
 
@@ -42,11 +42,16 @@ def buffer(name: str, role: str, *shape: Dim | int, dtype: Any = F32) -> Buffer:
 
 
 def program(
-    buffers: Sequence[Buffer], instructions: Sequence[Instruction], outputs: Sequence[str]
+    buffers: Sequence[Buffer],
+    instructions: Sequence[Instruction],
+    outputs: Sequence[str],
+    *,
+    wrong: bool = False,
 ) -> HostProgram:
-    """Return a program that is well formed."""
+    """Return a program that is well formed, unless it is to be wrong."""
     made = HostProgram("made", tuple(buffers), (), tuple(instructions), tuple(outputs))
-    check_program(made)
+    if not wrong:
+        check_program(made)
     return made
 
 
@@ -173,6 +178,9 @@ class Threads:
         """End what was begun with a buffer."""
         for end in self.pending.pop(buffer):
             end()
+
+    def until(self, done: Callable[[], bool], doing: str) -> None:
+        """Nothing is waited for on a device."""
 
     def close(self) -> None:
         """Nothing is left to do."""

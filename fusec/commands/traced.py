@@ -1,0 +1,88 @@
+"""Runs whose steps are looked at: host programs run in NumPy, and traces of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from fusec import driver
+from fusec.commands.progress import working
+from fusec.commands.verify import Judging, differences
+
+if TYPE_CHECKING:
+    from fusec.driver import Compilation
+    from fusec.hostir.steps import Step
+    from fusec.run.execute import Bound
+    from fusec.run.interpret import Observe
+    from fusec.run.trace import Slice
+
+
+def has_steps(program: Compilation) -> bool:
+    """Return whether a file divides a tensor over the iterations of a loop."""
+    from fusec.ir.sharding import STREAM
+
+    shardings = program.original.shardings.values()
+    return any(sharding.along(STREAM) is not None for sharding in shardings)
+
+
+def noting(slices: list[Slice], rank: int = 0) -> Observe:
+    """Return what notes the slice of each step that a rank runs."""
+    from fusec.run.trace import slice_of
+
+    def note(step: Step, begin: float, end: float) -> None:
+        made = slice_of(step.instruction, step.stream, begin, end, rank)
+        if made is not None:
+            slices.append(made)
+
+    return note
+
+
+def slices_of(bound: Bound, rank: int = 0) -> list[Slice]:
+    """Return the slices of one run on a GPU, after one that warms it up."""
+    from fusec.run.measure import timeline
+
+    bound.run()
+    slices: list[Slice] = []
+    note = noting(slices, rank)
+    for timed in timeline(bound):
+        note(timed.step.of, timed.begin, timed.end)
+    return slices
+
+
+def interpret(program: Compilation, inputs: Mapping[str, Any], trace: str | None) -> dict[str, Any]:
+    """Return the outputs of a program that is run step by step without a GPU; trace: a file."""
+    from fusec.rank import run_rank
+    from fusec.run.trace import write_trace
+
+    slices: list[Slice] = []
+    with working("running the host program"):
+        outputs = program.timings.measure(
+            "interpret", lambda: run_rank(program, inputs, None, 0, observe=noting(slices))
+        )
+    print(f"{program.original.name}: host program run without a GPU")
+    if trace is not None:
+        write_trace(trace, program.original.name, slices)
+    return outputs
+
+
+def judge(
+    program: Compilation,
+    inputs: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    outputs: Mapping[str, Any],
+    how: Judging,
+) -> bool:
+    """Compare what a host program has computed with the reference; print how, return if right."""
+    from fusec.reference.verdict import compare
+
+    fusion = program.original
+    with working("comparing with the reference"):
+        if how.by_tolerance:
+            reference = driver.reference(fusion, inputs, sizes)
+            lines = differences(fusion, outputs, reference, "the reference", how)
+            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
+            return not lines
+        model = driver.model_of(program.posts, sizes)
+        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
+    print(verdict.text())
+    return how.accepts(verdict)

@@ -1,0 +1,72 @@
+"""Run a program on one rank, by itself or among others, without a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from fusec.diagnostics import FusecError
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from fusec.driver import Compilation
+    from fusec.ir.evaluate import Array
+    from fusec.ir.graph import Fusion
+    from fusec.run.interpret import Observe
+    from fusec.run.transports.protocol import Transport
+
+
+def run_rank(
+    program: Compilation,
+    inputs: Mapping[str, Any],
+    transport: Transport | None,
+    rank: int,
+    *,
+    draw: Random | None = None,
+    observe: Observe | None = None,
+) -> dict[str, Array]:
+    """Return the outputs of one rank, whose own inputs are given; segments by the reference.
+
+    draw: chooses among the orders that streams allow. observe: is told of each step.
+    """
+    from fusec.run.exchange import Member
+    from fusec.run.inputs import bind_sizes
+    from fusec.run.interpret import interpret
+
+    mesh = program.original.mesh
+    if mesh is not None and transport is None and mesh.size > 1:
+        raise FusecError(
+            f"`{program.original.name}` runs on {mesh.size} ranks",
+            help=f"fusec run --ranks {mesh.size}",
+        )
+    member = Member(mesh, rank, transport) if mesh is not None and transport is not None else None
+    segments = {s.name: s.fusion for s in program.segmented.segments}
+    given = bind_sizes(program.local, inputs), member
+    return interpret(program.posts, segments, inputs, *given, draw=draw, observe=observe)
+
+
+def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    """Return this rank's outputs for a plain Python program on several ranks, by the reference.
+
+    Each gives its parts of inputs, and comes here for the same fusions in the same order.
+    """
+    from fusec.driver import Compilation
+    from fusec.options import CompileOptions
+    from fusec.run.process import links
+    from fusec.run.ranks import from_environment
+    from fusec.run.transports.host import HostTransport
+
+    whole = replace(fusion, phases=())  # all inputs are given at once
+    size = from_environment().size
+    assert whole.mesh is not None
+    if size > 1 and size != whole.mesh.size:
+        raise FusecError(
+            f"the mesh of `{whole.name}` has {whole.mesh.size} ranks, and this run has {size}"
+        )
+    inputs = {i.value.name: a for i, a in zip(whole.inputs, arrays, strict=True)}
+    program = Compilation(whole, CompileOptions())
+    transport = HostTransport(links()) if size > 1 else None
+    results = run_rank(program, inputs, transport, from_environment().rank)
+    return [results[o.value.name] for o in whole.outputs]

@@ -1,0 +1,284 @@
+"""`fusec run` of programs with loops, without a GPU; traces of runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+from cli_tools import Result, fusec, small
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from stream_device import StreamDevice
+from test_run_execute import CUBINS, double
+from test_streams import SIZES, X, loop
+
+from fusec import driver
+from fusec.commands import traced
+from fusec.diagnostics import FusecError
+from fusec.driver import Compilation
+from fusec.hostir.instructions import Alias, For, Launch, Post
+from fusec.hostir.program import HostProgram
+from fusec.hostir.steps import steps_of
+from fusec.ir.dim import dim
+from fusec.options import CompileOptions
+from fusec.parse import read_text
+from fusec.rank import run_rank
+from fusec.run import measure as measuring
+from fusec.run.arrays import load_arrays
+from fusec.run.execute import Executable
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.measure import measure, timeline
+from fusec.run.trace import Slice, nvtx_range, trace_text
+
+Capture = pytest.CaptureFixture[str]
+
+STREAMED = """
+fusion: streamed
+dims: {B: 16, H: 32}
+inputs:
+  x: f32[B, H]
+  w: f32[H, H]
+ops:
+  - h = matmul(x, w)
+  - y = relu(h)
+  - z = mul(y, 2.0)
+  - s = sum(z, dims=[1])
+outputs: [z, s]
+shardings:
+  h: {stream: {0: 4}}
+  y: {stream: {0: 4}}
+  z: {stream: {0: 4}}
+"""
+
+
+@pytest.fixture
+def streamed(tmp_path: Path) -> Path:
+    """Return the file of a fusion with a loop."""
+    path = tmp_path / "streamed.yaml"
+    path.write_text(STREAMED)
+    return path
+
+
+def run(capsys: Capture, path: Path, *options: object) -> Result:
+    """Run without a GPU."""
+    return fusec(capsys, "run", path, "--device", "reference", *options)
+
+
+def test_a_loop_is_run_and_compared(streamed: Path, capsys: Capture, tmp_path: Path) -> None:
+    """As the program has it, not as the reference of the whole would; its values are printed."""
+    saved = tmp_path / "out.npz"
+    done = run(capsys, streamed, "--print", 2, "--outputs", saved, "--time")
+    assert (done.code, done.err) == (0, "")
+    first, verdict, *rest = done.out.splitlines()
+    assert first == "streamed: host program run without a GPU"
+    assert verdict == "verified (checked: all)"
+    assert "  z: f32[16, 32]" in rest
+    assert any(line.split()[:1] == ["interpret"] for line in rest)
+    fusion = driver.load(str(streamed))
+    sizes = choose_sizes(fusion)
+    wanted = driver.reference(fusion, random_inputs(fusion, sizes), sizes)
+    np.testing.assert_allclose(load_arrays(saved)["z"], wanted["z"], rtol=1e-5)
+    close = run(capsys, streamed, "--rtol", 1e-4)
+    assert "within the tolerances" in close.out
+    assert "verified (" not in run(capsys, streamed, "--no-verify").out
+
+
+def test_what_no_loop_has_is_evaluated_as_before(tmp_path: Path, capsys: Capture) -> None:
+    """The reference, of the whole."""
+    done = run(capsys, small(tmp_path))
+    assert (done.code, done.out.splitlines()[0]) == (0, "small: reference evaluated")
+
+
+def test_a_wrong_program_is_found_out(
+    streamed: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here every iteration takes the first slice of what it reads."""
+    lower = driver.lower
+
+    def wrong(*given: Any, **named: Any) -> HostProgram:
+        program = lower(*given, **named)
+        return replace(program, instructions=tuple(map(first, program.instructions)))
+
+    def first(instruction: Any) -> Any:
+        if isinstance(instruction, For):
+            return replace(instruction, body=tuple(map(first, instruction.body)))
+        sliced = isinstance(instruction, Alias) and instruction.of == "x"
+        return replace(instruction, offset=dim(0)) if sliced else instruction
+
+    monkeypatch.setattr(Compilation.posts, "run", wrong)
+    done = run(capsys, streamed)
+    assert done.code == 1
+    assert done.out.splitlines()[1].startswith("differs")
+    assert run(capsys, streamed, "--rtol", 1e-4).code == 1
+
+
+def checked(text: str) -> list[dict[str, Any]]:
+    """Return the slices of a trace, which is in Chrome's trace event format."""
+    trace = json.loads(text)
+    assert trace["displayTimeUnit"] in ("ms", "ns")
+    events = trace["traceEvents"]
+    named = {
+        (e["name"], e["pid"], e["tid"] if e["name"] == "thread_name" else 0)
+        for e in events
+        if e["ph"] == "M" and isinstance(e["args"]["name"], str)
+    }
+    slices = [e for e in events if e["ph"] == "X"]
+    assert len(named) + len(slices) == len(events)
+    busy: dict[Any, float] = {}
+    for event in sorted(slices, key=lambda e: e["ts"]):
+        row = event["pid"], event["tid"]
+        assert ("process_name", row[0], 0) in named
+        assert ("thread_name", *row) in named
+        assert all(isinstance(number, int) for number in row)
+        assert isinstance(event["name"], str)
+        assert event["ts"] >= busy.get(row, 0.0) - 0.002, "two at once on a stream"
+        assert event["dur"] >= 0
+        busy[row] = event["ts"] + event["dur"]
+    return slices
+
+
+def test_a_trace_has_every_step(streamed: Path, capsys: Capture, tmp_path: Path) -> None:
+    """On the stream where it ran, by its segment."""
+    path = tmp_path / "trace.json"
+    assert run(capsys, streamed, "--trace", path).code == 0
+    slices = checked(path.read_text())
+    program = Compilation(driver.load(str(streamed)), CompileOptions())
+    posts = [s.instruction for s in steps_of(program.posts, {"B": 16, "H": 32}).steps]
+    texts = [str(post) for post in posts if isinstance(post, Post)]
+    assert sorted(s["args"]["instruction"] for s in slices) == sorted(texts)
+    assert {s["cat"] for s in slices} == {"segment"}
+    first = [s["tid"] for s in slices if s["name"] == program.posts.posts[0].segment]
+    assert first == [1, 2, 3, 4]
+    plain = tmp_path / "plain.json"
+    assert run(capsys, small(tmp_path), "--trace", plain).code == 0
+    assert [s["tid"] for s in checked(plain.read_text())] == [0]
+
+
+def test_traces_that_cannot_be_written(streamed: Path, capsys: Capture, tmp_path: Path) -> None:
+    """They are refused before anything runs."""
+    done = run(capsys, streamed, "--trace", tmp_path / "no" / "t.json")
+    assert done.code == 2
+    assert "t.json: cannot be written there" in done.err
+    folder = tmp_path / "out.fusec"
+    assert fusec(capsys, "compile", small(tmp_path), "--target", "sm_90a", "-o", folder).code == 0
+    done = run(capsys, folder, "--trace", tmp_path / "t.json")
+    assert done.code == 2
+    assert "--trace of a compiled folder needs a GPU" in done.err
+
+
+def test_ranks_are_processes() -> None:
+    """And streams their threads; what began first is at 0."""
+    slices = [
+        Slice("s0", "kernel", rank, stream, 5.0 + rank, 1e-6 * (stream + 1), "launch")
+        for rank in (1, 0)
+        for stream in (2, 0)
+    ]
+    found = checked(trace_text("f", slices))
+    assert sorted((s["pid"], s["tid"], s["ts"], s["dur"]) for s in found) == [
+        (0, 0, 0, 1), (0, 2, 0, 3), (1, 0, 1e6, 1), (1, 2, 1e6, 3),
+    ]  # fmt: skip
+    assert checked(trace_text("f", [])) == []
+
+
+def test_times_on_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step between two events of its own stream; on one stream none of that is asked for."""
+    monkeypatch.setattr(measuring, "FLUSH_BYTES", 1 << 12)
+    monkeypatch.setattr(measuring, "WARMUP_SECONDS", 0.0)
+    device: Any = StreamDevice({"double": double})
+    with Executable(device, loop(), CUBINS).bind({"x": X}, SIZES) as bound:
+        bound.reset()
+        times = timeline(bound)
+        launches = [t for t in times if isinstance(t.step.instruction, Launch)]
+        assert len(launches) == 8
+        for timed in launches:
+            # One unit of the clock for the launch, one for the event, and what others did between.
+            assert timed.end - timed.begin >= 2e-3 * 0.999
+        np.testing.assert_array_equal(bound.outputs()["z"], 4 * X)
+        slices = traced.slices_of(bound, rank=3)
+        assert {s.stream for s in slices} == {1, 2}
+        assert {(s.rank, s.name, s.kind) for s in slices} == {(3, "s0", "kernel")}
+        checked(trace_text("f", slices))
+        timing = measure(bound, repeats=3)
+        assert len(timing.kernels) == 8
+        assert all(k.seconds > 0 for k in timing.kernels)
+    assert not device.blocks
+
+
+def test_ranges_of_nvtx(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are pushed and popped where the package is there, and left out where it is not."""
+    asked: list[str] = []
+    module: Any = ModuleType("nvtx")
+    module.__spec__ = ModuleSpec("nvtx", None)
+    module.push_range = asked.append
+    module.pop_range = lambda: asked.append("end")
+    monkeypatch.setitem(sys.modules, "nvtx", module)
+    with pytest.raises(ZeroDivisionError), nvtx_range("s0"):
+        _ = 1 / 0
+    assert asked == ["s0", "end"]
+    monkeypatch.setattr("fusec.run.trace.find_spec", lambda name: None)
+    with nvtx_range("s1"):
+        pass
+    assert asked == ["s0", "end"]
+
+
+OPS = (
+    "add({0}, {1})",
+    "mul({0}, {1})",
+    "relu({0})",
+    "neg({0})",
+    "permute({0}, dims=[1, 0])",
+    "sum",
+)
+
+
+@st.composite
+def streamed_texts(draw: st.DrawFn) -> str:
+    """Return a fusion of square matrices, some of which streams divide in one way, as text."""
+    names, ops, said = ["x", "y"], list[str](), list[str]()
+    way = f"{draw(st.integers(0, 1))}: {draw(st.sampled_from((2, 4)))}"
+    for number in range(draw(st.integers(1, 5))):
+        op, name = draw(st.sampled_from(OPS)), f"t{number}"
+        a, b = (draw(st.sampled_from(names)) for _ in range(2))
+        if op == "sum":
+            axis = draw(st.integers(0, 1))
+            ops.append(f"  - {name}_r = sum({a}, dims=[{axis}], keepdim=true)")
+            ops.append(f"  - {name} = add({name}_r, {b})")
+        else:
+            ops.append(f"  - {name} = {op.format(a, b)}")
+        names.append(name)
+        if draw(st.booleans()):
+            said.append(f"  {name}: {{stream: {{{way}}}}}")
+    lines = "\n".join(ops)
+    shardings = "shardings:\n" + "\n".join(said) + "\n" if said else ""
+    outputs = ", ".join(dict.fromkeys((names[-1], draw(st.sampled_from(names[2:])))))
+    return (
+        "fusion: drawn\ninputs:\n  x: f32[16, 16]\n  y: f32[16, 16]\n"
+        f"ops:\n{lines}\noutputs: [{outputs}]\n{shardings}"
+    )
+
+
+@given(streamed_texts(), st.integers(0, 2**32))
+@settings(max_examples=25, deadline=None)
+def test_drawn_loops_give_what_the_whole_gives(text: str, seed: int) -> None:
+    """On small integers, whose sums are exact, to the bit; in any order that streams allow."""
+    fusion = read_text(text, "drawn.yaml")
+    sizes = choose_sizes(fusion)
+    inputs = random_inputs(fusion, sizes, 0, "integers")
+    wanted = driver.reference(fusion, inputs, sizes)
+    program = Compilation(fusion, CompileOptions())
+    try:
+        found = run_rank(program, inputs, None, 0, draw=Random(seed))
+    except FusecError as error:
+        if "carries a dependence" not in str(error):
+            raise
+        return  # a sum along what divides its operand
+    for name, array in wanted.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
