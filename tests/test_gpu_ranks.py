@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from fake_gpus import FakeGpus
-from host_programs import buffer
+from streamed_programs import buffer
 from test_gpu_transports import in_threads
 
 from fusec.diagnostics import FusecError

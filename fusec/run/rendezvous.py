@@ -17,6 +17,8 @@ from fusec.run.ranks import LOCAL, Ranks
 
 PORTS = 16
 """How many ports from the one given rank 0 tries: torchrun itself holds the first."""
+MEETING = 60.0
+"""Seconds for all ranks to come: some may start long after others."""
 _STEP = 0.05
 _GREETING_SECONDS = 0.3
 
@@ -104,13 +106,11 @@ class Meeting:
         self._present[rank] = (link, said)
 
 
-def meet(ranks: Ranks, patience: float) -> Links:
-    """Return connections to all other ranks.
+def meet(ranks: Ranks, patience: float, seconds: float = MEETING) -> Links:
+    """Return connections to all other ranks; EnvironmentProblem where they do not come in time.
 
-    EnvironmentProblem where they do not come within three times `patience`, which is also for how
-    long an exchange waits without progress.
+    patience: seconds for which ranks then wait for one another without progress.
     """
-    seconds = 3 * patience
     limit = time.monotonic() + seconds
     everywhere = not (ranks.launched or ranks.on_one_host)
     own = _listen("" if everywhere else LOCAL, 0)
