@@ -145,6 +145,7 @@ class Threads:
     shared: Exchanged
     rank: int
     left: int = 0
+    count: int = 0
     pending: dict[str, list[Callable[[], None]]] = field(default_factory=dict[str, Any])
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
@@ -164,10 +165,12 @@ class Threads:
             target.fill(np.nan)
             self.later(exchange.target, lambda: _fill(target, self.shared.get(key)))
             return
+        self.count += 1
+        key = f"{exchange.axis} {self.count}"  # every rank begins the same ones in one order
         for other in group:
-            self.shared.put((self.rank, other, exchange.axis), source)
+            self.shared.put((self.rank, other, key), source)
         target.fill(np.nan)
-        self.later(exchange.target, lambda: self._collect(exchange, target, group, place))
+        self.later(exchange.target, lambda: self._collect(key, exchange, target, group, place))
 
     def later(self, name: str, end: Callable[[], None]) -> None:
         """Do something when a buffer is waited for."""
@@ -186,9 +189,9 @@ class Threads:
         """Nothing is left to do."""
 
     def _collect(
-        self, exchange: Collective, target: Any, group: tuple[int, ...], place: int
+        self, key: str, exchange: Collective, target: Any, group: tuple[int, ...], place: int
     ) -> None:
-        came = [self.shared.get((other, self.rank, exchange.axis)) for other in group]
+        came = [self.shared.get((other, self.rank, key)) for other in group]
         match exchange.kind:
             case "all_gather":
                 _fill(target, np.concatenate(came))

@@ -13,15 +13,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rank_processes
 from cli_tools import Result, fusec, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from stream_device import StreamDevice
+from streamed_programs import Threads, by_ranks
 from test_run_execute import CUBINS, double
 from test_streams import SIZES, X, loop
 
 from fusec import driver
 from fusec.commands import traced
+from fusec.commands.rank import assembled, parts_of
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Alias, For, Launch, Post
@@ -35,8 +38,10 @@ from fusec.run import measure as measuring
 from fusec.run.arrays import load_arrays
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.run.links import Links
 from fusec.run.measure import measure, timeline
 from fusec.run.trace import Slice, nvtx_range, trace_text
+from fusec.shard.partition import partitioned
 
 Capture = pytest.CaptureFixture[str]
 
@@ -282,3 +287,74 @@ def test_drawn_loops_give_what_the_whole_gives(text: str, seed: int) -> None:
         return  # a sum along what divides its operand
     for name, array in wanted.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+DIVIDED = {
+    "an all-gather in a ring, and a product": """
+inputs:
+  x: {type: "f32[16, 8]", shard: {0: mesh}}
+  w: {type: "f32[8, 8]", shard: {1: mesh}}
+ops:
+  - h = matmul(x, w)
+  - y = relu(h)
+outputs: [y]
+shardings:
+  h: {shard: {1: mesh}, stream: {0: 4}}
+  y: {shard: {1: mesh}, stream: {0: 4}}
+""",
+    "sums over ranks in a loop": """
+inputs:
+  x: {type: "f32[16, 8]", shard: {1: mesh}}
+  w: {type: "f32[8, 8]", shard: {0: mesh}}
+ops:
+  - h = matmul(x, w)
+  - y = neg(h)
+outputs:
+  - y: {shard: {0: mesh}}
+shardings:
+  h: {stream: {0: 4}}
+""",
+}
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("text", DIVIDED.values(), ids=DIVIDED)
+def test_loops_over_ranks_in_any_order(text: str, seed: int | None) -> None:
+    """Ranks as threads, whose parts make the whole, to the bit."""
+    fusion = read_text(f"fusion: divided\nmesh: [4]{text}", "divided.yaml")
+    mesh = fusion.mesh
+    assert mesh is not None
+    sizes, program = choose_sizes(fusion), Compilation(fusion, CompileOptions())
+    inputs = random_inputs(fusion, sizes, 0, "integers")
+    placed = partitioned(fusion).placed
+    assert program.posts.posts  # planned once, before the threads start
+
+    def one(rank: int, transport: Threads) -> dict[str, Any]:
+        own = parts_of(fusion, inputs, placed, mesh, rank)
+        order = None if seed is None else Random(seed)
+        return run_rank(program, own, transport, rank, draw=order)
+
+    found, copies = assembled(fusion, by_ranks(4, one), placed, mesh)
+    wanted = driver.reference(fusion, inputs, sizes)
+    np.testing.assert_array_equal(found["y"], wanted["y"])
+    assert copies == []
+
+
+def test_a_mesh_needs_its_ranks() -> None:
+    """One alone cannot run what several are for."""
+    fusion = read_text(f"fusion: divided\nmesh: [4]{next(iter(DIVIDED.values()))}", "divided.yaml")
+    program = Compilation(fusion, CompileOptions())
+    with pytest.raises(FusecError, match="`divided` runs on 4 ranks"):
+        run_rank(program, {}, None, 0)
+
+
+def test_slices_of_all_ranks_come_together(tmp_path: Path) -> None:
+    """On rank 0, which writes them."""
+    path = tmp_path / "trace.json"
+
+    def work(links: Links) -> None:
+        own = [Slice("s0", "kernel", links.rank, 0, 1.0 + links.rank, 1e-3, "launch")]
+        traced.gather_trace(links, str(path), "f", own)
+
+    rank_processes.run(2, work, tmp_path)
+    assert [(s["pid"], s["ts"]) for s in checked(path.read_text())] == [(0, 0), (1, 1e6)]

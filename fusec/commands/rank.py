@@ -11,12 +11,14 @@ from fusec import driver
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.explain.units import time_text
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
+from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
@@ -46,8 +48,14 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     placed = divided.placed
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
     on_gpu = _on_gpu(options)
-    found = _executed(links, sized, own, options) if on_gpu else _interpreted(links, sized, own)
+    slices = list[Slice]() if options.trace else None
+    if on_gpu:
+        found = _executed(links, sized, own, options.repeats, slices)
+    else:
+        found = _interpreted(links, sized, own, slices)
     parts = gather_arrays(links, found, COMPILING)
+    if options.trace is not None:
+        gather_trace(links, options.trace, fusion.name, slices or [])
     if parts is None:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
@@ -117,25 +125,26 @@ def _on_gpu(options: RunOptions) -> bool:
     return reason is None
 
 
-def _interpreted(links: Links, program: Compilation, inputs: Arrays) -> dict[str, Any]:
-    from fusec.run.exchange import Member
-    from fusec.run.inputs import bind_sizes
-    from fusec.run.interpret import interpret
+def _interpreted(
+    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+) -> dict[str, Any]:
+    from fusec.rank import run_rank as interpret
     from fusec.run.transports.host import HostTransport
 
-    mesh = program.original.mesh
-    assert mesh is not None
-    segments = {segment.name: segment.fusion for segment in program.segmented.segments}
-    sizes = bind_sizes(program.local, inputs)
-    posts = program.posts
+    assert program.posts.name  # ready before others wait for this rank in an exchange
     links.gather(None, "begin of the run", COMPILING)
-    transport = HostTransport(links)
+    given = (inputs, HostTransport(links), links.rank)
     with working("interpreting the program"):
-        return interpret(posts, segments, inputs, sizes, Member(mesh, links.rank, transport))
+        observe = None if slices is None else noting(slices, links.rank)
+        return interpret(program, *given, observe=observe)
 
 
 def _executed(
-    links: Links, program: Compilation, inputs: Arrays, options: RunOptions
+    links: Links,
+    program: Compilation,
+    inputs: Arrays,
+    repeats: int,
+    slices: list[Slice] | None,
 ) -> dict[str, Any]:
     from fusec.run.device import Device
     from fusec.run.exchange import Member
@@ -161,12 +170,14 @@ def _executed(
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
-                if options.repeats:
-                    seconds = measure_together(bound, transport, links, options.repeats)
+                if repeats:
+                    seconds = measure_together(bound, transport, links, repeats)
                     print(
-                        f"total {time_text(seconds)}, mean of {options.repeats} runs one after the "
-                        f"other on the slowest of {links.size} ranks, on {device.facts.text()}"
+                        f"total {time_text(seconds)}, mean of {repeats} runs one after the other "
+                        f"on the slowest of {links.size} ranks, on {device.facts.text()}"
                     )
+                if slices is not None:
+                    slices += slices_of(bound, links.rank)
                 transport.close()  # before memory is given back that others map
                 return outputs
         except BaseException as error:

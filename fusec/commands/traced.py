@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from fusec.hostir.steps import Step
     from fusec.run.execute import Bound
     from fusec.run.interpret import Observe
+    from fusec.run.links import Links
     from fusec.run.trace import Slice
 
 
@@ -47,6 +50,20 @@ def slices_of(bound: Bound, rank: int = 0) -> list[Slice]:
     for timed in timeline(bound):
         note(timed.step.of, timed.begin, timed.end)
     return slices
+
+
+def gather_trace(links: Links, path: str, name: str, slices: Sequence[Slice]) -> None:
+    """Write a trace of the slices of all ranks, which come to rank 0; each calls it."""
+    import numpy as np
+
+    from fusec.run.gathering import gather_arrays
+    from fusec.run.trace import Slice, write_trace
+
+    own = json.dumps([asdict(part) for part in slices]).encode()
+    found = gather_arrays(links, {"trace": np.frombuffer(own, np.uint8)})
+    if found is not None:
+        given = (json.loads(part["trace"].tobytes()) for part in found)
+        write_trace(path, name, [Slice(**fields) for part in given for fields in part])
 
 
 def interpret(program: Compilation, inputs: Mapping[str, Any], trace: str | None) -> dict[str, Any]:
