@@ -53,10 +53,12 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     """Return the fusion after the pre-segmentation passes."""
     from fusec.passes import APPROXIMATIONS, run_pipeline
     from fusec.passes.check_indices import check_indices
+    from fusec.shard.loops import settle_loops
 
     _allow_depth(fusion)
     without = (*_left_out(options)[0], *(APPROXIMATIONS if options.precise else ()))
     fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
+    fusion = settle_loops(fusion)
     return check_indices(fusion) if options.check_bounds else fusion
 
 
@@ -193,8 +195,9 @@ class Compilation:
     plans = Stage("schedule", schedule, "segmented", dumps=("scheduler-params",))
     sources = Stage("codegen", render, "plans", dumps=("cuda-kernel", "ptx"))
     posts = Stage(
-        "schedule", lower, "segmented", "plans", "local", verify=check, dumps=("host-passes",)
-    )
+        "schedule", lower, "segmented", "plans", "local", verify=check,
+        dumps=("host-passes", "host-ir"),
+    )  # fmt: skip
     host = Stage(
         "schedule", expand, "posts", "segmented", "plans", "sources", dumps=("host-program",)
     )
@@ -435,8 +438,13 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
 
 
 def describe(fusion: Fusion, what: str) -> str:
-    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to."""
+    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to.
+
+    `schedulers`: the name of each segment's, in order.
+    """
     program = Compilation(replace(fusion, phases=()), CompileOptions())
+    if what == "schedulers":
+        return " ".join(s.scheduler for s in program.segmented.segments)
     if what == "cuda":
         return "\n".join(source.text for source in program.kernel_sources)
     from fusec.dumps.nvfuser import segmented_fusion_text

@@ -31,7 +31,8 @@ ProgramOf = Callable[["Fusion"], Called]
 """Returns the program of a fusion, the same one for the same fusion."""
 
 Describe = Callable[["Fusion", str], str]
-"""Returns what a fusion is compiled to: `cuda`, its kernels, or `segments`, nvFuser's dump."""
+"""Returns what a fusion is compiled to: `cuda`, its kernels, `segments`, nvFuser's dump, or the
+names of `schedulers`."""
 
 
 class Ranks(Protocol):

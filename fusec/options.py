@@ -41,6 +41,7 @@ DUMP_KINDS = {
     "sass": "the machine code of every kernel, disassembled",
     "python": "a runnable script that defines the same fusion",
     "host-passes": "what each pass over the host program changed",
+    "host-ir": "which segments run, in which loops, as nvFuser prints host programs",
     "host-program": "what happens on the host: allocations, copies, launches",
 }
 """What can be dumped, by option name."""

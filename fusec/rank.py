@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import FusecError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
 
     from fusec.driver import Compilation
     from fusec.ir.evaluate import Array
+    from fusec.ir.graph import Fusion
     from fusec.run.interpret import Observe
     from fusec.run.transports.protocol import Transport
 
@@ -43,3 +45,28 @@ def run_rank(
     segments = {s.name: s.fusion for s in program.segmented.segments}
     given = bind_sizes(program.local, inputs), member
     return interpret(program.posts, segments, inputs, *given, draw=draw, observe=observe)
+
+
+def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
+    """Return this rank's outputs for a plain Python program on several ranks, by the reference.
+
+    Each gives its parts of inputs, and comes here for the same fusions in the same order.
+    """
+    from fusec.driver import Compilation
+    from fusec.options import CompileOptions
+    from fusec.run.process import links
+    from fusec.run.ranks import from_environment
+    from fusec.run.transports.host import HostTransport
+
+    whole = replace(fusion, phases=())  # all inputs are given at once
+    size = from_environment().size
+    assert whole.mesh is not None
+    if size > 1 and size != whole.mesh.size:
+        raise FusecError(
+            f"the mesh of `{whole.name}` has {whole.mesh.size} ranks, and this run has {size}"
+        )
+    inputs = {i.value.name: a for i, a in zip(whole.inputs, arrays, strict=True)}
+    program = Compilation(whole, CompileOptions())
+    transport = HostTransport(links()) if size > 1 else None
+    results = run_rank(program, inputs, transport, from_environment().rank)
+    return [results[o.value.name] for o in whole.outputs]

@@ -209,10 +209,12 @@ def outputs_of(fusion: Fusion, inputs: Mapping[str, Array], local: Partition) ->
     return Lockstep(local, fusion.mesh, sizes).run(inputs)
 
 
-def agree(fusion: Fusion, *, exact: bool = True, seed: int = 0) -> Fusion:
+def agree(
+    fusion: Fusion, local: Partition | None = None, *, exact: bool = True, seed: int = 0
+) -> Fusion:
     """Assert that ranks together compute what the whole fusion means; return what one runs."""
     inputs = small_integers(fusion, fusion.hints, seed)
-    local = partitioned(fusion)
+    local = local or partitioned(fusion)
     found = outputs_of(fusion, inputs, local)
     for name, wanted in evaluate(fusion, inputs, fusion.hints).items():
         if exact:

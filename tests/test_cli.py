@@ -115,6 +115,7 @@ SIGNS = {
     "sass": "small_pointwise",
     "python": "FusionDefinition",
     "host-passes": "host program",
+    "host-ir": "%HostIrContainer { (",
     "host-program": "launch small_pointwise <",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -376,3 +377,16 @@ def test_text_and_clones_divide_alike() -> None:
     assert (
         head == "from nvfuser_direct import FusionDefinition, DataType, ParallelType, multidevice"
     )
+
+
+def test_the_page_on_sharding_is_right() -> None:
+    """Its file and its script say the same."""
+    page = (Path(__file__).parent.parent / "docs/sharding.md").read_text(encoding="utf-8")
+    (file,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(script, names)
+    graph, fusion = names["fd"].graph(), read_text(file)
+    assert graph == fusion
+    assert fusion.shardings
+    assert partition(fusion).mesh == fusion.mesh

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_fusions import Local, M, N, launched, plans_of, program_of, segmented
 
+from fusec.codegen.render import KernelSource
 from fusec.diagnostics import FusecError, InternalError, Unsupported
+from fusec.hostir.expand import expand
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -32,7 +34,7 @@ from fusec.hostir.passes import PIPELINE
 from fusec.hostir.program import HostProgram, check_program
 from fusec.hostir.races import races
 from fusec.hostir.unroll import unroll
-from fusec.ir.dim import dim
+from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Output, Value
 from fusec.ops.communication import (
     ALL_GATHER,
@@ -205,7 +207,7 @@ def test_slices_are_kept_for_later_loops() -> None:
     x, w = b.input("x", N, M), b.input("w", N, M)
     first = b.op("a", "exp", b.part("r", RECEIVE_SLICE, x, axis="tp", ranks=4))
     other = b.op("c", "mul", first, b.part("q", RECEIVE_SLICE, w, axis="dp", ranks=4))
-    made = program_of(b.finish(b.part("z", STREAM_STACK, other, **OVER_ROWS)))
+    made = program_of(b.finish(b.part("z", STREAM_STACK, other, **OVER_ROWS)), streams=2)
     assert len(loops(made)) == 2
     assert made.buffer["a.slices"].shape[0] == 4
     assert not races(made, {**PLACED, "dp.place": 2})
@@ -266,7 +268,8 @@ def test_waits_come_before_the_first_use() -> None:
     a = b.op("a", "exp", x)
     r = b.part("r", ALL_REDUCE, a, axis="tp", ranks=4)
     other = b.op("c", "neg", x)
-    made = program_of(b.finish(b.op("y", "mul", r, other)))
+    alone = [name for name in ALL if name != "late_waits"]
+    made = program_of(b.finish(b.op("y", "mul", r, other)), without=alone)
     told = [str(i).partition(" over")[0] for i in made.instructions]
     at = told.index("all_reduce sum r <- a")
     assert told[at + 1 :] == [
@@ -280,7 +283,7 @@ def test_waits_come_before_the_first_use() -> None:
     ]
     b.nodes[-1:] = []
     y = b.op("y", "mul", b.op("d", "add", other, a), r)
-    told = [str(i) for i in program_of(b.finish(y)).instructions]
+    told = [str(i) for i in program_of(b.finish(y), without=alone).instructions]
     assert told.index("wait r") == told.index("post s3 (c, a) -> d") + 1
 
 
@@ -370,6 +373,10 @@ def test_exchanges_must_be_waited_for() -> None:
     left = tuple(i for i in made.instructions if i is not last and str(i) != "free o")
     with pytest.raises(FusecError, match="nothing waits for `all_gather g <- o over tp: 4`"):
         check_program(replace(made, instructions=left))
+    made = program_of(scattered())
+    left = _changed(made.instructions, lambda i: None if isinstance(i, Wait) else i)
+    with pytest.raises(FusecError, match="nothing in `for loop0.* waits for `send p to tp"):
+        check_program(replace(made, instructions=tuple(left)))
 
 
 def test_slices_and_the_whole_cannot_be_one_kernel() -> None:
@@ -415,6 +422,30 @@ def test_streams_share_no_workspace(make: Callable[[], Fusion], init: str) -> No
     whole = {i.of for i in loop.body if isinstance(i, Alias)}
     assert any(name.endswith(".turns.streams") for name in whole)
     assert from_json(json.loads(json.dumps(to_json(made)))) == made
+
+
+@pytest.mark.parametrize(
+    ("columns", "parts", "guard"),
+    [(M, 3, "M * 4 % 16 == 0"), (dim(8), 2, None), (dim(6), 2, Unsupported)],
+)
+def test_each_slice_begins_where_kernels_can_read_it(
+    columns: Dim, parts: int, guard: object
+) -> None:
+    """As a guard where sizes decide it; what never fits is refused."""
+    b = Local("aligned", **SIZES)
+    x = b.input("x", N, columns * parts)
+    part = b.part("x_slice", STREAM_SLICE, x, dim=1, parts=parts)
+    fusion = b.finish(b.part("z", STREAM_STACK, b.op("a", "exp", part), dim=1, parts=parts))
+    cut = segmented(fusion)
+    plans, program = plans_of(cut), lower(cut, plans_of(cut))
+    text = "void k1() { fusec::load<4>(x_slice); }"
+    sources = [[KernelSource(kernel, text) for kernel in plan.kernels] for plan in plans]
+    if guard is Unsupported:
+        with pytest.raises(Unsupported, match="`x_slice` is a part of `x` that begins at a mult"):
+            expand(program, cut, plans, sources)
+        return
+    guards = expand(program, cut, plans, sources).guards
+    assert [str(g) for g in guards] == ([] if guard is None else [guard])
 
 
 def test_a_program_without_loops_is_its_own() -> None:

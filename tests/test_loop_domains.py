@@ -201,5 +201,6 @@ def test_parts_are_those_of_the_transformed_array(drawn: Any, data: Any) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(executor, "ranks", lambda: Ranks(place))
         found = part_of(np.arange(prod(shape)).reshape(shape), sharding, mesh)
+    assert found.flags.c_contiguous
     assert found.flatten().tolist() == sorted(found.flatten().tolist())
     assert found.flatten().tolist() == sorted(np.take(array, place, axis=at).flatten().tolist())

@@ -154,8 +154,6 @@ def test_missing_names_are_attribute_and_import_errors(modules) -> None:
 def test_what_can_be_imported_and_not_used_is_refused_by_name(modules) -> None:
     direct = modules["nvfuser_direct"]
     assert repr(direct.SchedulerType.matmul) == "nvfuser_direct.SchedulerType.matmul"
-    with pytest.raises(Unsupported, match="several GPUs"):
-        direct.execute_with_dtensors(None, [])
     with pytest.raises(Unsupported, match="manual scheduling"):
         direct.KernelExecutor()
 

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from divided import between, divided
 
 from fusec import driver
-from fusec.diagnostics import InternalError
+from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.dumps.nvfuser import segmented_fusion_text
+from fusec.exact.bound import bound
+from fusec.explain.facts import Exchange
+from fusec.explain.query import describe
+from fusec.explain.text import explanation
+from fusec.hostir.instructions import Copy, For, Instruction
+from fusec.hostir.program import HostProgram
 from fusec.ir.dim import dim
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Mesh
+from fusec.ir.verify import verify
 from fusec.ops.communication import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -22,10 +32,13 @@ from fusec.ops.communication import (
     STREAM_STACK,
 )
 from fusec.options import CompileOptions
-from fusec.schedule.host import Exchanged, Placed
+from fusec.passes.copy_misplaced import copy_misplaced
+from fusec.schedule.host import Exchanged, Placed, bytes_sent
+from fusec.schedule.registry import schedulers
 from fusec.segment.loops import loops
 from fusec.segment.segmented import SegmentedFusion
 from fusec.target import find
+from fusec.target.table import FOLDER, Link
 
 H200 = find("sm_90a")
 MESH = Mesh((("tp", 4),), (0, 1, 2, 3))
@@ -105,8 +118,8 @@ def test_a_loop_over_slices_is_placement_around_a_kernel_that_runs_once_for_each
     assert estimate is not None
     assert found.seconds(H200) == 4 * estimate.seconds(H200)
     plans = driver.schedule(found, OPTIONS)
-    assert plans[0].parameters == Placed("stream_slice", 0, dim(4))
-    assert plans[2].parameters == Placed("stream_stack", 0, dim(4))
+    assert plans[0].parameters == Placed("stream_slice", 0, "4")
+    assert plans[2].parameters == Placed("stream_stack", 0, "4")
 
 
 AROUND = """
@@ -159,3 +172,148 @@ def test_loops_of_different_numbers_do_not_meet() -> None:
     nodes = tuple(wrong if n is node else n for n in other.nodes)
     with pytest.raises(InternalError, match="slices of loops of 2 and 4"):
         loops(replace(other, nodes=nodes))
+
+
+# -- prices
+
+
+def test_an_exchange_costs_what_a_rank_sends_and_its_latency() -> None:
+    block = 1 << 20
+    assert bytes_sent("all_gather", 4, block) == 3 * block
+    assert bytes_sent("reduce_scatter", 4, 4 * block) == 3 * block
+    assert bytes_sent("all_reduce", 4, 4 * block) == 6 * block
+    assert bytes_sent("all_to_all", 4, 4 * block) == 3 * block
+    assert bytes_sent("receive_slice", 4, 4 * block) == 3 * block
+    (first, _) = (s.estimate for s in segmented(mlp()).segments if s.scheduler == "communication")
+    assert first is not None
+    assert (first.exchange, first.sent) == ("all_gather", 3 * 128 * 1024 * 2)
+    link = H200.links["all_gather"]
+    alone = link.latency + first.sent / (H200.link * link.reach)
+    assert alone <= first.seconds(H200) <= 1.01 * alone + first.moved / H200.bandwidth
+    assert first.bound_by(H200) == "latency"
+    assert replace(first, sent=1 << 30).bound_by(H200) == "links"
+
+
+def test_explain_tells_of_exchanges() -> None:
+    record = describe(segmented(mlp()), H200, peak_bytes=0)
+    facts = [s.exchange for s in record.segments if s.exchange is not None]
+    assert facts == [
+        Exchange("all_gather", "tp", 4, "", 3 * 128 * 1024 * 2),
+        Exchange("reduce_scatter", "tp", 4, "sum", 3 * 128 * 1024 * 2),
+    ]
+    text = explanation(record)
+    assert "reduce_scatter (sum) over tp: each of 4 ranks sends 786 kB" in text
+    assert "bound by latency (latency 12 us, links 2.13 us" in text
+    assert sum(s.seconds for s in record.segments) == pytest.approx(record.seconds)
+    loop = describe(segmented(divided(STREAM, xs=SLICE, y=STACK)), H200, peak_bytes=0)
+    assert [s.iterations for s in loop.segments] == [4, 4, 4]
+    assert "4 times, once for each slice" in explanation(loop)
+    assert loop.bytes == 4 * (16 * 256 + 256 * 256 + 16 * 256) * 2
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("links = 3", "`links` holds a table per kind"),
+        ("[links.all_gather]\nreach = 0.8", "`links.all_gather` has `reach` and `latency`"),
+        ("[links.all_gather]\nreach = 0.8\nlatency = -1", "`links.all_gather` has"),
+    ],
+)
+def test_target_files_say_what_links_do(tmp_path: Path, table: str, message: str) -> None:
+    given = (FOLDER / "sm_90a.toml").read_text().partition("# What exchanges")[0]
+    path = tmp_path / "sm_90a.toml"
+    path.write_text(f"{table}\n{given}" if table.startswith("links") else f"{given}\n{table}\n")
+    with pytest.raises(FusecError, match=re.escape(message)):
+        find("sm_90a", tmp_path)
+    path.write_text(given + "\n[links.all_gather]\nreach = 0.5\nlatency = 1e-6\n")
+    found = find("sm_90a", tmp_path / ".")
+    assert found.links["all_gather"] == Link(0.5, 1e-6)
+    assert found.links["all_reduce"] == H200.links["all_reduce"]
+
+
+# -- layouts
+
+
+def test_what_does_not_lie_as_exchanges_need_it_is_copied() -> None:
+    text = """
+fusion: f
+inputs: {x: {type: "f32[8, 64]", strides: [1, 8]}, w: "f32[8, 64]", g: "f32[32, 64]"}
+ops:
+  - y = mul(g, 2.0)
+outputs: [y]
+"""
+    fusion = divided(text, MESH, g=between(ALL_GATHER, "x", axis="tp", ranks=4))
+    changed, copies = copy_misplaced(fusion)
+    assert [(c.copy, c.value, c.because) for c in copies] == [("x_copy", "x", "`x` is not dense")]
+    found = segmented(fusion)
+    assert [k for k, _ in kinds(found)][1:] == ["communication", "pointwise"]
+    assert any(d.action == "copy" and d.subject == ("x", "x_copy") for d in found.decisions)
+    dense = divided(text, MESH, g=between(ALL_GATHER, "w", axis="tp", ranks=4))
+    assert copy_misplaced(dense) == (dense, [])
+    verify(changed)
+
+
+PARTS = """
+fusion: parts
+inputs: {x: "f32[16, 28]", xs: "f32[SLICE]"}
+ops:
+  - h = relu(xs)
+outputs: [h]
+"""
+
+
+@pytest.mark.parametrize(("axis", "parts"), [(0, 4), (0, 16), (1, 4), (1, 7)])
+def test_parts_are_computed_in_their_place(axis: int, parts: int) -> None:
+    """Also those of 7 elements that are not dense: no vector fits into such rows."""
+    found = segmented(sliced(PARTS, (16, 28), axis, parts))
+    kernel = next(s for s in found.segments if s.scheduler == "pointwise")
+    (entry,), (output,) = kernel.fusion.inputs, kernel.fusion.outputs
+    assert entry.strides == output.strides == (dim(28), dim(1))
+    plans = driver.schedule(found, OPTIONS)
+    assert [p.parameters.copied for p in plans if isinstance(p.parameters, Placed)] == [False] * 2
+
+
+def sliced(text: str, shape: tuple[int, ...], axis: int, parts: int) -> Fusion:
+    extents = [e // parts if k == axis else e for k, e in enumerate(shape)]
+    text = text.replace("SLICE", ", ".join(map(str, extents)))
+    how = {"dim": axis, "parts": dim(parts)}
+    return divided(text, xs=between(STREAM_SLICE, "x", **how), y=between(STREAM_STACK, "h", **how))
+
+
+def test_dense_parts_of_odd_sizes_have_memory_of_their_own() -> None:
+    text = PARTS.replace("16, 28", "16, 7")
+    program = driver.Compilation(sliced(text, (16, 7), 0, 16), OPTIONS)
+    (kernel,) = [s for s in program.segmented.segments if s.scheduler == "pointwise"]
+    assert [o.strides for o in kernel.fusion.outputs] == [None]
+    plans = [p.parameters for p in program.plans if isinstance(p.parameters, Placed)]
+    assert [p.copied for p in plans] == [True, True]
+    copies = [i for i in instructions_of(program.host) if isinstance(i, Copy)]
+    assert [(c.target, c.source) for c in copies] == [("xs", "xs.part"), ("h.part", "h")]
+    slices = program.host.buffer["h.slices"]
+    assert slices.strides[0].value * slices.dtype.size % 16 == 0
+
+
+def instructions_of(host: HostProgram) -> Iterator[Instruction]:
+    for instruction in host.instructions:
+        yield from instruction.body if isinstance(instruction, For) else (instruction,)
+
+
+def test_no_exact_bound_for_exchanges() -> None:
+    with pytest.raises(Unsupported, match="divided over ranks or streams"):
+        bound(mlp(), schedulers(), H200)
+
+
+def test_a_pin_holds_nothing_of_two_loops() -> None:
+    text = STREAM.replace("gelu(linear(xs, w))", "gelu(linear(xs, v))")
+    text = text.replace("ops:", "ops:\n  - v = relu(w)") + "segments: {s: [v, h]}\n"
+    with pytest.raises(FusecError, match="holds `v` and `linear_1`, which run 4 times and once"):
+        segmented(divided(text, xs=SLICE, y=STACK))
+
+
+def test_what_runs_more_often_is_no_part_of_what_runs_once() -> None:
+    text = STREAM.replace("gelu(linear(xs, w))", "add(xs, v)").replace("256, 256", "16, 256")
+    found = segmented(divided(text.replace("ops:", "ops:\n  - v = sin(w)"), xs=SLICE, y=STACK))
+    assert [(s.scheduler, s.iterations) for s in found.segments] == [
+        *(("pointwise", 1), ("placement", 4), ("pointwise", 4), ("placement", 4)),
+    ]
+    assert any(d.because == "they run 4 times and once" for d in found.decisions)

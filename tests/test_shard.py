@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from lockstep import agree, divided, exchanges_of, mesh_of, ops_of
+from lockstep import agree, divided, exchanges_of, mesh_of, ops_of, sharding
 
 from fusec.diagnostics import FusecError
-from fusec.ir.graph import Fusion
+from fusec.ir.graph import Fusion, Node
 from fusec.parse import read_text
 from fusec.shard import partition
+from fusec.shard.partition import Partition, partitioned
 
 COPY = read_text("""
 fusion: copy
@@ -145,3 +148,54 @@ def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
 
 def test_a_loop_over_what_is_summed_carries_a_dependence() -> None:
     bad(divided(SUMS, FOUR, x="0: stream/4"), "carries a dependence: `sum` runs along it")
+
+
+def broken(fusion: Fusion, op: str, **changed: object) -> Partition:
+    """Return what a rank runs with the attributes of an operation changed."""
+    local = partitioned(fusion)
+    nodes = [
+        replace(n, attributes={**n.attributes, **changed}) if n.op.name == op else n
+        for n in local.fusion.nodes
+    ]
+    assert any(n.op.name == op for n in nodes)
+    return replace(local, fusion=local.fusion.with_nodes(nodes))
+
+
+def test_what_ranks_get_wrong_is_seen() -> None:
+    """The check of all others fails where an exchange or a part of it is another one."""
+    summed = divided(PRODUCT, FOUR, x="1: mesh", w="1: mesh")
+    moved = divided(COPY, mesh_of(a=2, b=2), x="0: a, 1: b")
+    parts = divided(COPY, mesh_of(a=2, b=2), y="0: a")
+    for fusion, op, changed in (
+        (summed, "all_reduce", {"reduction": "max"}),
+        (replace(moved, shardings={**moved.shardings, "y": sharding(2, "")}), "all_gather",
+         {"axis": "a"}),
+        (parts, "rank_slice", {"axis": "b"}),
+    ):  # fmt: skip
+        agree(fusion)
+        with pytest.raises(AssertionError):
+            agree(fusion, broken(fusion, op, **changed))
+
+
+def test_a_slice_that_another_loop_made_is_seen() -> None:
+    chain = read_text("""
+fusion: chain
+dims: {M: 8}
+inputs: {x: "f32[M]"}
+ops:
+  - a = neg(x)
+  - b = add(a, sum(a, dims=[0]))
+  - y = mul(a, b)
+outputs: [y]
+""")
+    fusion = divided(chain, x="0: stream/4")
+    local = partitioned(fusion)
+    again = next(n for n in local.fusion.nodes if n.inputs[0].name == "a_full")
+    assert ops_of(local.fusion).count("stream_slice") == 2
+    wrong = [
+        Node(n.op, tuple(local.fusion.find("a") or o if o in again.outputs else o
+                         for o in n.operands), n.attributes, n.outputs)
+        for n in local.fusion.nodes
+    ]  # fmt: skip
+    with pytest.raises(AssertionError, match="is of another loop"):
+        agree(fusion, replace(local, fusion=local.fusion.with_nodes(wrong)))

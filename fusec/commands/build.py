@@ -71,7 +71,7 @@ def _print_package(folder: Path, package: Package) -> None:
         segments = count(len(program.segmented.segments), "segment")
         kernels = count(len(program.host.launches), "kernel")
         print(visible(f"{folder}: {segments}, {kernels} for {', '.join(program.targets)}"))
-        _print_coverage(coverage(program.host.guards, program.original.dims))
+        _print_coverage(coverage(program.host.guards, program.local.dims))
         predicted = _predicted(program)
         for (name, arch), artifact in package.artifacts_of(program).items():
             about = predicted.get((name, arch))
@@ -165,4 +165,4 @@ def _covers(program: Compilation) -> str:
     """Return which sizes a program is for; its kernels need no CUDA text for that."""
     from fusec.hostir.coverage import coverage
 
-    return coverage(program.posts.guards, program.original.dims)
+    return coverage(program.posts.guards, program.local.dims)

@@ -29,7 +29,7 @@ _NVFUSER = {
     "ptx": "ptx",
     "sass": "sass",
     "python_definition": "python",
-    "host_ir": "host-program",
+    "host_ir": "host-ir",
     "draw_segmented_fusion": "dot",
 }
 """nvFuser's dump names that have a counterpart here."""
@@ -209,6 +209,12 @@ def _host_passes(program: Compilation, style: str) -> str:
     return "".join(parts) or "no pass changes the host program\n"
 
 
+def _host_ir(program: Compilation, style: str) -> str:
+    from fusec.hostir.text import host_ir_text
+
+    return host_ir_text(program.posts, program.segmented)
+
+
 def _host(program: Compilation, style: str) -> str:
     return program.host.text()
 
@@ -234,5 +240,6 @@ _DUMPS: dict[str, Callable[[Compilation, str], str]] = {
     "sass": _sass,
     "python": _python,
     "host-passes": _host_passes,
+    "host-ir": _host_ir,
     "host-program": _host,
 }

@@ -35,7 +35,7 @@ BuildOf = Callable[[str, str], BuildRecord]
 
 def manifest_of(package: Package, files: Mapping[str, str]) -> Manifest:
     """Return the manifest of a package; `files` holds the digest of each file by path."""
-    fusion, options = package.program.original, package.program.options
+    fusion, options = package.program.local, package.program.options
 
     def build_of(kernel: str, target: str) -> BuildRecord:
         built = package.artifacts[kernel, target]

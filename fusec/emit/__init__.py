@@ -25,7 +25,7 @@ def emitted(package: Package, kinds: Sequence[str]) -> dict[str, bytes]:
     from fusec.emit.tvm_ffi import source_of
 
     program = package.program
-    source = source_of(view, program.original, program.host)
+    source = source_of(view, program.local, program.host)
     return {
         **files_of(replace(view, languages=" CXX")),
         f"{view.name}_tvm_ffi.cc": source,

@@ -70,7 +70,7 @@ def rendered(template: str, view: Any) -> bytes:
 
 def view_of(package: Package) -> ProgramView:
     """Return what is printed of a package; Unsupported for what C cannot launch."""
-    fusion = package.program.original
+    fusion = package.program.local
     check_fusion_name(fusion.name)
     programs = [p.host for p in package.programs]
     for program in programs:
@@ -97,7 +97,7 @@ class _Printer:
 
     def view(self) -> ProgramView:
         package = self.package
-        fusion = package.program.original
+        fusion = package.program.local
         sizes = self._sizes()
         fields = tuple(self._fields({s.symbol for s in sizes}))
         plans = tuple(self._plan(p, sizes, fields) for p in package.programs)
@@ -122,7 +122,7 @@ class _Printer:
 
     def _sizes(self) -> tuple[Size, ...]:
         """Return the dims, strides and integer inputs that something depends on."""
-        fusion = self.package.program.original
+        fusion = self.package.program.local
         chosen = choose_sizes(fusion)
         sizes: list[Size] = []
         for fact in fusion.dims:
@@ -172,7 +172,7 @@ class _Printer:
     def _tensor(
         self, buffer: Buffer, kind: str, told: str, *, written: bool = False, given: bool = True
     ) -> Field:
-        sizes = choose_sizes(self.package.program.original)
+        sizes = choose_sizes(self.package.program.local)
         shape = [d.evaluate(sizes) for d in buffer.shape]
         reach = span(shape, [d.evaluate(sizes) for d in buffer.strides]) * buffer.dtype.size
         name = self.names.add(buffer.name, "tensor")
@@ -196,7 +196,7 @@ class _Printer:
     def _plan(
         self, program: Compilation, sizes: tuple[Size, ...], fields: tuple[Field, ...]
     ) -> PlanView:
-        host, facts = program.host, program.original.dims
+        host, facts = program.host, program.local.dims
         print_ = Sizes({s.symbol: f"s->{s.name}" for s in sizes})
         free = frozenset(s.name for s in host.scalars)
         held = tuple(

@@ -91,8 +91,8 @@ def uses(instructions: Sequence[Instruction]) -> Iterator[tuple[int, str]]:
 def lifetimes(steps: Steps, passing: Collection[str] = ()) -> list[Lifetime]:
     """Return when allocated buffers are in use: one entry for each time that memory is given.
 
-    passing: what nothing asks for after its last use. Other memory that is not freed is in use to
-    the end; what is freed and not used has no entry.
+    That is from where it is given on, and to the end where it is not freed. passing: what is in use
+    only from its first use to its last one. What is not used at all, and freed, has no entry.
     """
     instructions = [s.instruction for s in steps.steps]
     roots = roots_of(instructions, (b.name for b in steps.program.inputs))
@@ -111,6 +111,8 @@ def lifetimes(steps: Steps, passing: Collection[str] = ()) -> list[Lifetime]:
         for start, following in pairwise([*starts, len(instructions)]):
             own = [k for k in places.get(name, ()) if start <= k < following]
             kept = start > ends.get(name, -1) and name not in passing
+            if own and name not in passing:
+                own = [start, *own]
             if own or kept:
                 found.append(_lifetime(steps.steps, name, own, kept))
     return found
@@ -124,4 +126,4 @@ def _lifetime(steps: Sequence[Step], buffer: str, places: Sequence[int], kept: b
     first = min(places, default=0)
     if kept:
         return Lifetime(buffer, first, len(steps), begin, None)
-    return Lifetime(buffer, first, max(places), begin, {steps[k].stream: k for k in places})
+    return Lifetime(buffer, first, max(places), begin, {steps[k].stream: k for k in sorted(places)})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import gcd
 
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
     Collective,
+    Copy,
     For,
     GetStream,
     Instruction,
@@ -22,8 +24,9 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.placing import Lowering
 from fusec.hostir.program import Buffer, dense_strides
-from fusec.hostir.units import Unit, alone, varying
-from fusec.ir.dim import Dim, dim, mod, symbol
+from fusec.hostir.units import Unit, alone, is_copied, varying
+from fusec.ir.dim import Dim, ceildiv, dim, mod, product, symbol
+from fusec.ir.effects import ALIGNMENT
 from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
     RANK_SLICE,
@@ -51,6 +54,14 @@ class _Loop:
     slice: Dim
 
 
+def _aligned(elements: Dim, size: int) -> Dim:
+    """Return a number of elements, no smaller than some, that begin as kernels take tensors to."""
+    unit = ALIGNMENT // gcd(ALIGNMENT, size)
+    if all(factor % unit == 0 for _, factor in elements.terms):
+        return elements
+    return ceildiv(elements, unit) * unit
+
+
 class Lowered:
     """Makes the instructions of units, and names the buffers that these need."""
 
@@ -63,7 +74,8 @@ class Lowered:
         self.ahead: list[Instruction] = []
         self.loops = 0
         self._slices: dict[str, str | None] = {}
-        stacks = (n for s in self.segments if (n := alone(s)) and n.op is STREAM_STACK)
+        shared = (s for s, p in zip(self.segments, self.plans, strict=True) if not is_copied(p))
+        stacks = (n for s in shared if (n := alone(s)) and n.op is STREAM_STACK)
         self.stack_of = {node.inputs[0]: node for node in stacks}
 
     def memory(self, name: str) -> str | None:
@@ -124,7 +136,8 @@ class Lowered:
     ) -> Iterator[Instruction]:
         node = alone(segment)
         if node is not None:
-            yield from self._alone(node, segment, loop)
+            copies = is_copied(plan)
+            yield from (self._copied if copies else self._alone)(node, segment, loop)
             return
         views = {v.name: v for v in plan.views}
         for value in (o.value for o in segment.fusion.outputs):
@@ -156,7 +169,8 @@ class Lowered:
         if loop is None:
             return Allocate(value.name)
         name, shape = f"{value.name}.slices", (loop.parts, *value.shape)
-        self.state.add(Buffer(name, "temporary", value.dtype, shape, dense_strides(shape)))
+        apart = (_aligned(product(value.shape), value.dtype.size), *strides)
+        self.state.add(Buffer(name, "temporary", value.dtype, shape, apart))
         self.ahead.append(Allocate(name))
         self._slices[value.name] = name
         return self._slice(value, name, loop)
@@ -197,6 +211,26 @@ class Lowered:
             self._slices[value.name] = None
 
     # -- exchanges and parts
+
+    def _copied(self, node: Node, segment: Segment, loop: _Loop | None) -> Iterator[Instruction]:
+        """Yield the copy of a part out of the tensor that it is a part of, or into that."""
+        (source,), value, at = node.inputs, node.output, node.attributes["dim"]
+        if loop is None and node.op is not RANK_SLICE:
+            raise InternalError(f"segment {segment.name} stands in no loop")
+        own = place_of(node.attributes["axis"]) if node.op is RANK_SLICE else None
+        number = own if own is not None or loop is None else loop.slice
+        assert number is not None
+        if node.op is STREAM_STACK:
+            self._allocate_ahead(value)
+            part = Value(f"{source.name}.part", source.type)
+            yield self._part_of(part, value.name, at, number, loop)
+            yield Copy(part.name, source.name)
+            return
+        if value not in self.final:
+            yield self._place(value, loop)
+        part = Value(f"{value.name}.part", value.type)
+        yield self._part_of(part, source.name, at, number, loop)
+        yield Copy(value.name, part.name)
 
     def _alone(self, node: Node, segment: Segment, loop: _Loop | None) -> Iterator[Instruction]:
         value, source, given = node.output, node.inputs[0], node.attributes

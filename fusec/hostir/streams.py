@@ -124,20 +124,24 @@ def _wanted(graph: WorkGraph, streams: Sequence[int]) -> Iterator[_Wait]:
 def _written(graph: WorkGraph, streams: Sequence[int], waits: Sequence[_Wait]) -> HostProgram:
     """Return the program with its work on streams, and waits."""
     found: list[Instruction] = []
+    given: list[Instruction] = []
     current = 0
     numbers = {work.place: k for k, work in enumerate(graph.work)}
     for place, instruction in enumerate(graph.program.instructions):
-        given: list[tuple[int, Instruction]] = [(0, instruction)]
-        if (k := numbers.get(place)) is not None:
-            given = [(w.stream, Synchronize(dim(w.other))) for w in waits if w.position == k]
-            given.append((streams[k], instruction))
-        for stream, each in given:
-            if stream != current and k is not None:
+        k = numbers.get(place)
+        if k is None:
+            # Memory is given where it is used next, and taken back where it was used last.
+            (found if isinstance(instruction, Free) else given).append(instruction)
+            continue
+        asked = [(w.stream, Synchronize(dim(w.other))) for w in waits if w.position == k]
+        own = ((streams[k], each) for each in (*given, instruction))
+        for stream, each in (*asked, *own):
+            if stream != current:
                 found.append(SetStream(dim(stream)))
                 current = stream
             found.append(each)
-    if current:
-        found.append(SetStream(dim(0)))
+        given = []
+    found += [SetStream(dim(0)), *given] if current else given
     return replace(graph.program, instructions=tuple(found))
 
 

@@ -17,6 +17,7 @@ from fusec.ops.communication import (
     communicates,
     places,
 )
+from fusec.schedule.host import Placed
 from fusec.schedule.plan import KernelPlan
 from fusec.segment.segmented import Segment, SegmentedFusion
 
@@ -40,6 +41,11 @@ def alone(segment: Segment) -> Node | None:
     return node if node is not None and (communicates(node) or places(node)) else None
 
 
+def is_copied(plan: KernelPlan) -> bool:
+    """Return whether a part and the tensor that it is a part of have memory of their own."""
+    return isinstance(plan.parameters, Placed) and plan.parameters.copied
+
+
 def ring(node: Node | None) -> str | None:
     """Return the axis of the mesh around whose ranks a node's slices go, if it is such a node."""
     goes = node is not None and node.op in (RECEIVE_SLICE, SEND_SLICE)
@@ -50,7 +56,7 @@ def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
     """Yield each result of a segment that is a part of another tensor, with that."""
     yield from ((v.name, v.base) for v in plan.views)
     node = alone(segment)
-    if node is not None and node.op in (RANK_SLICE, STREAM_SLICE):
+    if node is not None and node.op in (RANK_SLICE, STREAM_SLICE) and not is_copied(plan):
         yield node.output.name, node.inputs[0].name
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from fusec.ir.dim import Dim, Shape, product
-from fusec.ir.expression import Index
+from fusec.ir.expression import Index, contiguous_strides
 from fusec.ir.graph import Fusion, Input, Node, Output, Value
 
 Axes = tuple["int | None", ...]
@@ -141,13 +141,18 @@ class Effects:
     def shares(self, node: Node) -> bool:
         """Return whether a part and its whole, which a node tells of, are in the same memory.
 
-        They are where every part begins as aligned as kernels take tensors to be.
+        They are where every part begins, at hint sizes, as aligned as kernels take tensors to be.
+        Of a part that is not dense they take vectors along dims that these divide: it begins so.
         """
         ends = node.inputs[0], node.output
         part, whole = ends if node.op.lies == "around" else ends[::-1]
         axis: int = node.attributes["dim"]
-        step = part.shape[axis] * self._strides_of(whole)[axis] * part.dtype.size
-        return all(factor % ALIGNMENT == 0 for _, factor in step.terms)
+        strides = self._strides_of(whole)
+        dense = zip(part.shape, strides, contiguous_strides(part.shape), strict=True)
+        if any(extent != 1 and stride != own for extent, stride, own in dense):
+            return True
+        step = part.shape[axis] * strides[axis] * part.dtype.size
+        return step.evaluate(self.fusion.hints) % ALIGNMENT == 0
 
     def placed(self, value: Value) -> tuple[Dim, ...] | None:
         """Return the strides of what is computed in its place in a larger tensor, else None."""

@@ -18,6 +18,7 @@ from fusec.parse.dsl.place import placed
 
 if TYPE_CHECKING:
     from fusec.nvfuser.definition import FusionDefinition
+    from fusec.nvfuser.shardings import Sharding
 
 
 _MOST_FORMS = 64
@@ -99,7 +100,7 @@ class FusionExecutorCache:
         results = self._fusion.definition.run(given, device)
         key = _key(given)
         if key not in self._ran:
-            self._ran[key] = tuple(_form(a) for a in adopt(given))
+            self._ran[key] = tuple(form(a) for a in adopt(given))
             if len(self._ran) > _MOST_FORMS:
                 self._ran.popitem(last=False)
         self._ran.move_to_end(key)
@@ -129,6 +130,12 @@ class FusionExecutorCache:
         """Return the kernels of the last execution."""
         return self._text(self._last(), "cuda")
 
+    def get_output_shardings(self) -> list[Sharding]:
+        """Return how the outputs of the last execution are divided."""
+        from fusec.nvfuser.shardings import output_shardings
+
+        return output_shardings(self._fusion.definition.graph_for(self._ran[self._last()]))
+
     def _text(self, key: Any, what: str) -> str:
         forms = self._ran.get(key)
         if forms is None:
@@ -143,7 +150,7 @@ class FusionExecutorCache:
         return next(reversed(self._ran))
 
 
-def _form(actual: Actual) -> Actual:
+def form(actual: Actual) -> Actual:
     """Return what an input looks like, without holding on to its memory."""
     if actual.shape is None:
         return actual

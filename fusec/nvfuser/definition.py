@@ -13,6 +13,7 @@ from fusec.nvfuser import options
 from fusec.nvfuser.direct_text import DirectCalls
 from fusec.nvfuser.on_cpu import check_outputs
 from fusec.nvfuser.operations import RecordedOperations
+from fusec.nvfuser.profiler import note
 from fusec.nvfuser.repro import call_for, define_by, names_of
 from fusec.nvfuser.text import Calls
 from fusec.parse import dsl
@@ -219,6 +220,7 @@ class FusionDefinition(dsl.FusionDefinition):
         `device`: the GPU of the inputs or, without any, of the outputs. Options of nvFuser's own
         schedulers are checked by name and choose nothing.
         """
+        inputs = note(self, inputs)
         asked = profile or print_repro or save_repro_inputs or capture_debug_output
         if not (asked or _enable_options or _disable_options) and self._debug_output is None:
             results = self._again(inputs, device)

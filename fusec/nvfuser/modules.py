@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.nvfuser import caches, definition, descriptors, multidevice, profiler, repro, versions
+from fusec.nvfuser.shardings import execute_with_dtensors
 from fusec.parse import dsl
 from fusec.parse.dsl.loops import ParallelType
 from fusec.parse.dsl.mesh import DeviceMesh
@@ -19,7 +20,7 @@ from fusec.parse.dsl.scheduled import MemoryType
 
 _UNSUPPORTED = """
     CacheOp LoadStoreOpType IdMappingMode SchedulerType LaunchParams CompileParams HeuristicParams
-    PointwiseParams ReductionParams MatmulParams KernelExecutor idm schedule execute_with_dtensors
+    PointwiseParams ReductionParams MatmulParams KernelExecutor idm schedule
     nvf_cutlass Merge Split IterDomain BroadcastOp SqueezeOp ReshapeOp
 """
 """Names that clients import at the top of a file, and seldom use."""
@@ -135,6 +136,7 @@ def _names(root: str) -> dict[str, Any]:
         "compute_contiguity": descriptors.compute_contiguity,
         "compute_tensor_descriptor": descriptors.compute_tensor_descriptor,
         "enable_automatic_serialization": _nothing, "disable_automatic_serialization": _nothing,
+        "execute_with_dtensors": execute_with_dtensors,
         "ParallelType": ParallelType, "MemoryType": MemoryType, **_SEVERAL,
         "version": versions.version, "__version__": versions.__version__,
     }  # fmt: skip

@@ -8,13 +8,17 @@ from typing import Any, ClassVar
 
 from fusec import executor
 from fusec.diagnostics import FusecError, Unsupported, WrongType
-from fusec.ir import sharding
 from fusec.ir.dim import dim
 from fusec.nvfuser.caches import Fusion
+from fusec.nvfuser.shardings import Sharding
 from fusec.parse.dsl.handles import Tensor
-from fusec.parse.dsl.loops import OVER_MESH, ParallelType
 from fusec.parse.dsl.mesh import DeviceMesh, part_of
 from fusec.parse.dsl.place import placed
+
+__all__ = [
+    "Communicator", "CommunicatorBackend", "DeviceMesh", "MultiDeviceExecutor",
+    "MultiDeviceExecutorParams", "Sharding", "shard_tensor",
+]  # fmt: skip
 
 
 class CommunicatorBackend(Enum):
@@ -57,21 +61,6 @@ class Communicator:
         """Wait until all ranks are here."""
         with placed():
             executor.barrier()
-
-
-class Sharding:
-    """How a tensor is divided over a mesh."""
-
-    def __init__(self, mesh: DeviceMesh, of: sharding.Sharding) -> None:
-        """Stand for a sharding over a mesh."""
-        self.mesh, self._of = mesh, of
-
-    def axis_sharded_on(self, parallel_type: ParallelType) -> int:
-        """Return the dim that a mesh axis divides, -1 if none."""
-        at = OVER_MESH.index(parallel_type)
-        axes = self.mesh.mesh.axes
-        found = self._of.along(axes[-1 - at][0]) if at < len(axes) else None
-        return -1 if found is None else found
 
 
 class MultiDeviceExecutorParams:

@@ -1,13 +1,36 @@
-"""What an execution cost, as far as fusec measures it: the time on the host."""
+"""What an execution cost, as far as fusec measures it: the time on the host; and what ran."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from fusec import executor
+from fusec.nvfuser.caches import form
+from fusec.parse.dsl.inputs import adopt
 from fusec.parse.dsl.refused import refuse
+
+if TYPE_CHECKING:
+    from fusec.ir.graph import Fusion
+    from fusec.nvfuser.definition import FusionDefinition
+
+Ran = Callable[[], "Fusion"]
+"""Returns the fusion that ran."""
+
+
+@dataclass(frozen=True)
+class KernelProfile:
+    """One segment that ran, by the name of its scheduler."""
+
+    scheduler: str
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise refuse("profile", "KernelProfile")
 
 
 @dataclass(frozen=True)
@@ -15,6 +38,13 @@ class FusionProfile:
     """The milliseconds on the host, of all that ran while the profiler was on."""
 
     host_time_ms: float = 0.0
+    ran: tuple[Ran, ...] = ()
+
+    @property
+    def kernel_profiles(self) -> list[KernelProfile]:
+        """Return the segments that ran, exchanges between ranks among them."""
+        names = (executor.describe(fusion(), "schedulers") for fusion in self.ran)
+        return [KernelProfile(name) for listed in names for name in listed.split()]
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -23,11 +53,23 @@ class FusionProfile:
 
 
 _last = FusionProfile()
+_active: list[PythonProfiler] = []
 
 
 def get_fusion_profile() -> FusionProfile:
     """Return what the last profiler measured."""
     return _last
+
+
+def note(definition: FusionDefinition, inputs: Iterable[Any]) -> Iterable[Any]:
+    """Tell the profilers that are on what runs with which inputs; return these."""
+    if not _active:
+        return inputs
+    given = list(inputs)
+    forms = tuple(form(actual) for actual in adopt(given))
+    for profiler in _active:
+        profiler.ran.append(lambda: definition.graph_for(forms))
+    return given
 
 
 class PythonProfiler:
@@ -36,8 +78,10 @@ class PythonProfiler:
     def __init__(self, auto_scheduled: bool = True) -> None:
         """Measure nothing yet."""
         self.profile = FusionProfile()
+        self.ran: list[Ran] = []
 
     def __enter__(self) -> PythonProfiler:
+        _active.append(self)
         self._begin = time.perf_counter()
         return self
 
@@ -48,4 +92,6 @@ class PythonProfiler:
         traceback: TracebackType | None,
     ) -> None:
         global _last
-        _last = self.profile = FusionProfile((time.perf_counter() - self._begin) * 1e3)
+        took = (time.perf_counter() - self._begin) * 1e3
+        _active.remove(self)
+        _last = self.profile = FusionProfile(took, tuple(self.ran))

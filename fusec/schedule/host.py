@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import FAMILY, PLACEMENT, communicates, places
 from fusec.schedule.family import Family
@@ -33,14 +32,15 @@ class Exchanged(Parameters):
 class Placed(Parameters):
     """Where a tensor lies in a larger one: which of so many equal parts of a dim it is.
 
-    kind: the operation's name. axis: of the mesh, along which the rank's place is the number of the
-    part; empty where the loop's index is. copied: whether the part has memory of its own, since
-    parts of the larger tensor do not begin as kernels need it.
+    kind: the operation's name. parts: a size, as text. axis: of the mesh, along which the rank's
+    place is the number of the part; empty where the loop's index is. copied: whether the part,
+    which is dense then, has memory of its own, since parts of the larger tensor do not begin as
+    kernels need it.
     """
 
     kind: str
     dim: int
-    parts: Dim
+    parts: str
     axis: str = ""
     copied: bool = False
 
@@ -116,7 +116,8 @@ class Placement(Family[Problem, Placed, PlacementPlan]):
         node = problem.segment.nodes[0]
         given = node.attributes
         copied = not problem.segment.effects.shares(node)
-        return Placed(node.op.name, given["dim"], given["parts"], given.get("axis", ""), copied)
+        parts = str(given["parts"])
+        return Placed(node.op.name, given["dim"], parts, given.get("axis", ""), copied)
 
     def plan(self, problem: Problem, parameters: Placed, target: Target) -> PlacementPlan:
         """Return a plan without kernels."""

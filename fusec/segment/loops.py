@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from fusec.diagnostics import InternalError
+from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE, STREAM_SLICE, STREAM_STACK
@@ -33,3 +33,21 @@ def loops(fusion: Fusion) -> Mapping[Node, Dim]:
         if node.op not in (STREAM_STACK, SEND_SLICE):
             varying.update(dict.fromkeys(node.outputs, found[node]))
     return found
+
+
+def times(counts: Mapping[Node, Dim], nodes: Iterable[Node]) -> str:
+    """Return how often some nodes run, as text: `once and 4 times`."""
+    found = {counts.get(node) for node in nodes}
+    return " and ".join(sorted("once" if n is None else f"{n} times" for n in found))
+
+
+def of_several(counts: Mapping[Node, Dim], nodes: Iterable[Node]) -> FusecError:
+    """Return the error of a pinned segment whose nodes do not run equally often."""
+    first, *rest = nodes
+    other = next(n for n in rest if counts.get(n) != counts.get(first))
+    names = f"`{first.output.name}` and `{other.output.name}`"
+    return FusecError(
+        f"a pinned segment holds {names}, which run {times(counts, (first, other))}",
+        span=other.span,
+        notes=["what a loop over slices computes shares no kernel with what runs beside it"],
+    )

@@ -9,7 +9,7 @@ from itertools import pairwise
 from fusec.ir.graph import Fusion, Value
 from fusec.ops.communication import stands_alone
 from fusec.segment.groups import Groups
-from fusec.segment.loops import loops
+from fusec.segment.loops import loops, times
 from fusec.segment.offers import NVRTC, Offer, Offers, Surroundings, renamed
 from fusec.segment.piece import Chosen, Piece
 from fusec.segment.segmented import Decision
@@ -105,10 +105,9 @@ class Merges:
         return f"{families[0]} stands alone" if families else "a pin fixes one of them"
 
     def _apart(self, chosen: Chosen) -> str:
-        counts = loops(self.groups.graph.fusion)
-        found = {str(counts.get(n, 1)) for p in chosen for n in p.nodes}
-        if len(found) > 1:
-            return f"one runs {' times, another '.join(sorted(found))} times"
+        counts, nodes = loops(self.groups.graph.fusion), [n for p in chosen for n in p.nodes]
+        if len({counts.get(n) for n in nodes}) > 1:
+            return f"they run {times(counts, nodes)}"
         return "they are groups of their own at the host level"
 
     def gain(self, chosen: Chosen) -> float | None:

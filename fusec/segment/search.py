@@ -17,7 +17,7 @@ from fusec.segment.canonical import as_defined, canonical, sizes_of_inputs
 from fusec.segment.graph import Graph, Group
 from fusec.segment.groups import Groups
 from fusec.segment.levels import ShouldMerge, host_segments, merge_by
-from fusec.segment.loops import loops
+from fusec.segment.loops import loops, of_several
 from fusec.segment.merge import MayMerge, Merges, surroundings
 from fusec.segment.offers import Offer, Offers
 from fusec.segment.piece import Chosen, Piece
@@ -218,8 +218,11 @@ def _part_loops(groups: Groups) -> None:
     found = loops(groups.graph.fusion)
     counts = list(dict.fromkeys(found.values()))
     for piece in groups.pieces if counts else ():
-        own = [found[n] for n in piece.nodes if n in found]
-        piece.host = 1 + counts.index(own[0]) if own else 0
+        own = {found.get(n) for n in groups.members([piece]) if n in piece.nodes}
+        if len(own) > 1:
+            raise of_several(found, groups.members([piece]))
+        (count,) = own
+        piece.host = 0 if count is None else 1 + counts.index(count)
 
 
 def _take_whole(merges: Merges, start: _Start) -> bool:

@@ -11,14 +11,9 @@ from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
-from fusec.ops.communication import (
-    SEND_SLICE,
-    STREAM_SLICE,
-    STREAM_STACK,
-    communicates,
-    places,
-)
+from fusec.ops.communication import STREAM_SLICE, STREAM_STACK
 from fusec.ops.find import find_op
+from fusec.shard.loops import LEAVE, fresh_name
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -37,8 +32,6 @@ class _Made:
 
 
 OUTSIDE = _Made()
-LEAVE = (STREAM_STACK, SEND_SLICE)
-"""What is there after a loop."""
 
 
 class LocalGraph:
@@ -46,12 +39,11 @@ class LocalGraph:
 
     def __init__(self) -> None:
         """Start with no node."""
-        self._nodes: list[tuple[tuple[int, int, int], Node]] = []
+        self._nodes: list[Node] = []
         self._made: dict[Value, _Made] = {}
         self._maker: dict[Value, Node] = {}
-        self._loops: list[Dim] = []
         self._stacks: dict[Value, Value] = {}
-        self._again: dict[tuple[Value, int], Value] = {}
+        self._again: dict[Value, Value] = {}
         self.span: Span | None = None
 
     def varies(self, value: Operand) -> bool:
@@ -75,14 +67,13 @@ class LocalGraph:
         names: Sequence[str] = (),
         *,
         begins: Dim | None = None,
-        level: int = 0,
     ) -> tuple[Value, ...]:
         """Add an application, and return its results, named or after the first operand.
 
-        begins: into how many slices, where the node makes them. level: where it is at least.
+        begins: into how many slices, where the node makes them.
         """
         made = [self._at(o) for o in operands if isinstance(o, Value)]
-        level = max(level, *(m.level for m in made), 0)
+        level = max((m.level for m in made), default=0)
         operands = [self._carried(o, level) if isinstance(o, Value) else o for o in operands]
         parts = next((m.parts for m in made if m.parts is not None), begins)
         if any(m.parts not in (None, parts) for m in made):
@@ -92,7 +83,7 @@ class LocalGraph:
         given = [*names, *(f"{base}_{op.name}" for _ in types[len(names) :])]
         outputs = tuple(Value(n, t) for n, t in zip(given, types, strict=True))
         node = Node(op, tuple(operands), MappingProxyType(dict(attributes)), outputs, self.span)
-        self._nodes.append(((level, *self._loop(parts)), node))
+        self._nodes.append(node)
         after = _Made(level + 1) if op in LEAVE else _Made(level, parts)
         for value in outputs:
             self._made[value], self._maker[value] = after, node
@@ -105,13 +96,6 @@ class LocalGraph:
         names = [name] if name else ()
         return self.add(definition, [operand], attributes, names, begins=begins)[0]
 
-    def _loop(self, parts: Dim | None) -> tuple[int, int]:
-        if parts is None:
-            return (0, 0)
-        if parts not in self._loops:
-            self._loops.append(parts)
-        return (1, self._loops.index(parts))
-
     def stacked(self, value: Value, name: str) -> Value:
         """Return all slices of a value beside another, after its loop."""
         if value not in self._stacks:
@@ -122,75 +106,38 @@ class LocalGraph:
         return self._stacks[value]
 
     def _carried(self, value: Value, level: int) -> Value:
-        """Return a value as a loop at some level has it: slices of an earlier one are gone."""
+        """Return a value as a loop at some level has it: it takes slices of what earlier ones made.
+
+        Slices of what is there before are taken in each loop, when nodes are put in order.
+        """
         made = self._at(value)
-        if made.parts is None or made.level == level:
+        if made.parts is None or made.level == level or self._maker[value].op is STREAM_SLICE:
             return value
-        if (value, level) not in self._again:
-            maker = self._maker[value]
-            if maker.op is STREAM_SLICE:
-                (whole,) = maker.inputs
-                at = maker.attributes
-            else:
-                whole = self.stacked(value, f"{value.name}_full")
-                at = {"dim": made.dim, "parts": made.parts}
-            (again,) = self.add(
-                STREAM_SLICE, [whole], at, [f"{value.name}_slice"], begins=made.parts, level=level
-            )
-            self.lies(again, made.dim)
-            self._again[value, level] = again
-        return self._again[value, level]
+        if value not in self._again:
+            name = value.name.removesuffix("_slice")
+            whole = self.stacked(value, f"{name}_full")
+            at = {"dim": made.dim, "parts": made.parts, "begins": made.parts}
+            self._again[value] = self.apply(STREAM_SLICE, whole, f"{name}_slice", **at)
+            self.lies(self._again[value], made.dim)
+        return self._again[value]
 
     # -- at the end
 
     def finish(
         self, named: Mapping[Value, str], taken: Iterable[str], wanted: Sequence[Value]
     ) -> tuple[tuple[Node, ...], dict[Value, Value]]:
-        """Return (the nodes in an order in which loops are whole, what each value has become).
+        """Return (the nodes that make `wanted`, what each value has become).
 
-        named: the values that have names to keep. taken: the names that are others'. wanted: what
-        the nodes are to make.
+        named: the values that have names to keep. taken: the names that are others'.
         """
-        live = set(needed_nodes([node for _, node in self._nodes], wanted))
-        self._nodes = [entry for entry in self._nodes if entry[1] in live]
-        self._copy_shared_slices()
-        order = sorted(self._nodes, key=lambda entry: entry[0])
         names = {*taken, *named.values()}
         now = {v: Value(n, v.type) if v.name != n else v for v, n in named.items()}
         nodes = list[Node]()
-        for _, node in order:
+        for node in needed_nodes(self._nodes, wanted):
             for value in node.outputs:
                 if value not in now:
-                    now[value] = Value(_fresh(names, value.name), value.type)
+                    now[value] = Value(fresh_name(names, value.name), value.type)
             operands = tuple(now.get(o, o) if isinstance(o, Value) else o for o in node.operands)
             outputs = tuple(now[v] for v in node.outputs)
             nodes.append(Node(node.op, operands, node.attributes, outputs, node.span))
         return tuple(nodes), now
-
-    def _copy_shared_slices(self) -> None:
-        """Let each stack read a computed value that nothing else reads: it is written in place."""
-        readers = dict[Value, int]()
-        for _, node in self._nodes:
-            for value in dict.fromkeys(node.inputs):
-                readers[value] = readers.get(value, 0) + 1
-        entries, self._nodes = self._nodes, []
-        for key, node in entries:
-            if node.op is STREAM_STACK:
-                (value,) = node.inputs
-                maker = self._maker[value]
-                if readers[value] > 1 or communicates(maker) or places(maker):
-                    copy = Value(f"{value.name}_copy", value.type)
-                    made = Node(find_op("set"), (value,), NO_ATTRIBUTES, (copy,), node.span)
-                    self._nodes.append((key, made))
-                    node = Node(node.op, (copy,), node.attributes, node.outputs, node.span)
-            self._nodes.append((key, node))
-
-
-def _fresh(taken: set[str], base: str) -> str:
-    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    taken.add(name)
-    return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import InternalError, Unsupported
@@ -16,6 +16,7 @@ from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes
 from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
+from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
 from fusec.shard.reshard import Held, Resharder, common
 from fusec.shard.sizes import local_strides, with_shares
@@ -23,15 +24,10 @@ from fusec.shard.sizes import local_strides, with_shares
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The fusion that one rank runs.
-
-    placed: how ranks hold each input and output, by name. parts: of the values that are sums of
-    what ranks have summed, the number of those.
-    """
+    """The fusion that one rank runs. placed: how ranks hold each input and output, by name."""
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
-    parts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def partition(fusion: Fusion, _: object = None) -> Fusion:
@@ -80,7 +76,6 @@ class _Partitioner:
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
-        self.parts: dict[str, int] = {}
         self.repeated: dict[Value, tuple[Node, Axes]] = {}
         self._agree_with_aliases()
 
@@ -231,9 +226,6 @@ class _Partitioner:
         held, wanted, name = Held(own, choice.result), choice.wanted, value.name
         self.computed[value] = own
         for axis in choice.partial:
-            assert self.fusion.mesh is not None
-            if choice.reduction == "sum":
-                self.parts[name] = self.parts.get(name, 1) * self.fusion.mesh.extent(axis)
             if axis == choice.sent:
                 held = self.reshard.sent(held, axis, choice.reduction, name)
             else:
@@ -364,7 +356,7 @@ class _Partitioner:
             schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
             shardings={},
         )
-        return Partition(fusion, placed, self.parts)
+        return Partition(settle_loops(fusion), placed)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

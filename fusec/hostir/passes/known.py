@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 from fusec.hostir.placement import scratch_of
 from fusec.schedule.plan import KernelPlan
@@ -32,9 +33,9 @@ class Known:
 def known_of(
     segmented: SegmentedFusion, plans: Sequence[KernelPlan], target: Target, streams: int
 ) -> Known:
-    """Return what is known of segments and their plans at hint sizes; an event counts as a launch.
+    """Return what is known of segments and their plans at hint sizes.
 
-    No target says yet what a wait between streams takes.
+    An event counts as a launch: no target says yet what a wait between streams takes.
     """
     sizes, parts = segmented.fusion.hints, segmented.segments
     timed = zip(parts, segmented.times(target), strict=True)
@@ -42,7 +43,16 @@ def known_of(
         sizes,
         streams,
         seconds={s.name: t for s, t in timed},
-        filled={s.name: min(1.0, s.estimate.ctas / target.sms) for s in parts if s.estimate},
+        filled={
+            s.name: min(1.0, _blocks(p, sizes) / target.sms)
+            for s, p in zip(parts, plans, strict=True)
+        },
         scratch={s.name: scratch_of(p, sizes) for s, p in zip(parts, plans, strict=True)},
         event=target.launch,
     )
+
+
+def _blocks(plan: KernelPlan, sizes: Mapping[str, int]) -> int:
+    """Return the blocks of a plan's largest launch."""
+    grids = ([extent.evaluate(sizes) for extent in k.grid] for k in plan.kernels)
+    return max(map(prod, grids), default=0)

@@ -31,6 +31,13 @@ class DeviceMesh:
                 raise FusecError("a mesh has at least 1 rank")
             self.mesh = mesh_of_shape(shape, None if place is None else place.span)
 
+    @classmethod
+    def of(cls, mesh: Mesh) -> DeviceMesh:
+        """Return the same mesh by nvFuser's name, whatever its axes are called."""
+        made = cls(list(mesh.ranks))
+        made.mesh = mesh
+        return made
+
     @property
     def size(self) -> int:
         """Return the number of ranks."""

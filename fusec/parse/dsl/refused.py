@@ -27,7 +27,7 @@ _SCHEDULING = """
 SCHEDULING = frozenset(_SCHEDULING.split())
 
 _SEVERAL_GPUS = """
-    multidevice_schedule add_device_mesh execute_with_dtensors
+    multidevice_schedule add_device_mesh
 """
 SEVERAL_GPUS = frozenset(_SEVERAL_GPUS.split())
 

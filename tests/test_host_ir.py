@@ -1,0 +1,224 @@
+"""The text of host programs: as the seed has it, and read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_tools import fusec
+from host_ir_parser import Container, Statement, parse, split
+from host_json import to_json
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from local_fusions import Local, program_of, segmented
+from test_artifacts import documented, keys_of
+from test_hostir_loops import DIVIDED, LATER, divided
+
+from fusec.diagnostics import Unsupported
+from fusec.driver import programs
+from fusec.emit.names import check_launches
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Collective,
+    Copy,
+    For,
+    Free,
+    GetStream,
+    Instruction,
+    Post,
+    Receive,
+    Send,
+    SetStream,
+    Synchronize,
+    Wait,
+)
+from fusec.hostir.program import HostProgram
+from fusec.hostir.text import host_ir_text
+from fusec.ir.dim import dim
+from fusec.ir.graph import Fusion
+
+Capture = pytest.CaptureFixture[str]
+FOLDER = Path(__file__).parent / "host_ir"
+EXAMPLES = ("complex_rotate", "layernorm_backward", "rope", "strided_add", "quantize_fp8_rows")
+WITHOUT = [f"--without={name}" for name in ("remove_copies", "slice_buffers", "late_joins")]
+KINDS: dict[type[Instruction], tuple[str, ...]] = {
+    Allocate: ("allocate",),
+    Free: ("deallocate",),
+    Alias: ("select", "alias"),
+    Copy: ("copy",),
+    Post: ("set", "launch"),
+    GetStream: ("get",),
+    SetStream: ("set_stream",),
+    Synchronize: ("synchronize",),
+    Collective: ("collective",),
+    Send: ("p2p",),
+    Receive: ("p2p",),
+    Wait: ("wait",),
+    For: ("for",),
+}
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
+def test_the_examples_of_the_seed(path: Path, capsys: Capture) -> None:
+    """One loop, two operations in one loop, and three in two loops."""
+    done = fusec(capsys, "dump", path, "--host_ir", *WITHOUT)
+    assert (done.code, done.err) == (0, "")
+    assert done.out == path.with_suffix(".txt").read_text(encoding="utf-8")
+    parse(done.out)
+
+
+def test_passes_of_both_kinds_are_left_out_by_name(capsys: Capture) -> None:
+    """And what each over the host program changed is printed."""
+    path = FOLDER / "two_set_ops.yaml"
+    done = fusec(capsys, "dump", path, "--host-passes", "--without", "remove-copies")
+    changed = [line for line in done.out.splitlines() if line.startswith(("+++", "---"))]
+    assert changed == [
+        "--- before",
+        "+++ after slice_buffers",
+        "--- before",
+        "+++ after late_joins",
+    ]
+    assert "-  temporary a.slices: f32[A, 1, B]\n" in done.out
+    assert "+  temporary a.slices: f32[min(A, 4), 1, B]\n" in done.out
+    done = fusec(capsys, "dump", path, "--host-passes", *WITHOUT)
+    assert done.out == "no pass changes the host program\n"
+    done = fusec(capsys, "dump", path, "--host-passes", "--without", "late_join")
+    assert done.code == 2
+    assert "unknown pass `late_join`" in done.err
+    assert "did you mean `late_joins`?" in done.err
+
+
+def test_the_number_of_streams_is_chosen(capsys: Capture) -> None:
+    """By an option; four without."""
+    done = fusec(capsys, "dump", FOLDER / "two_set_ops.yaml", "--host-program", "--streams", "2")
+    assert "for loop0.index from 0 to A on 2 streams:" in done.out
+    assert fusec(capsys, "check", FOLDER / "two_set_ops.yaml", "--streams", "0").code == 2
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_program_has_a_text(name: str) -> None:
+    """Which says what the program does, in its order."""
+    for program in programs(str(FOLDER.parents[1] / "examples" / f"{name}.yaml")):
+        agree(program.posts, parse(host_ir_text(program.posts, program.segmented)))
+
+
+@pytest.mark.parametrize("make", DIVIDED)
+def test_loops_and_exchanges_are_read_back(make: Callable[[], Fusion]) -> None:
+    """With the numbers of exchanges that waits end."""
+    fusion = make()
+    made = program_of(fusion)
+    found = parse(host_ir_text(made, segmented(fusion)))
+    agree(made, found)
+    begun = [f"P2PCommunication {s.parts['number']}" for s in found.flat() if s.kind == "p2p"]
+    begun += [f"Communication {s.parts['number']}" for s in found.flat() if s.kind == "collective"]
+    assert {s.parts["exchange"] for s in found.flat() if s.kind == "wait"} <= {*begun}
+
+
+@settings(max_examples=40)
+@given(divided(), st.sets(st.sampled_from(LATER)), st.integers(1, 4))
+def test_drawn_programs_are_read_back(
+    drawn: tuple[Fusion, object, object], without: set[str], streams: int
+) -> None:
+    """Whatever passes ran."""
+    made = program_of(drawn[0], without=sorted(without), streams=streams)
+    agree(made, parse(host_ir_text(made, segmented(drawn[0]))))
+
+
+def test_what_manifests_say_of_loops_and_exchanges_is_documented(
+    tmp_path: Path, capsys: Capture
+) -> None:
+    """Every key; and a folder with a loop is planned again as it is recorded."""
+    found = {key for make in DIVIDED for key in keys_of(to_json(program_of(make())))}
+    assert {"count", "body", "stream", "axis", "place", "ranks", "kind"} <= found
+    assert found <= documented()
+    done = fusec(capsys, "compile", FOLDER / "two_set_ops.yaml", "-o", tmp_path, "--streams=2")
+    assert done.code == 0
+    assert '"is": "for"' in (tmp_path / "manifest.json").read_text(encoding="utf-8")
+    assert fusec(capsys, "run", tmp_path, "--device", "reference").code == 0
+
+
+@pytest.mark.parametrize("kind", ["c", "tvm-ffi"])
+def test_loops_are_not_emitted_as_c(kind: str, tmp_path: Path, capsys: Capture) -> None:
+    """The reason names the first of them."""
+    path = FOLDER / "single_set_op.yaml"
+    done = fusec(capsys, "compile", path, "--emit", kind, "-o", tmp_path / "out")
+    assert done.code == 3
+    assert "cannot be emitted as C: its host program has loops" in done.err
+    assert "the first of them is `for loop0.index from 0 to A on 4 streams:`" in done.err
+
+
+@pytest.mark.parametrize(
+    ("instruction", "what"),
+    [
+        (SetStream(dim(1)), "several streams"),
+        (Collective("all_gather", "y", "x", "tp", 4), "exchanges between ranks"),
+        (Receive("y", "tp", dim(0)), "exchanges between ranks"),
+    ],
+)
+def test_streams_and_exchanges_are_not_emitted_as_c(instruction: Instruction, what: str) -> None:
+    """By what they are."""
+    b = Local("one")
+    made = program_of(b.finish(b.op("y", "exp", b.input("x", 4, 8))))
+    check_launches(made)
+    with pytest.raises(Unsupported, match=f"its host program has {what}"):
+        check_launches(replace(made, instructions=(*made.instructions, instruction)))
+
+
+def test_texts_that_do_not_hold_together_are_refused() -> None:
+    """The reader sees a tensor that is printed in two ways, and words out of place."""
+    b = Local("one")
+    fusion = b.finish(b.op("y", "exp", b.input("x", 4, 8)))
+    text = host_ir_text(program_of(fusion), segmented(fusion))
+    parse(text)
+    launch = text.index("LaunchKernel")
+    for wrong in (
+        text[:launch] + text[launch:].replace("T0_g", "T0_l"),
+        text[:launch] + text[launch:].replace("iS3{8}", "iS3{4}"),
+        text.replace("mem_type=global", "mem_type=shared"),
+        text.replace("  LaunchKernel", "    LaunchKernel"),
+        text.removesuffix("\n"),
+    ):
+        assert wrong != text
+        with pytest.raises(AssertionError):
+            parse(wrong)
+
+
+def agree(program: HostProgram, found: Container) -> None:
+    """Compare a program with what its text says: the order, loops, and one tensor each."""
+    assert len(found.inputs) == len(program.inputs) + len(program.scalars)
+    assert len(found.outputs) == len(program.outputs)
+    named = dict(zip((b.name for b in program.inputs), found.inputs, strict=False))
+    named |= dict(zip(program.outputs, found.outputs, strict=True))
+    for buffer, tensor in _agreeing(program.instructions, found.body):
+        assert named.setdefault(buffer, tensor) == tensor
+    assert len(set(named.values())) == len(named)
+
+
+def _agreeing(
+    instructions: Sequence[Instruction], body: Sequence[Statement]
+) -> Iterator[tuple[str, str]]:
+    """Yield each buffer with the tensor that stands for it."""
+    assert len(instructions) == len(body)
+    for instruction, statement in zip(instructions, body, strict=True):
+        assert statement.kind in KINDS[type(instruction)]
+        parts = statement.parts
+        match instruction:
+            case For(_, _, inner):
+                yield from _agreeing(inner, statement.body)
+            case Alias(buffer, of, _):
+                yield from ((buffer, parts["target"]), (of, parts["source"]))
+            case Copy(target, source) | Collective(_, target, source):
+                yield from ((target, parts["target"]), (source, parts["source"]))
+            case Send(name) | Receive(name) | Allocate(name) | Free(name):
+                yield name, parts["buffer"]
+            case Post(_, inputs, outputs):
+                texts = [
+                    *split(parts.get("inputs") or parts["source"]),
+                    *split(parts.get("outputs") or parts["target"]),
+                ]
+                yield from zip((*inputs, *outputs), texts, strict=True)
+            case _:
+                pass
