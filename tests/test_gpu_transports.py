@@ -21,7 +21,8 @@ from fusec.ir.dtype import DTYPES, I32
 from fusec.ir.sharding import Mesh
 from fusec.run.links import Links, RankFailure
 from fusec.run.rendezvous import Meeting, meet
-from fusec.run.transports.choice import NCCL, PEERS, GpuTransport, carrier_of
+from fusec.run.transports.carriers import NCCL, PEERS, carrier_of
+from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.nccl import NcclTransport, reduction_of
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport

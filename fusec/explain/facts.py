@@ -72,7 +72,8 @@ class Measured:
 class Exchange:
     """What ranks exchange along an axis of the mesh; each sends `sent_bytes` over its links.
 
-    reduction: of the kinds that reduce, else empty.
+    reduction: of the kinds that reduce, else empty. carrier: what carries it between GPUs of one
+    host that reach one another's memory, with the reason.
     """
 
     kind: str
@@ -80,6 +81,8 @@ class Exchange:
     ranks: int
     reduction: str
     sent_bytes: int
+    carrier: str
+    carrier_because: str
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from fusec.explain.facts import (
 from fusec.ir.annotations import Override
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
+from fusec.run.transports.carriers import carrier_of
 from fusec.segment import roofline
 from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates
@@ -129,7 +130,9 @@ def _exchange(segment: Segment, estimate: Estimate) -> Exchange | None:
         return None
     given, sent = segment.nodes[0].attributes, segment.iterations * estimate.sent
     reduction = given.get("reduction", "")
-    return Exchange(estimate.exchange, given["axis"], given["ranks"], reduction, sent)
+    carrier = carrier_of(estimate.exchange)
+    how = (given["axis"], given["ranks"], reduction, sent, carrier.name, carrier.because)
+    return Exchange(estimate.exchange, *how)
 
 
 def chosen(segment: Segment) -> str:

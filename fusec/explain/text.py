@@ -99,7 +99,9 @@ def _segment(segment: SegmentFacts) -> Iterator[str]:
     pin = f", pinned as `{segment.pin}`" if segment.pin else ""
     yield f"{segment.name} {segment.scheduler}{pin}"
     yield from _row("computes", computes(segment))
-    yield from _row("exchange", exchange(segment.exchange)) if segment.exchange else ()
+    if segment.exchange:
+        yield from _row("exchange", exchange(segment.exchange))
+        yield from _row("carried", carried(segment.exchange))
     yield from _row("runs", runs(segment)) if segment.iterations > 1 else ()
     yield from _row("moves", moved(segment.bytes, segment.floor_bytes, segment.workspace_bytes))
     yield from _row("time", time_of(segment))
@@ -117,6 +119,11 @@ def exchange(facts: Exchange) -> str:
     reduction = f" ({facts.reduction})" if facts.reduction else ""
     sent = bytes_text(facts.sent_bytes)
     return f"{facts.kind}{reduction} over {facts.axis}: each of {facts.ranks} ranks sends {sent}"
+
+
+def carried(facts: Exchange) -> str:
+    """Return `by NCCL: numbers are added, which copy engines cannot`."""
+    return f"by {facts.carrier}: {facts.carrier_because}"
 
 
 def runs(segment: SegmentFacts) -> str:

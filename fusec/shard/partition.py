@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusec.diagnostics import InternalError, Unsupported
@@ -24,10 +24,15 @@ from fusec.shard.sizes import local_strides, with_shares
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """The fusion that one rank runs. placed: how ranks hold each input and output, by name."""
+    """The fusion that one rank runs.
+
+    placed: how ranks hold each input and output, by name. parts: of the values that are sums of
+    what ranks have summed, the number of those.
+    """
 
     fusion: Fusion
     placed: Mapping[str, Sharding]
+    parts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 def partition(fusion: Fusion, _: object = None) -> Fusion:
@@ -76,6 +81,7 @@ class _Partitioner:
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
+        self.parts: dict[str, int] = {}
         self.repeated: dict[Value, tuple[Node, Axes]] = {}
         self._agree_with_aliases()
 
@@ -226,6 +232,9 @@ class _Partitioner:
         held, wanted, name = Held(own, choice.result), choice.wanted, value.name
         self.computed[value] = own
         for axis in choice.partial:
+            assert self.fusion.mesh is not None
+            if choice.reduction == "sum":
+                self.parts[name] = self.parts.get(name, 1) * self.fusion.mesh.extent(axis)
             if axis == choice.sent:
                 held = self.reshard.sent(held, axis, choice.reduction, name)
             else:
@@ -356,7 +365,7 @@ class _Partitioner:
             schedules=tuple(_renamed_override(s, renamed) for s in self.fusion.schedules),
             shardings={},
         )
-        return Partition(settle_loops(fusion), placed)
+        return Partition(settle_loops(fusion), placed, self.parts)
 
 
 def _renamed_pin(pin: Pin, renamed: Mapping[str, str]) -> Pin:

@@ -1,51 +1,17 @@
-"""Which transport carries an exchange between GPUs, and why."""
+"""The transport of GPUs: each exchange goes by what carries it best."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, InternalError
-from fusec.hostir.instructions import Collective
 from fusec.run.device import Device, load_driver
 from fusec.run.links import Links
+from fusec.run.transports.carriers import NCCL, PEERS, Carrier, carrier_of, kind_of
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, Exchange
-
-PEERS, NCCL = "peer copies", "NCCL"
-MOVING = ("all_gather", "all_to_all", "broadcast", "send", "receive")
-"""Kinds of exchanges that change no number."""
-
-
-@dataclass(frozen=True)
-class Carrier:
-    """The transport of an exchange, with the reason."""
-
-    name: str
-    because: str
-
-
-def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carrier:
-    """Return what carries a kind of exchange among GPUs.
-
-    kind: of a collective, or send, or receive. one_host: whether all ranks of its group are on one
-    host; access: whether their GPUs reach one another's memory. Where neither is known yet, what is
-    to be expected on one host.
-    """
-    if kind not in MOVING:
-        return Carrier(NCCL, "numbers are added, which copy engines cannot")
-    if not one_host:
-        return Carrier(NCCL, "the ranks are on several hosts")
-    if not access:
-        return Carrier(NCCL, "not all of the GPUs reach one another's memory")
-    return Carrier(PEERS, "copy engines move it and leave all SMs to kernels")
-
-
-def kind_of(exchange: Exchange) -> str:
-    """Return the kind of an exchange as `carrier_of` knows it."""
-    return exchange.kind if isinstance(exchange, Collective) else type(exchange).__name__.lower()
 
 
 def device_of(links: Links) -> int:

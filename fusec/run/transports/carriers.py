@@ -1,0 +1,43 @@
+"""Which transport carries an exchange between GPUs, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.hostir.instructions import Collective
+from fusec.run.transports.protocol import Exchange
+
+PEERS, NCCL = "peer copies", "NCCL"
+MOVING = (
+    "all_gather", "all_to_all", "broadcast", "send", "receive", "send_slice", "receive_slice",
+)  # fmt: skip
+"""Kinds of exchanges that change no number."""
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """The transport of an exchange, with the reason."""
+
+    name: str
+    because: str
+
+
+def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carrier:
+    """Return what carries a kind of exchange among GPUs.
+
+    kind: of a collective, send or receive, also as operations call them. one_host: whether all
+    ranks of its group are on one host; access: whether their GPUs reach one another's memory. Where
+    neither is known yet, it is what is to be expected on one host.
+    """
+    if kind not in MOVING:
+        return Carrier(NCCL, "numbers are added, which copy engines cannot")
+    if not one_host:
+        return Carrier(NCCL, "the ranks are on several hosts")
+    if not access:
+        return Carrier(NCCL, "not all of the GPUs reach one another's memory")
+    return Carrier(PEERS, "copy engines move it and leave all SMs to kernels")
+
+
+def kind_of(exchange: Exchange) -> str:
+    """Return the kind of an exchange as `carrier_of` knows it."""
+    return exchange.kind if isinstance(exchange, Collective) else type(exchange).__name__.lower()
