@@ -28,7 +28,7 @@ from text_on_cpu import on_host
 from fusec.codegen.dispatch import plan_sources
 from fusec.codegen.render import parameters
 from fusec.ir.evaluate import extents
-from fusec.run.arrays import StridedArray
+from fusec.run.arrays import StridedArray, span
 from fusec.run.headers import device_headers
 from fusec.run.launch import TENSOR_MAP_BYTES, aligned_block, tensor_map_operands
 from fusec.schedule.plan import (
@@ -99,7 +99,8 @@ def run_plan(
             memory.add(entry.value.name, given.storage)
     for output in plan.fusion.outputs:
         if output.alias is None:
-            count = int(np.prod(extents(output.value.type, sizes), dtype=np.int64))
+            steps = [s.evaluate(sizes) for s in plan.fusion.effects.strides(output.value)]
+            count = span(extents(output.value.type, sizes), steps)
             memory.add(output.value.name, poisoned(count, output.value.dtype.numpy))
     for space in plan.workspaces:
         memory.add(space.name, poisoned(space.size.evaluate(sizes), space.dtype.numpy))

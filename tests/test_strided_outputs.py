@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from complex_on_cpu import OPTIONS, fusion_of
+from cuda_on_cpu import run_plan
 from emulated import can_run, emulated
+from test_hopper_on_cpu import plan_of, product
 
 from fusec import driver
 from fusec.diagnostics import InternalError
@@ -96,6 +98,27 @@ def test_a_family_writes_in_place(name: str) -> None:
     fusion = fusion_of(*CASES[name], dims="{}")
     found = check_in_place(inside(fusion, axis=1))
     assert found == [name.split()[0]]
+
+
+HOPPER = {
+    "wgmma": {"tile_n": 64, "stages": 2},
+    "split_k": {"tile_m": 128, "tile_n": 64, "cluster": 1, "splits": 3, "stages": 2},
+    "split_k turned": {"tile_m": 32, "tile_n": 128, "cluster": 1, "splits": 3, "stages": 3},
+}
+
+
+@pytest.mark.parametrize("name", HOPPER)
+def test_products_of_hopper_write_in_place(name: str, tmp_path: Path) -> None:
+    fusion = inside(product(72, 136, 328, bias=True), axis=1)
+    plan = plan_of(fusion, name.split()[0], **HOPPER[name])
+    inputs = random_inputs(fusion, fusion.hints, 0)
+    outputs = run_plan(plan, inputs, tmp_path)
+    verdict = compare(fusion, fusion.hints, inputs, outputs)
+    assert verdict.ok, verdict.text()
+    (array,) = outputs.values()
+    assert array.strides == (136 * PARTS * 2, 2)
+    rows = np.lib.stride_tricks.as_strided(array, (71, array.strides[0] // 2), array.strides)
+    assert np.all(rows[:, 136:].view(np.uint8) == 0xFF)
 
 
 def test_what_lies_between_is_looked_at() -> None:

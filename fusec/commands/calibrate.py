@@ -8,9 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from fusec import driver
+from fusec.commands.link_rates import (
+    count_gpus,
+    links_by_ranks,
+    links_problem,
+    measure_as_rank,
+)
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
 from fusec.run.device import Device
+from fusec.run.ranks import from_environment
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target, find
 from fusec.target.table import FIELDS, FOLDER
@@ -33,6 +40,9 @@ class Probe:
 
 def calibrate(place: str) -> int:
     """Measure every probe, write the target file, and print each rate beside the old one."""
+    ranks = from_environment()
+    if ranks.size > 1:
+        return measure_as_rank(ranks, Path(place), _target_of)
     with Device() as device:
         options = driver.for_device(CompileOptions(), device.facts)
         known = find(options.target)
@@ -41,12 +51,22 @@ def calibrate(place: str) -> int:
     measured = rates(replace(known, sms=facts.sms, l2=facts.l2), {p.name: p for p in probes})
     folder = Path(place)
     folder.mkdir(parents=True, exist_ok=True)
+    gpus = count_gpus()
+    problem = links_problem(gpus)
+    if problem is None:
+        measured = replace(measured, links=links_by_ranks(folder, gpus))
     path = folder / f"{known.arch}.toml"
     path.write_text(as_toml(replace(measured, device=facts.name), facts.text()))
     for line in comparison(known, measured):
         print(line)
+    if problem is not None:
+        print(f"links: as they were, since {problem}")
     print(f"{path}\n  = help: export FUSEC_TARGETS={folder}")
     return 0
+
+
+def _target_of(device: Device) -> Target:
+    return find(driver.for_device(CompileOptions(), device.facts).target)
 
 
 def run_probe(device: Device, path: Path, options: CompileOptions) -> Probe:

@@ -1,0 +1,138 @@
+"""What exchanges make of the links between the GPUs at hand, measured by ranks on each of them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from fusec.commands.launch import launch
+from fusec.diagnostics import EnvironmentProblem
+from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.ir.dim import dim
+from fusec.ir.dtype import F32
+from fusec.run.device import Device, load_driver
+from fusec.run.links import Links
+from fusec.run.ranks import Ranks, patience
+from fusec.run.rendezvous import meet
+from fusec.run.transports.choice import GpuTransport, device_of
+from fusec.run.transports.nccl import nccl_problem
+from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange, Transport
+from fusec.schedule.host import bytes_sent
+from fusec.target import Target
+from fusec.target.table import Link
+
+SMALL, LARGE = 1 << 12, 1 << 28
+"""Bytes that each rank gives: too few for links to matter, and enough that nothing else does."""
+AT_ONCE, TIMES = 20, 3
+"""Exchanges that are begun one after the other before a look at the clock, and how often."""
+REDUCING = ("reduce_scatter", "all_reduce")
+AXIS = "ranks"
+FOUND = "links.json"
+
+
+def links_problem(gpus: int) -> str | None:
+    """Return why links cannot be measured, or None."""
+    return "there is one GPU" if gpus < 2 else nccl_problem()
+
+
+def count_gpus() -> int:
+    """Return the number of GPUs that this process sees."""
+    driver = load_driver()
+    driver.cuInit(0)
+    return int(driver.cuDeviceGetCount()[1])
+
+
+def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
+    """Start a rank for each GPU, which measure together; EnvironmentProblem where one fails."""
+    path = place / FOUND
+    path.unlink(missing_ok=True)
+    code, problems = launch(["doctor", "--measure", str(place)], gpus, aside=True)
+    if code or not path.is_file():
+        notes = [problem.message for problem in problems]
+        raise EnvironmentProblem(f"the {gpus} ranks that measure links have failed", notes=notes)
+    given: dict[str, dict[str, float]] = json.loads(path.read_text())
+    path.unlink()
+    return {kind: Link(**values) for kind, values in given.items()}
+
+
+def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target]) -> int:
+    """Measure together with the other ranks; the first of them writes what was found."""
+    with meet(ranks, patience()) as links, Device(device_of(links)) as device:
+        transport = GpuTransport(links, device)
+        try:
+            probes = Probes(links, transport, device)
+            found = {k: probes.link(k, target(device).link) for k in target(device).links}
+        finally:
+            transport.close()
+        if not links.rank:
+            path = place / FOUND
+            path.write_text(json.dumps({kind: asdict(link) for kind, link in found.items()}))
+    return 0
+
+
+@dataclass(frozen=True)
+class Probes:
+    """Times exchanges among all ranks; each rank makes the same calls."""
+
+    links: Links
+    transport: Transport
+    device: Any
+    clock: Callable[[], float] = time.perf_counter
+
+    def link(self, kind: str, rate: float) -> Link:
+        """Return what a kind of exchange makes of links of so many bytes per second."""
+        ranks = self.links.size
+        latency, seconds = (self.seconds(kind, given) for given in (SMALL, LARGE))
+        # Of a slice in a loop a rank's own goes nowhere; here each goes to another rank.
+        slices = kind in ("receive_slice", "send_slice")
+        sent = LARGE if slices else bytes_sent(kind, ranks, LARGE)
+        reached = sent / max(seconds - latency, seconds / 2) / rate
+        return Link(round(min(1.0, reached), 3), float(f"{latency:.3g}"))
+
+    def seconds(self, kind: str, given: int) -> float:
+        """Return how long an exchange takes the slowest rank, to which each gives so many bytes."""
+        sizes = {"all_gather": given * self.links.size, "reduce_scatter": given // self.links.size}
+        taken = sizes.get(kind, given)
+        source = self.device.allocate(given, "what is sent")
+        target = self.device.allocate(taken, "what is received")
+        self.device.fill(source, 0, given)
+        begins = list(self._begins(kind, (source, given), (target, taken)))
+        self.transport.prepare(begins)
+        best = min(self._batch(begins) for _ in range(1 + TIMES))
+        self.device.free(source)
+        self.device.free(target)
+        return max(self.links.gather(best, f"times of {kind}"))
+
+    def _batch(self, begins: list[Begin]) -> float:
+        self.links.gather(0, "start of a measurement")
+        start = self.clock()
+        for _ in range(AT_ONCE):
+            for b in begins:
+                self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
+            self.transport.wait("target")
+        self.device.synchronise("measuring links")
+        return (self.clock() - start) / AT_ONCE
+
+    def _begins(
+        self, kind: str, source: tuple[int, int], target: tuple[int, int]
+    ) -> Iterator[Begin]:
+        own, size = self.links.rank, self.links.size
+        group = tuple(range(size))
+        given, taken = (
+            DeviceMemory(address, count // F32.size, F32, int(self.device.stream))
+            for address, count in (source, target)
+        )
+        exchange: Exchange
+        if kind not in ("receive_slice", "send_slice"):
+            reduction = "sum" if kind in REDUCING else ""
+            exchange = Collective(kind, "target", "source", AXIS, size, reduction)
+            yield Begin(exchange, taken, given, group, own)
+            return
+        exchange = Send("source", AXIS, dim((own + 1) % size))
+        yield Begin(exchange, None, given, group, own)
+        exchange = Receive("target", AXIS, dim((own - 1) % size))
+        yield Begin(exchange, taken, None, group, own)

@@ -1,0 +1,89 @@
+"""Rates of links from the times of exchanges, by a transport whose rates are known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fusec.commands.calibrate import as_toml
+from fusec.commands.link_rates import Probes, links_problem
+from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.run.transports.protocol import Begin
+from fusec.schedule.host import bytes_sent
+from fusec.target import find
+from fusec.target.table import Link
+
+RANKS, RATE = 4, 1e11
+
+
+class Paced:
+    """A transport, a device and links of one rank, on whose clock exchanges take their time."""
+
+    def __init__(self, link: Link) -> None:
+        self.paces, self.now, self.prepared = link, 0.0, list[Begin]()
+        self.live: set[int] = set()
+        self.rank, self.size, self.stream = 1, RANKS, 0
+
+    def gather(self, value: Any, doing: str) -> list[Any]:
+        return [value] * self.size
+
+    def allocate(self, size: int, what: str) -> int:
+        self.live.add(len(self.live) + 1)
+        return len(self.live)
+
+    def free(self, address: int) -> None:
+        self.live.remove(address)
+
+    def fill(self, address: int, byte: int, size: int) -> None:
+        assert address in self.live
+
+    def synchronise(self, what: str) -> None:
+        pass
+
+    def prepare(self, exchanges: list[Begin]) -> None:
+        self.prepared = exchanges
+
+    def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
+        assert any(b.exchange is exchange for b in self.prepared)
+        assert (group, place) == (tuple(range(RANKS)), self.rank)
+        if isinstance(exchange, Receive):
+            assert exchange.place == 0
+            return
+        sent = source.size
+        if isinstance(exchange, Collective):
+            sent = bytes_sent(exchange.kind, RANKS, source.size)
+            blocks = {"all_gather": RANKS, "reduce_scatter": 1 / RANKS}
+            assert target.size == source.size * blocks.get(exchange.kind, 1)
+        else:
+            assert isinstance(exchange, Send)
+            assert exchange.place == 2
+        self.now += self.paces.latency + sent / (RATE * self.paces.reach)
+
+    def wait(self, buffer: str) -> None:
+        assert buffer == "target"
+
+
+@pytest.mark.parametrize("kind", list(find("sm_90a").links))
+def test_rates_turn_times_round(kind: str) -> None:
+    paced: Any = Paced(Link(0.625, 1e-5))
+    found = Probes(paced, paced, paced, lambda: paced.now).link(kind, RATE)
+    assert found.reach == pytest.approx(0.625, rel=1e-3)
+    assert found.latency == pytest.approx(1e-5, rel=0.02)
+    assert not paced.live
+
+
+def test_links_are_measured_between_several_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert links_problem(1) == "there is one GPU"
+    module = "fusec.commands.link_rates.nccl_problem"
+    monkeypatch.setattr(module, lambda: "NCCL is not there")
+    assert links_problem(2) == "NCCL is not there"
+    monkeypatch.setattr(module, lambda: None)
+    assert links_problem(2) is None
+
+
+def test_target_files_hold_links() -> None:
+    known = find("sm_90a")
+    text = as_toml(known, "nothing")
+    assert "link = 450000000000.0" in text
+    assert "[links.all_gather]\nreach = 0.82\nlatency = 1.2e-05" in text
