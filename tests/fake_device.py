@@ -96,6 +96,12 @@ class FakeDevice:
         self.inside(source, size, "what is copied")
         ctypes.memmove(target, source, size)
 
+    def copy_rows(self, target: int, source: int, rows: Any, stream: Any = 0) -> None:
+        """Copy row by row."""
+        for k in range(rows.height):
+            to = target + rows.target + k * rows.target_pitch
+            self.copy(to, source + rows.source + k * rows.source_pitch, rows.width)
+
     def synchronise(self, what: str = "") -> None:
         """Nothing is asynchronous here."""
 

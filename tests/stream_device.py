@@ -44,6 +44,12 @@ class StreamDevice(FakeDevice):
         copy = super().copy
         self.later(stream, lambda: copy(target, source, size))
 
+    def copy_rows(self, target: int, source: int, rows: Any, stream: Any = 0) -> None:
+        """Copy."""
+        for k in range(rows.height):
+            to = target + rows.target + k * rows.target_pitch
+            self.copy(to, source + rows.source + k * rows.source_pitch, rows.width, stream)
+
     def upload(self, address: int, array: Any) -> None:
         """Copy in."""
         upload, held = super().upload, array.copy()

@@ -103,7 +103,7 @@ def assigned(draw: st.DrawFn) -> tuple[HostProgram, HostProgram]:
     return program, with_streams(graph, streams)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(assigned())
 def test_results_in_every_order(pair: tuple[HostProgram, HostProgram]) -> None:
     program, found = pair
@@ -112,7 +112,7 @@ def test_results_in_every_order(pair: tuple[HostProgram, HostProgram]) -> None:
     assert all(each == expected for each in every_late(found))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(assigned())
 def test_every_event_is_needed(pair: tuple[HostProgram, HostProgram]) -> None:
     program, found = pair

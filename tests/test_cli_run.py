@@ -266,7 +266,16 @@ def test_wrong_results_are_shown_with_their_origin(
 def test_time_covers_the_run(tmp_path: Path, capsys: Capture, on_gpu: Any) -> None:
     done = run(capsys, small(tmp_path), "--time")
     stages = [line.split()[0] for line in done.out.splitlines() if line.endswith(" ms")]
-    assert stages == ["passes", "segment", "schedule", "codegen", "build", "run", "verify"]
+    assert stages == [
+        "partition",
+        "passes",
+        "segment",
+        "schedule",
+        "codegen",
+        "build",
+        "run",
+        "verify",
+    ]
 
 
 @pytest.mark.parametrize("suffix", ["npz", "safetensors"])

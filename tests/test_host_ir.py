@@ -81,8 +81,8 @@ def test_passes_of_both_kinds_are_left_out_by_name(capsys: Capture) -> None:
         "--- before",
         "+++ after late_joins",
     ]
-    assert "-  temporary a.slices: f32[A, 1, B]\n" in done.out
-    assert "+  temporary a.slices: f32[min(A, 4), 1, B]\n" in done.out
+    assert "-  temporary a.slices: f32[A, 1, B] " in done.out
+    assert "+  temporary a.slices: f32[min(A, 4), 1, B] " in done.out
     done = fusec(capsys, "dump", path, "--host-passes", *WITHOUT)
     assert done.out == "no pass changes the host program\n"
     done = fusec(capsys, "dump", path, "--host-passes", "--without", "late_join")
@@ -117,7 +117,7 @@ def test_loops_and_exchanges_are_read_back(make: Callable[[], Fusion]) -> None:
     assert {s.parts["exchange"] for s in found.flat() if s.kind == "wait"} <= {*begun}
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(divided(), st.sets(st.sampled_from(LATER)), st.integers(1, 4))
 def test_drawn_programs_are_read_back(
     drawn: tuple[Fusion, object, object], without: set[str], streams: int

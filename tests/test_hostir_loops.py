@@ -13,6 +13,7 @@ from host_json import from_json, to_json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_fusions import Local, M, N, launched, plans_of, program_of, segmented
+from streamed_programs import Threads, by_ranks
 
 from fusec.codegen.render import KernelSource
 from fusec.diagnostics import FusecError, InternalError, Unsupported
@@ -36,6 +37,7 @@ from fusec.hostir.races import races
 from fusec.hostir.unroll import unroll
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Output, Value
+from fusec.ir.sharding import Mesh
 from fusec.ops.communication import (
     ALL_GATHER,
     ALL_REDUCE,
@@ -45,11 +47,14 @@ from fusec.ops.communication import (
     STREAM_SLICE,
     STREAM_STACK,
 )
+from fusec.run.exchange import Member
 from fusec.run.interpret import interpret
 
 ALL = tuple(p.name for p in PIPELINE)
 LATER = [name for name in ALL if name in ("slice_buffers", "late_joins", "late_waits")]
 SIZES = {"N": 3, "M": 5}
+OVER_ROWS = {"dim": 0, "parts": 4}
+WIDE = 4 * M  # slices of so many columns begin where vectors may
 PLACED = {**SIZES, "tp.place": 1}
 
 
@@ -59,11 +64,8 @@ Change = Callable[[Instruction], Instruction | None]
 def merged() -> Fusion:
     """Two operations on slices: one loop."""
     b = Local("merged", **SIZES)
-    x = b.part("x_slice", STREAM_SLICE, b.input("x", 4 * N, M), dim=0, parts=4)
+    x = b.part("x_slice", STREAM_SLICE, b.input("x", 4 * N, WIDE), **OVER_ROWS)
     return b.finish(b.part("z", STREAM_STACK, b.op("b", "neg", b.op("a", "exp", x)), **OVER_ROWS))
-
-
-OVER_ROWS = {"dim": 0, "parts": 4}
 
 
 def apart() -> Fusion:
@@ -78,7 +80,7 @@ def apart() -> Fusion:
 def gathered() -> Fusion:
     """A ring all-gather with a product in its loop, then one in a single exchange."""
     b = Local("gathered", **SIZES)
-    x, w = b.input("x", N, M), b.input("w", N, M)
+    x, w = b.input("x", N, WIDE), b.input("w", N, WIDE)
     y = b.op("y", "mul", b.part("r", RECEIVE_SLICE, x, axis="tp", ranks=4), w)
     o = b.op("o", "exp", b.part("z", STREAM_STACK, y, **OVER_ROWS))
     g = b.part("g", ALL_GATHER, o, axis="tp", ranks=4)
@@ -105,22 +107,22 @@ def test_segments_of_slices_are_one_loop() -> None:
     """As the seed's second example: both run in one loop, whose results lie in the output."""
     assert program_of(merged(), without=ALL, streams=2).text() == (
         "host program merged:\n"
-        "  input x: f32[N * 4, M]\n"
-        "  output z: f32[N * 4, M]\n"
-        "  temporary x_slice: f32[N, M]\n"
-        "  temporary a: f32[N, M]\n"
-        "  temporary a.slices: f32[4, N, M]\n"
-        "  temporary b: f32[N, M]\n"
+        "  input x: f32[N * 4, M * 4]\n"
+        "  output z: f32[N * 4, M * 4]\n"
+        "  temporary x_slice: f32[N, M * 4]\n"
+        "  temporary a: f32[N, M * 4]\n"
+        "  temporary a.slices: f32[4, N, M * 4]\n"
+        "  temporary b: f32[N, M * 4]\n"
         "  0: allocate z\n"
         "  1: allocate a.slices\n"
         "  2: for loop0.index from 0 to 4 on 2 streams:\n"
         "    0: get stream loop0.caller\n"
         "    1: set stream (loop0.index % 2) + 1\n"
         "    2: synchronize stream loop0.caller\n"
-        "    3: alias x_slice = x at M * N * loop0.index\n"
-        "    4: alias a = a.slices at M * N * loop0.index\n"
+        "    3: alias x_slice = x at M * N * loop0.index * 4\n"
+        "    4: alias a = a.slices at M * N * loop0.index * 4\n"
         "    5: post s1 (x_slice) -> a\n"
-        "    6: alias b = z at M * N * loop0.index\n"
+        "    6: alias b = z at M * N * loop0.index * 4\n"
         "    7: post s2 (a) -> b\n"
         "    8: set stream loop0.caller\n"
         "    9: synchronize stream (loop0.index % 2) + 1\n"
@@ -163,7 +165,7 @@ def test_a_ring_begins_with_its_own_slice() -> None:
     exchanges = [i for i in made.instructions if isinstance(i, (Send, Receive))]
     assert [i.place for i in exchanges] == [1, 1, 0, 2, 3, 3, 2, 0]
     offsets = [i.offset.evaluate(SIZES) for i in made.instructions if isinstance(i, Alias)]
-    assert offsets == [15 * p for p in (1, 1, 2, 2, 3, 3, 0, 0)]
+    assert offsets == [60 * p for p in (1, 1, 2, 2, 3, 3, 0, 0)]
 
 
 def test_what_is_sent_is_what_comes_back() -> None:
@@ -213,6 +215,18 @@ def test_slices_are_kept_for_later_loops() -> None:
     assert not races(made, {**PLACED, "dp.place": 2})
 
 
+def test_slices_of_what_is_there_are_taken_again() -> None:
+    """By a later loop that reads them beside what follows from the first one."""
+    b = Local("again", **SIZES)
+    x = b.part("x_slice", STREAM_SLICE, b.input("x", 4 * N, WIDE), **OVER_ROWS)
+    whole = b.part("a_full", STREAM_STACK, b.op("a", "exp", x), **OVER_ROWS)
+    y = b.op("y", "mul", b.part("y_slice", STREAM_SLICE, whole, **OVER_ROWS), x)
+    made = program_of(b.finish(b.part("z", STREAM_STACK, y, **OVER_ROWS)))
+    aliases = [[i.buffer for i in loop.body if isinstance(i, Alias)] for loop in loops(made)]
+    assert aliases == [["x_slice", "a"], ["x_slice", "y_slice", "y"]]
+    assert not races(made, SIZES)
+
+
 # --- passes ------------------------------------------------------------------------------------
 
 
@@ -221,7 +235,7 @@ def test_buffers_have_as_many_slices_as_streams(streams: int, kept: int) -> None
     """But no more than there are iterations."""
     without = [name for name in ALL if name != "slice_buffers"]
     made = program_of(merged(), without=without, streams=streams)
-    assert made.buffer["a.slices"].shape == (dim(kept), N, M)
+    assert made.buffer["a.slices"].shape == (dim(kept), N, WIDE)
     assert not races(made, SIZES)
     names = [i.buffer for i in made.instructions if isinstance(i, Allocate)]
     assert names == ["z", "a.slices"]
@@ -375,7 +389,7 @@ def test_exchanges_must_be_waited_for() -> None:
         check_program(replace(made, instructions=left))
     made = program_of(scattered())
     left = _changed(made.instructions, lambda i: None if isinstance(i, Wait) else i)
-    with pytest.raises(FusecError, match="nothing in `for loop0.* waits for `send p to tp"):
+    with pytest.raises(FusecError, match=r"nothing in `for loop0.* waits for `send p to tp"):
         check_program(replace(made, instructions=tuple(left)))
 
 
@@ -539,7 +553,7 @@ def divided(draw: st.DrawFn) -> tuple[Fusion, dict[str, np.ndarray], dict[str, n
     return builder.finish(*ends), {"x": x}, {v.name: drawn.known[v] for v in ends}
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     divided(),
     st.sets(st.sampled_from(LATER)),
@@ -566,3 +580,36 @@ def test_drawn_loops_give_what_the_whole_gives(
     assert found.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array)
+
+
+@pytest.mark.parametrize("without", [(), LATER])
+@pytest.mark.parametrize("draw", [None, 0, 1])
+def test_rings_give_what_the_whole_gives(without: Sequence[str], draw: int | None) -> None:
+    """On four ranks, each of which runs its program in an order of its own."""
+    rng, mesh = np.random.default_rng(0), Mesh((("tp", 4),), (0, 1, 2, 3))
+    rows = rng.random((4, 3, 20), np.float32)
+    ends = {"gathered": gathered(), "scattered": scattered()}
+    programs = {name: program_of(f, without=without, streams=2) for name, f in ends.items()}
+
+    def run(name: str, inputs: dict[str, np.ndarray], rank: int, threads: Threads) -> np.ndarray:
+        fusion = ends[name]
+        segments = {s.name: s.fusion for s in segmented(fusion).segments}
+        member = Member(mesh, rank, threads)
+        order = None if draw is None else Random(draw)
+        found = interpret(programs[name], segments, inputs, SIZES, member, draw=order)
+        return found[fusion.outputs[-1].value.name]
+
+    def gather(rank: int, threads: Threads) -> np.ndarray:
+        return run("gathered", {"x": rows[rank], "w": rows[-rank]}, rank, threads)
+
+    whole = np.concatenate([np.exp(rows * rows[-rank]).reshape(12, 20) for rank in range(4)])
+    for found in by_ranks(4, gather):
+        np.testing.assert_allclose(found, whole, rtol=1e-6)
+
+    parts = rng.random((4, 4, 3, 5), np.float32)
+
+    def scatter(rank: int, threads: Threads) -> np.ndarray:
+        return run("scattered", {"x": parts[rank].reshape(12, 5)}, rank, threads)
+
+    for rank, found in enumerate(by_ranks(4, scatter)):
+        np.testing.assert_allclose(found, -np.exp(parts[:, rank]).reshape(12, 5), rtol=1e-6)

@@ -65,7 +65,7 @@ def test_little_is_not_worth_another_order() -> None:
     assert order_segments(program, KNOWN) is program
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs())
 def test_results_and_peaks(program: HostProgram) -> None:
     found = order_segments(program, KNOWN)
@@ -75,7 +75,7 @@ def test_results_and_peaks(program: HostProgram) -> None:
     assert (found is program) == (posts(found) == posts(program))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs())
 def test_any_allowed_order_has_the_same_results(program: HostProgram) -> None:
     graph = WorkGraph(program)

@@ -68,7 +68,7 @@ def check_apart(blocks: list[Block], offsets: list[int]) -> None:
             assert below or offsets[other] + blocks[other].size <= offsets[k], (blocks, offsets)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(drawn())
 def test_blocks_in_use_at_once_lie_apart(blocks: list[Block]) -> None:
     offsets = pack(blocks)
@@ -81,7 +81,7 @@ def test_blocks_on_one_another_are_seen() -> None:
         check_apart(blocks_of((4, 0, 1), (4, 1, 2)), [0, 3])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(drawn())
 def test_packings_are_within_a_tenth_of_the_optimum(blocks: list[Block]) -> None:
     found, least = size_of(blocks, pack(blocks)), optimum(blocks)

@@ -40,13 +40,13 @@ def kept(program: HostProgram) -> list[str]:
     return [b.name for b in program.buffers if b.role in ("input", "output")]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(programs())
 def test_results_are_those_with_memory_for_each(program: HostProgram) -> None:
     assert results(program) == results(program, shared=False)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(programs())
 def test_peaks_are_within_a_tenth_of_the_optimum(program: HostProgram) -> None:
     found = placement(program, SIZES, kept(program))

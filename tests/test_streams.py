@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from fake_device import FakeDevice, argument, array_at
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from stream_device import StreamDevice
 from streamed_programs import INDEX, B, H, buffer
 from test_run_execute import CUBINS, double, twice
@@ -31,12 +34,16 @@ from fusec.hostir.instructions import (
     Synchronize,
     Wait,
 )
-from fusec.hostir.program import HostProgram
+from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import F32
 from fusec.ir.sharding import Mesh
+from fusec.run.arrays import StridedArray, lay_out, span
+from fusec.run.device import Device
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable, execute
+from fusec.run.interpret import interpret
+from fusec.run.rows import Rows, rows_of
 from fusec.run.streams import Pool
 from fusec.run.transports.protocol import Begin, Exchange
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorArgument
@@ -371,3 +378,56 @@ def test_exchanges_are_given_addresses_and_streams() -> None:
     assert (first.group, first.place, first.exchange.target) == ((6, 7), 1, "z")
     assert (first.target.address, first.source.address) == (z, x)
     assert (first.target.elements, first.target.dtype, first.target.stream) == (32, F32, 0)
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=4), st.data())
+@settings(max_examples=60, deadline=None)
+def test_copies_between_layouts(dims: list[tuple[int, int]], data: st.DataObject) -> None:
+    """Any two layouts of a shape, each with gaps of its own; in the interpreter and on a device."""
+    shape = tuple(extent for extent, _ in dims)
+
+    def laid(name: str, role: str) -> Buffer:
+        order = data.draw(st.permutations(range(len(shape))))
+        steps, step = [0] * len(shape), 1
+        for axis in order:
+            steps[axis] = step
+            step *= shape[axis] + data.draw(st.integers(0, 2))
+        return Buffer(name, role, F32, tuple(map(dim, shape)), tuple(map(dim, steps)))
+
+    host = HostProgram("copy", (laid("x", "input"), laid("z", "output")), (),
+                       (Allocate("z"), Copy("z", "x")), ("z",))  # fmt: skip
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    np.testing.assert_array_equal(interpret(host, {}, {"x": x}, {})["z"], x)
+    z = execute(StreamDevice({}), host, {}, {"x": x}, {})["z"]
+    np.testing.assert_array_equal(z, x)
+    device: Any = StreamDevice({})
+    record = Record(Executable(device, host, {}), {}, Arena(device, 0))
+    held = lay_out(x, [d.value for d in host.buffers[0].strides]).storage
+    reach = span(shape, [d.value for d in host.buffers[1].strides])
+    places = [device.allocate(4 * max(held.size, reach), n) for n in "xz"]
+    array_at(places[0], held.size, np.float32)[:] = held
+    record.issue(places, {})
+    device.synchronise()
+    flat = array_at(places[1], reach, np.float32)
+    found = StridedArray(flat, shape, tuple(d.value for d in host.buffers[1].strides)).array
+    np.testing.assert_array_equal(found, x)
+
+
+def test_rows_are_copied_as_the_driver_takes_them() -> None:
+    """A part of a dim is one copy of rows; what is dense is one of bytes."""
+    dense = Buffer("a", "input", F32, (dim(6), dim(2)), (dim(2), dim(1)))
+    part = replace(dense, strides=(dim(8), dim(1)))
+    assert rows_of(dense, dense, {}) == (Rows(0, 0, 48),)
+    assert rows_of(dense, part, {}) == (Rows(0, 0, 8, 6, 8, 32),)
+    repeated = replace(dense, strides=(dim(0), dim(1)))
+    assert rows_of(dense, repeated, {}) == tuple(Rows(8 * k, 0, 8) for k in range(6))
+    assert rows_of(*(replace(dense, shape=(dim(0), dim(2))),) * 2, {}) == ()
+    driver = pytest.importorskip("cuda.bindings.driver")
+    asked: list[Any] = []
+    device: Any = SimpleNamespace(driver=driver, stream=5, call=lambda *a: asked.append(a))
+    Device.copy_rows(device, 4096, 8192, Rows(16, 32, 8, 6, 8, 32))
+    ((name, given, stream),) = asked
+    assert (name, stream) == ("cuMemcpy2DAsync", 5)
+    assert (int(given.dstDevice), int(given.srcDevice)) == (4112, 8224)
+    assert (given.dstPitch, given.srcPitch, given.WidthInBytes, given.Height) == (8, 32, 8, 6)
+    assert given.dstMemoryType == given.srcMemoryType == driver.CUmemorytype.CU_MEMORYTYPE_DEVICE

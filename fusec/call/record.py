@@ -46,6 +46,7 @@ from fusec.run.launch import (
     pack_scalar,
     pack_size,
 )
+from fusec.run.rows import Rows, rows_of
 from fusec.run.streams import Streams
 from fusec.run.transports.protocol import DeviceMemory
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
@@ -86,6 +87,16 @@ class CopyStep:
 
 
 @dataclass(frozen=True)
+class RowsStep:
+    """Memory to copy between layouts."""
+
+    target: Place
+    source: Place
+    rows: tuple[Rows, ...]
+    stream: int = 0
+
+
+@dataclass(frozen=True)
 class ExchangeStep:
     """Memory to exchange with other ranks, or (without places) an exchange to wait for."""
 
@@ -109,7 +120,7 @@ class MapStep:
     known: dict[int, bytes]
 
 
-Step = LaunchStep | MemsetStep | CopyStep | MapStep | ExchangeStep | OrderStep
+Step = LaunchStep | MemsetStep | CopyStep | RowsStep | MapStep | ExchangeStep | OrderStep
 
 
 @dataclass(frozen=True)
@@ -218,8 +229,9 @@ class Record:
 
     @property
     def alone(self) -> bool:
-        """Return whether the program runs on the caller's stream and on one rank alone."""
-        return not self.streams.several and self.executable.member is None
+        """Return whether the helper can run it: on the caller's stream, and on one rank alone."""
+        rows = any(isinstance(s, RowsStep) for s in self.steps)
+        return not (rows or self.streams.several or self.executable.member)
 
     def _add(self, number: int, step: ProgramStep) -> None:
         """Note what a step of the program does, and what it waits for."""
@@ -245,9 +257,7 @@ class Record:
                 size = buffers[name].bytes(sizes)
                 return MemsetStep(places[name], size, stream) if size and not once else None
             case Copy(target, source):
-                size = buffers[target].bytes(sizes)
-                if size and places[target] != places[source]:
-                    return CopyStep(places[target], places[source], size, stream)
+                return self._copy(target, source, stream)
             case EncodeTensorMap(name, described):
                 if all(e.evaluate(sizes) for e in described.extents):
                     block = aligned_block(TENSOR_MAP_BYTES, 64)
@@ -269,6 +279,16 @@ class Record:
             case _:
                 raise InternalError(f"a call of a program with `{each}`")
         return None
+
+    def _copy(self, target: str, source: str, stream: int) -> Step | None:
+        buffers, places = self._flat.buffer, self.memory.places
+        size, ends = buffers[target].bytes(self.sizes), (places[target], places[source])
+        if not size or ends[0] == ends[1]:
+            return None
+        rows = rows_of(buffers[target], buffers[source], self.sizes)
+        if len(rows) == 1 and rows[0].height == 1:
+            return CopyStep(*ends, size, stream)
+        return RowsStep(*ends, rows, stream)
 
     def _launch(self, launch: Launch, step: ProgramStep) -> LaunchStep | None:
         shape = geometry(launch, self.sizes)
@@ -323,12 +343,19 @@ class Record:
             case CopyStep(target, source, size, on):
                 copy = partial(device.call, "cuMemcpyDtoDAsync")
                 return lambda: copy(self._address(target), self._address(source), size, streams[on])
+            case RowsStep():
+                return lambda: self._copy_rows(step)
             case MapStep():
                 return lambda: self._encode(step)
             case ExchangeStep():
                 return lambda: self._exchange(step)
             case OrderStep():
                 return _nothing
+
+    def _copy_rows(self, step: RowsStep) -> None:
+        ends = self._address(step.target), self._address(step.source)
+        for rows in step.rows:
+            self.executable.device.copy_rows(*ends, rows, self.streams.handles[step.stream])
 
     def _exchange(self, step: ExchangeStep) -> None:
         member = member_for(step.of, self.executable.member)

@@ -62,7 +62,7 @@ class Memset:
 
 @dataclass(frozen=True)
 class Copy:
-    """Copy a dense buffer's bytes into another one."""
+    """Copy the elements of a buffer into another one of its shape."""
 
     target: str
     source: str

@@ -62,6 +62,20 @@ def _aligned(elements: Dim, size: int) -> Dim:
     return ceildiv(elements, unit) * unit
 
 
+@dataclass(frozen=True)
+class _PartOf:
+    """A value in a loop that lies in another one: at an offset, or as far apart as slices are."""
+
+    of: str
+    offset: Dim | None
+    step: Dim
+
+    def alias(self, name: str, loop: _Loop) -> Alias:
+        """Return what makes it a view there, in the iterations of a loop."""
+        offset = loop.slice * self.step if self.offset is None else self.offset
+        return Alias(name, self.of, offset)
+
+
 class Lowered:
     """Makes the instructions of units, and names the buffers that these need."""
 
@@ -73,14 +87,17 @@ class Lowered:
         self.varying = varying(state.segmented)
         self.ahead: list[Instruction] = []
         self.loops = 0
-        self._slices: dict[str, str | None] = {}
+        self._parts: dict[str, _PartOf] = {}
+        self._owned: set[str] = set()
         shared = (s for s, p in zip(self.segments, self.plans, strict=True) if not is_copied(p))
         stacks = (n for s in shared if (n := alone(s)) and n.op is STREAM_STACK)
         self.stack_of = {node.inputs[0]: node for node in stacks}
 
     def memory(self, name: str) -> str | None:
         """Return the buffer that holds a value, or all its slices; None for a part of another."""
-        return self._slices.get(name, name)
+        if name not in self._parts:
+            return name
+        return self._parts[name].of if name in self._owned else None
 
     def unit(self, unit: Unit) -> list[Instruction]:
         """Return the instructions of one unit."""
@@ -122,14 +139,16 @@ class Lowered:
     def _from_other_loops(self, unit: Unit, loop: _Loop) -> Iterator[Instruction]:
         """Yield views of the slices that the loop reads and earlier ones have made."""
         own = [self.segments[k].fusion for k in unit.segments]
-        made = {o.value for fusion in own for o in fusion.outputs}
-        read = dict.fromkeys(i.value for fusion in own for i in fusion.inputs)
-        for value in read:
-            if value in self.varying and value not in made:
-                of = self._slices[value.name]
-                if of is None:
-                    raise InternalError(f"`{value.name}` is a part of another tensor, in two loops")
-                yield self._slice(value, of, loop)
+        there = {o.value.name for fusion in own for o in fusion.outputs}
+        for name in dict.fromkeys(i.value.name for fusion in own for i in fusion.inputs):
+            yield from self._again(name, loop, there)
+
+    def _again(self, name: str, loop: _Loop, there: set[str]) -> Iterator[Instruction]:
+        """Yield what makes a part of another tensor one in this loop, too, unless it is there."""
+        if name in self._parts and name not in there:
+            there.add(name)
+            yield from self._again(self._parts[name].of, loop, there)
+            yield self._parts[name].alias(name, loop)
 
     def _segment(
         self, segment: Segment, plan: KernelPlan, loop: _Loop | None
@@ -146,8 +165,7 @@ class Lowered:
                     raise InternalError(f"`{value.name}`, a view, is to be stacked")
                 view, role = views[value.name], "output" if value in self.final else "temporary"
                 self.state.add(Buffer(value.name, role, value.dtype, view.shape, view.strides))
-                yield Alias(value.name, view.base, view.offset)
-                self._part(value, loop)
+                yield self._lying(value, view.base, view.offset, loop)
             elif value in segment.fusion.effects.into and value not in self.final:
                 yield self._in_place(value, segment.fusion.effects.into[value], loop)
             elif value not in self.final:
@@ -172,17 +190,24 @@ class Lowered:
         apart = (_aligned(product(value.shape), value.dtype.size), *strides)
         self.state.add(Buffer(name, "temporary", value.dtype, shape, apart))
         self.ahead.append(Allocate(name))
-        self._slices[value.name] = name
-        return self._slice(value, name, loop)
+        self._owned.add(value.name)
+        return self._sliced(value, name, apart[0], loop)
 
     def _in_place(self, value: Value, read: Input, loop: _Loop | None) -> Instruction:
         """Return what puts a result where its segment reads something for the last time."""
         self.state.add(Buffer(value.name, "temporary", value.dtype, value.shape, read.strides))
-        self._part(value, loop)
-        return Alias(value.name, read.value.name, dim(0))
+        return self._lying(value, read.value.name, dim(0), loop)
 
-    def _slice(self, value: Value, of: str, loop: _Loop) -> Instruction:
-        return Alias(value.name, of, loop.slice * self.state.buffers[of].strides[0])
+    def _lying(self, value: Value, of: str, offset: Dim, loop: _Loop | None) -> Instruction:
+        """Return what makes a value a part of another one, at an offset that all slices have."""
+        if loop is not None:
+            self._parts[value.name] = _PartOf(of, offset, dim(0))
+        return Alias(value.name, of, offset)
+
+    def _sliced(self, value: Value, of: str, step: Dim, loop: _Loop) -> Instruction:
+        """Return what makes a value the part of another one that the loop's slice is."""
+        self._parts[value.name] = _PartOf(of, None, step)
+        return self._parts[value.name].alias(value.name, loop)
 
     def _in_stack(self, value: Value, stack: Node, loop: _Loop) -> Instruction:
         whole, at = stack.output, stack.attributes["dim"]
@@ -203,12 +228,10 @@ class Lowered:
         strides = self.state.buffers[of].strides
         role = "output" if value in self.final else "temporary"
         self.state.add(Buffer(value.name, role, value.dtype, value.shape, strides))
-        self._part(value, loop)
-        return Alias(value.name, of, number * value.shape[at] * strides[at])
-
-    def _part(self, value: Value, loop: _Loop | None) -> None:
-        if loop is not None:
-            self._slices[value.name] = None
+        step = value.shape[at] * strides[at]
+        if loop is not None and number is loop.slice:
+            return self._sliced(value, of, step, loop)
+        return self._lying(value, of, number * step, loop)
 
     # -- exchanges and parts
 
@@ -267,5 +290,5 @@ class Lowered:
             yield Send(source.name, given["axis"], loop.slice)
             yield Receive(block.name, given["axis"], place)
             yield Wait(block.name)
-        elif source not in self.stack_of or self._slices.get(source.name, "") is not None:
+        elif source.name not in self._parts or self._parts[source.name].of != value.name:
             raise InternalError(f"`{source.name}` does not lie in `{value.name}`")

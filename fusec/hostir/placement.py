@@ -56,6 +56,7 @@ def blocks_of(
     """Return the buffers to be placed, and each one's block."""
     steps = steps_of(program, sizes)
     program = steps.program
+    alone = steps.streams == 1
     every = lifetimes(steps, _workspaces(program))
     live = [life for life in every if life.buffer not in own]
     numbers: dict[str, int] = {}
@@ -65,7 +66,8 @@ def blocks_of(
     for k, life in enumerate(live):
         number = numbers[life.buffer]
         for other in live[:k]:
-            if life.before(other) or other.before(life):
+            apart = other.last < life.first or life.last < other.first
+            if apart and (alone or life.before(other) or other.before(life)):
                 continue
             if other.buffer == life.buffer:
                 raise InternalError(f"`{life.buffer}` is allocated again while it is in use")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
+from itertools import count
 
 MOST = 20_000
 """Steps of the search for the best order, at most: a tenth of a second; then a simple one."""
@@ -33,12 +34,27 @@ class Order:
 
 @dataclass(frozen=True)
 class _State:
-    """What is done, as a set of bits; the bytes in use after it, and at most so far."""
+    """What is done, as a set of bits; the bytes in use after it, and at most so far.
+
+    ready: the tasks that may come next, in order. last, before: the way there.
+    """
 
     peak: int
     live: int
     done: int
-    tasks: tuple[int, ...]
+    ready: tuple[int, ...]
+    last: int = -1
+    before: _State | None = None
+
+    @property
+    def tasks(self) -> tuple[int, ...]:
+        """Return the tasks that are done, in order."""
+        found: list[int] = []
+        state = self
+        while state.before is not None:
+            found.append(state.last)
+            state = state.before
+        return tuple(reversed(found))
 
 
 class Sequencer:
@@ -53,10 +69,16 @@ class Sequencer:
             for memory in task.uses:
                 self.users[memory] |= 1 << k
         self.all = (1 << len(tasks)) - 1
+        self.followers: list[list[int]] = [[] for _ in tasks]
+        for k, task in enumerate(tasks):
+            for other in task.after:
+                self.followers[other].append(k)
+        ready = tuple(k for k, task in enumerate(tasks) if not task.after)
+        self.start = _State(0, 0, 0, ready)
 
     def peak(self, order: Sequence[int]) -> int:
         """Return the bytes in use at once at most in an order."""
-        state = _State(0, 0, 0, ())
+        state = self.start
         for task in order:
             state = self._step(state, task)
         return state.peak
@@ -73,10 +95,9 @@ class Sequencer:
         that takes no more than was in use already, and leaves no more, is done at once: whatever
         order follows stays possible with no more memory.
         """
-        heap: list[tuple[int, int, tuple[int, ...], _State]] = []
+        numbers = count()
+        heap = [(0, 0, 0, self.start)]
         seen, steps = set[int](), 0
-        start = _State(0, 0, 0, ())
-        heappush(heap, (0, 0, (), start))
         while heap and steps < most:
             state = self._freely(heappop(heap)[-1])
             if state.done == self.all:
@@ -84,42 +105,46 @@ class Sequencer:
             if state.done in seen:
                 continue
             seen.add(state.done)
-            for task in self._ready(state):
-                steps += 1
+            for task in state.ready:
                 after = self._step(state, task)
-                heappush(heap, (after.peak, -len(after.tasks), after.tasks, after))
-        found = self._greedily(start)
+                heappush(heap, (after.peak, -after.done.bit_count(), next(numbers), after))
+            steps += len(state.ready) ** 2
+        found = self._greedily()
         return Order(found.tasks, found.peak, heap[0][0] if heap else found.peak)
-
-    def _ready(self, state: _State) -> list[int]:
-        done = state.done
-        return [k for k, n in enumerate(self.needs) if not done >> k & 1 and n & ~done == 0]
 
     def _step(self, state: _State, task: int) -> _State:
         """Return the state after one more task."""
         done = state.done | 1 << task
-        uses = self.tasks[task].uses
-        new = sum(self.sizes[m] for m in uses if not self.users[m] & state.done)
-        over = sum(self.sizes[m] for m in uses if not self.users[m] & ~done)
-        during = state.live + new + self.tasks[task].extra
+        own = self.tasks[task]
+        new = over = 0
+        for memory in own.uses:
+            users, size = self.users[memory], self.sizes[memory]
+            if not users & state.done:
+                new += size
+            if not users & ~done:
+                over += size
+        during = state.live + new + own.extra
+        freed = (k for k in self.followers[task] if self.needs[k] & ~done == 0)
+        ready = sorted({*state.ready, *freed} - {task})
         live = state.live + new - over
-        return _State(max(state.peak, during), live, done, (*state.tasks, task))
+        return _State(max(state.peak, during), live, done, tuple(ready), task, state)
 
     def _freely(self, state: _State) -> _State:
         """Return the state after all that can be done without more memory."""
         while True:
-            steps = (self._step(state, task) for task in self._ready(state))
+            steps = (self._step(state, task) for task in state.ready)
             free = (s for s in steps if s.peak == state.peak and s.live <= state.live)
             found = next(free, None)
             if found is None:
                 return state
             state = found
 
-    def _greedily(self, state: _State) -> _State:
+    def _greedily(self) -> _State:
         """Return a complete state: always the task that needs least, then that frees most."""
+        state = self._freely(self.start)
         while state.done != self.all:
-            steps = [self._step(state, task) for task in self._ready(state)]
-            state = self._freely(min(steps, key=lambda s: (s.peak, s.live, s.tasks[-1])))
+            steps = [self._step(state, task) for task in state.ready]
+            state = self._freely(min(steps, key=lambda s: (s.peak, s.live, s.last)))
         return state
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from fusec.diagnostics import InternalError
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Value
 from fusec.ops.communication import (
     RANK_SLICE,
@@ -19,6 +19,7 @@ from fusec.ops.communication import (
 )
 from fusec.schedule.host import Placed
 from fusec.schedule.plan import KernelPlan
+from fusec.segment.loops import loops
 from fusec.segment.segmented import Segment, SegmentedFusion
 
 
@@ -62,21 +63,9 @@ def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
 
 def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:
     """Return the values of which each iteration of a loop has its own, with the iterations."""
-    found: dict[Value, Dim] = {}
-    for segment in segmented.segments:
-        for node in segment.nodes:
-            parts = _parts(node, found)
-            if parts is not None and node.op not in (STREAM_STACK, SEND_SLICE):
-                found.update(dict.fromkeys(node.outputs, parts))
-    return found
-
-
-def _parts(node: Node, found: Mapping[Value, Dim]) -> Dim | None:
-    if node.op is STREAM_SLICE:
-        return node.attributes["parts"]
-    if node.op is RECEIVE_SLICE:
-        return dim(node.attributes["ranks"])
-    return next((found[v] for v in node.inputs if v in found), None)
+    counts = loops(segmented.fusion).items()
+    inside = ((n, c) for n, c in counts if n.op not in (STREAM_STACK, SEND_SLICE))
+    return {value: count for node, count in inside for value in node.outputs}
 
 
 def units_of(segmented: SegmentedFusion) -> tuple[Unit, ...]:
@@ -93,14 +82,14 @@ class _Grouping:
 
     def __init__(self, segmented: SegmentedFusion) -> None:
         self.segments = segmented.segments
-        self.varying = varying(segmented)
+        self.varying, self.counts = varying(segmented), loops(segmented.fusion)
         self.parts = [self._parts_of(s) for s in self.segments]
         self.left = dict.fromkeys(range(len(self.segments)))
         self.after = [tuple(self._before(k)) for k in self.left]
         self.maker = {o.value: k for k, s in enumerate(self.segments) for o in s.fusion.outputs}
 
     def _parts_of(self, segment: Segment) -> Dim | None:
-        found = {p for node in segment.nodes if (p := _parts(node, self.varying)) is not None}
+        found = {self.counts[node] for node in segment.nodes if node in self.counts}
         if not found:
             return None
         if len(found) > 1 or (
@@ -126,7 +115,7 @@ class _Grouping:
                 del self.left[once]
                 yield Unit((once,))
                 continue
-            first = next((k for k in self.left if self._ready(k)), None)
+            first = next((k for k in self.left if self._joins(k, self.parts[k], None, ())), None)
             if first is None:
                 raise InternalError("segments wait for one another")
             yield self._loop(first)
@@ -146,13 +135,31 @@ class _Grouping:
     ) -> bool:
         own = ring(alone(self.segments[number]))
         fits = self.parts[number] == parts and (own is None or axis is None or own == axis)
-        return fits and self._ready(number, inside)
+        if not fits or not self._ready(number, inside):
+            return False
+        if not self._slices(number):
+            return True
+        # A slice is there in its loop alone: it is taken where something reads it.
+        made = self.segments[number].nodes[0].output
+        return any(
+            k in self.left and self._ready(k, inside, slices=True)
+            for k, segment in enumerate(self.segments)
+            if any(i.value is made for i in segment.fusion.inputs)
+        )
 
-    def _ready(self, number: int, inside: Iterable[int] = ()) -> bool:
-        """Return whether all operands are there; a loop's own results are not, before its end."""
+    def _slices(self, number: int) -> bool:
+        node = alone(self.segments[number])
+        return node is not None and node.op is STREAM_SLICE
+
+    def _ready(self, number: int, inside: Iterable[int] = (), *, slices: bool = False) -> bool:
+        """Return whether all operands are there; a loop's own results are not, before its end.
+
+        slices: where those count as there that may be taken now.
+        """
         own = frozenset(inside)
         needed = (self.maker.get(i.value) for i in self.segments[number].fusion.inputs)
-        if any(k in self.left for k in (*self.after[number], *needed) if k is not None):
+        waits = {k for k in (*self.after[number], *needed) if k in self.left}
+        if any(not (slices and self._slices(k) and self._ready(k, inside)) for k in waits):
             return False
         values = (i.value for i in self.segments[number].fusion.inputs)
         return all(v in self.varying for v in values if self.maker.get(v) in own)

@@ -15,6 +15,7 @@ import numpy as np
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.ir.evaluate import Array
+from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 from fusec.segment.roofline import Rates
 from fusec.target import TARGETS, Target
@@ -254,6 +255,20 @@ class Device:
         if size and target != source:
             on = self.stream if stream is None else stream
             self.call("cuMemcpyDtoDAsync", target, source, size, on)
+
+    def copy_rows(self, target: int, source: int, rows: Rows, stream: Any = None) -> None:
+        """Copy rows of device memory, in the order of a stream."""
+        to, origin = target + rows.target, source + rows.source
+        if rows.height == 1:
+            self.copy(to, origin, rows.width, stream)
+            return
+        given = self.driver.CUDA_MEMCPY2D()
+        kind = self.driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
+        given.dstMemoryType = given.srcMemoryType = kind
+        given.dstDevice, given.srcDevice = to, origin
+        given.dstPitch, given.srcPitch = rows.target_pitch, rows.source_pitch
+        given.WidthInBytes, given.Height = rows.width, rows.height
+        self.call("cuMemcpy2DAsync", given, self.stream if stream is None else stream)
 
     def synchronise(self, what: str = "") -> None:
         """Wait for the stream; a kernel's fault surfaces here."""

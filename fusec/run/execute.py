@@ -30,10 +30,11 @@ from fusec.hostir.steps import Step as ProgramStep
 from fusec.hostir.steps import steps_of
 from fusec.ir.evaluate import Array, Sizes
 from fusec.ops.checks import INDEX_ERRORS
-from fusec.run.arrays import StridedArray, as_declared, lay_out
+from fusec.run.arrays import StridedArray, as_declared, lay_out, layout_of
 from fusec.run.device import Device
 from fusec.run.exchange import Member, dense_elements, member_for
 from fusec.run.launch import encode_tensor_map, geometry, launch_config, pack_arguments
+from fusec.run.rows import rows_of
 from fusec.run.scalars import scalar_values
 from fusec.run.streams import Streams
 from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
@@ -167,12 +168,6 @@ class Bound:
         self._memory = []
         self.streams.close()
 
-    def _shape(self, buffer: Buffer) -> tuple[int, ...]:
-        return tuple(d.evaluate(self.sizes) for d in buffer.shape)
-
-    def _strides(self, buffer: Buffer) -> tuple[int, ...]:
-        return tuple(d.evaluate(self.sizes) for d in buffer.strides)
-
     def bytes_of(self, name: str) -> int:
         """Return how many bytes of memory a buffer reaches over."""
         return self.program.buffer[name].bytes(self.sizes)
@@ -187,7 +182,7 @@ class Bound:
         given = inputs[buffer.name]
         if not isinstance(given, StridedArray):
             given = as_declared(buffer.name, np.asarray(given), buffer.dtype)
-        shape = self._shape(buffer)
+        shape, strides = layout_of(buffer, self.sizes)
         if tuple(given.shape) != shape:
             raise FusecError(
                 f"input `{buffer.name}` has shape {list(given.shape)}, expected {list(shape)}"
@@ -196,7 +191,7 @@ class Bound:
             raise FusecError(
                 f"input `{buffer.name}` has dtype {given.dtype}, expected {buffer.dtype.long}"
             )
-        array = lay_out(given, self._strides(buffer))
+        array = lay_out(given, strides)
         address = self._allocate(array.storage.nbytes, f"input `{buffer.name}`")
         self._uploads[buffer.name] = array
         self.address[buffer.name] = address + array.offset * buffer.dtype.size
@@ -246,8 +241,7 @@ class Bound:
                 if not once:
                     return lambda: device.fill(address, 0, size, *on)
             case Copy(target, source):
-                to, origin, size = self.address[target], self.address[source], self.bytes_of(target)
-                return lambda: device.copy(to, origin, size, *on)
+                return self._copy(target, source, on)
             case Launch() as launch:
                 return self._launch(launch, step)
             case Collective() | Send() | Receive() as exchange:
@@ -258,6 +252,17 @@ class Bound:
             case other:
                 raise InternalError(f"a program with `{other}` cannot be bound")
         return None
+
+    def _copy(self, target: str, source: str, on: tuple[Any, ...]) -> Callable[[], None]:
+        copy, buffers = self.device.copy_rows, self.program.buffer
+        ends = self.address[target], self.address[source]
+        rows = rows_of(buffers[target], buffers[source], self.sizes)
+
+        def issue() -> None:
+            for each in rows:
+                copy(*ends, each, *on)
+
+        return issue
 
     def _handle(self, step: ProgramStep) -> int:
         return int(self.streams.handles[step.stream])
@@ -364,7 +369,7 @@ class Bound:
         buffer = self.program.buffer[name]
         raw = self.device.download(self.address[name], self.bytes_of(name))
         flat = raw.view(buffer.dtype.numpy)
-        return StridedArray(flat, self._shape(buffer), self._strides(buffer)).array
+        return StridedArray(flat, *layout_of(buffer, self.sizes)).array
 
     def _check_zones(self, name: str, address: int, size: int) -> None:
         for start, place in ((address - ZONE, "before"), (address + size, "past the end of")):

@@ -170,9 +170,7 @@ class _Interpreter:
                 region = self.regions[name]
                 return lambda: region.bytes.fill(0)
             case Copy(target, source):
-                to, origin = self.regions[target], self.regions[source]
-                size = self.program.buffer[target].bytes(self.sizes)
-                return lambda: to.copy(origin, size)
+                return self._copy(target, source)
             case Post() as post:
                 return self._post(post)
             case Collective() | Send() | Receive() as exchange:
@@ -217,6 +215,14 @@ class _Interpreter:
         """Return what gives a buffer's array once there is memory."""
         region = self.regions[name]
         return lambda: self._view(name, region)
+
+    def _copy(self, target: str, source: str) -> Callable[[], None]:
+        to, origin = self._viewer(target), self._viewer(source)
+
+        def run() -> None:
+            to()[...] = origin()
+
+        return run
 
     def _post(self, post: Post) -> Callable[[], None]:
         fusion = self.segments[post.segment]

@@ -51,7 +51,3 @@ class Region:
     def poison(self) -> None:
         """Fill it with what nobody should read."""
         self.bytes.fill(POISON)
-
-    def copy(self, source: Region, size: int) -> None:
-        """Copy bytes into it."""
-        self.bytes[:size] = source.bytes[:size]
