@@ -22,7 +22,7 @@ from streamed_programs import Threads, by_ranks
 from test_run_execute import CUBINS, double
 from test_streams import SIZES, X, loop
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.commands import traced
 from fusec.commands.rank import assembled, parts_of
 from fusec.diagnostics import FusecError, Unsupported
@@ -106,7 +106,7 @@ def test_a_wrong_program_is_found_out(
     streamed: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here every iteration takes the first slice of what it reads."""
-    lower = driver.lower
+    lower = lowering.lower
 
     def wrong(*given: Any, **named: Any) -> HostProgram:
         program = lower(*given, **named)
