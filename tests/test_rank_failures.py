@@ -41,11 +41,11 @@ def gather_until(links: Links, stop: Callable[[int], None], elements: int = 10) 
 
 
 def failing(tmp_path: Path, rank: int, act: Callable[[], Any], elements: int = 10) -> list[Any]:
-    """Return how three ranks end where one does something at its fifth exchange."""
+    """Return how three ranks end where one does something at its third exchange."""
 
     def work(links: Links) -> Any:
         def stop(step: int) -> None:
-            if links.rank == rank and step == 5:
+            if links.rank == rank and step == 2:
                 act()
 
         return gather_until(links, stop, elements)

@@ -164,7 +164,7 @@ def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:
     [
         ("os.kill(os.getpid(), signal.SIGKILL)", "15", "environment: rank 1 has died",
          "environment: rank 1 was ended by SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGSTOP)", "2", "environment: rank 1 does not answer",
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "1", "environment: rank 1 does not answer",
          "environment: rank 1 did not end and was killed"),
     ],
 )  # fmt: skip
