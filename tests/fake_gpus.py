@@ -1,13 +1,15 @@
 """GPUs of several ranks in one process: streams are queues whose heads run in a drawn order.
 
-Ranks are threads. Nothing runs while they issue: `run` then takes heads in an order that the
-streams allow, so that whatever is not ordered by an event or a flag goes wrong for some draw.
+Ranks are threads. Work runs when `run` is called, or a rank waits for its own stream: heads are
+taken in an order that the streams allow, so that whatever is not ordered by an event or a flag goes
+wrong for some draw.
 """
 
 from __future__ import annotations
 
 import ctypes
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-MEMORY = 1 << 16
+from fusec.run.streams import Pool
+
+MEMORY = 1 << 18
 SPAN = 1 << 32
 """Addresses of each GPU."""
 MAPPED = 1 << 40
@@ -47,8 +51,9 @@ class Event:
 class FakeGpus:
     """All GPUs, one for each rank."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, draw: Random | None = None) -> None:
         self.lock = threading.RLock()
+        self.draw = draw or Random(0)
         self.memory = [np.zeros(MEMORY, np.uint8) for _ in range(ranks)]
         self.streams: list[Stream] = []
         self.devices = [FakeGpu(self, rank) for rank in range(ranks)]
@@ -68,17 +73,21 @@ class FakeGpus:
 
     def run(self, draw: Random) -> None:
         """Run everything; Deadlock names the heads that wait."""
-        while True:
+        self.draw = draw
+        while waiting := [s for s in self.streams if s.queue]:
+            if not self.step():
+                raise Deadlock([(s.rank, s.queue[0][0]) for s in waiting])
+
+    def step(self) -> bool:
+        """Do one piece of work of some stream; return whether there was any that could be done."""
+        with self.lock:
             waiting = [s for s in self.streams if s.queue]
-            if not waiting:
-                return
-            draw.shuffle(waiting)
+            self.draw.shuffle(waiting)
             for stream in waiting:
                 if stream.queue[0][1]():
                     stream.queue.popleft()
-                    break
-            else:
-                raise Deadlock([(s.rank, s.queue[0][0]) for s in waiting])
+                    return True
+        return False
 
 
 class FakeGpu:
@@ -98,6 +107,7 @@ class FakeGpu:
             cuDeviceCanAccessPeer=lambda own, other: (0, 1),
         )
         self.stream = self.new_stream()
+        self.pool = Pool(self)
 
     @property
     def count(self) -> int:
@@ -130,21 +140,58 @@ class FakeGpu:
         assert not any(rank in d.mapped for d in others), "memory is freed that others map"
         del self.blocks[address % SPAN]
 
-    def fill(self, address: int, byte: int, size: int) -> None:
+    def fill(self, address: int, byte: int, size: int, stream: int | None = None) -> None:
         def operation() -> bool:
             self.gpus.at(self.rank, address, size)[...] = byte
             return True
 
-        self.issue(self.stream, "fill", operation)
+        if size:
+            self.issue(self.stream if stream is None else stream, "fill", operation)
+
+    def copy(self, target: int, source: int, size: int, stream: int | None = None) -> None:
+        on = self.stream if stream is None else stream
+        self._cuMemcpyDtoDAsync(target, source, size, on)
+
+    def upload(self, address: int, array: np.ndarray) -> None:
+        held = array.reshape(-1).view(np.uint8).copy()
+
+        def operation() -> bool:
+            self.gpus.at(self.rank, address, held.size)[...] = held
+            return True
+
+        if held.size:
+            self.issue(self.stream, "upload", operation)
+
+    def download(self, address: int, size: int) -> np.ndarray:
+        self.synchronise()
+        return self.gpus.at(self.rank, address, size).copy()
+
+    def is_done(self) -> bool:
+        self.gpus.step()
+        return not self.gpus.streams[self.stream].queue
 
     def synchronise(self, what: str = "") -> None:
-        with self.gpus.lock:
-            queue = self.gpus.streams[self.stream].queue
-            while queue:
-                assert queue.popleft()[1](), "the caller's stream waits for others"
+        """Run work of all GPUs until this one's own stream has none; others may give more."""
+        limit = time.monotonic() + 10
+        while self.gpus.streams[self.stream].queue:
+            if not self.gpus.step():
+                if time.monotonic() > limit:
+                    raise Deadlock([(s.rank, s.queue[0][0]) for s in self.gpus.streams if s.queue])
+                time.sleep(1e-4)
 
     def call(self, function: str, *given: Any, what: str = "") -> Any:
         return getattr(self, f"_{function}")(*given)
+
+    def _cuStreamCreate(self, flags: int) -> int:
+        return self.new_stream()
+
+    def _cuStreamIsCapturing(self, stream: int) -> int:
+        return 0
+
+    def _cuEventElapsedTime(self, first: Event, last: Event) -> float:
+        assert first.reached == first.recorded
+        assert last.reached == last.recorded
+        return 1.0
 
     def _cuDeviceGet(self, number: int) -> int:
         return number

@@ -27,7 +27,7 @@ def start(
     size: int, work: Callable[[Links], Any], folder: Path, patience: float = 10.0
 ) -> list[Any]:
     """Return the started processes of ranks; each writes its result or error into a folder."""
-    meeting = Meeting.on_this_host(size, TOKEN, 3 * patience)
+    meeting = Meeting.on_this_host(size, TOKEN, 30.0)
 
     def body(rank: int) -> None:
         try:

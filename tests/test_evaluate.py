@@ -322,6 +322,28 @@ def test_column_sums_are_accumulated_over_row_blocks(monkeypatch: pytest.MonkeyP
     assert len(stream.plan.band.summing) == 1
 
 
+@pytest.mark.parametrize(
+    ("left", "right"), [((18, 8), (6, 8, 40)), ((6, 18, 8), (8, 18)), ((40, 18), (18, 12))]
+)
+def test_products_of_groups_in_blocks(
+    left: tuple[int, ...], right: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+):
+    b = GraphBuilder()
+    x, w, ends = b.input("x", F32, left), b.input("w", F32, right), b.input("e", I32, [6])
+    b.output(b.apply("neg", b.apply("grouped_mm", x, w, ends)))
+    fusion = b.finish()
+    inputs = {**inputs_of(fusion)[0], "e": np.array([2, 5, 5, 9, 12, 18], np.int32)}
+    whole = estimate(fusion, inputs, {})
+    monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
+    monkeypatch.setattr(sweeps, "PRODUCT_ELEMENTS", 64)
+    stream = Stream(fusion, inputs, {}, find_values(fusion, None), Model())
+    assert stream.plan.band is not None
+    assert stream.plan.step < stream.plan.band.extent
+    for key, value in estimate(fusion, inputs, {}).items():
+        np.testing.assert_allclose(value.settled.value, whole[key].settled.value, rtol=1e-11)
+        assert value.sigma.shape == value.value.shape
+
+
 def test_nothing_is_divided_along_no_elements(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sweeps, "WHOLE_ELEMENTS", 16)
     b = GraphBuilder()

@@ -117,7 +117,7 @@ def test_loops_and_exchanges_are_read_back(make: Callable[[], Fusion]) -> None:
     assert {s.parts["exchange"] for s in found.flat() if s.kind == "wait"} <= {*begun}
 
 
-@settings(max_examples=40)
+@settings(max_examples=40, deadline=None)
 @given(divided(), st.sets(st.sampled_from(LATER)), st.integers(1, 4))
 def test_drawn_programs_are_read_back(
     drawn: tuple[Fusion, object, object], without: set[str], streams: int

@@ -553,7 +553,7 @@ def divided(draw: st.DrawFn) -> tuple[Fusion, dict[str, np.ndarray], dict[str, n
     return builder.finish(*ends), {"x": x}, {v.name: drawn.known[v] for v in ends}
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(
     divided(),
     st.sets(st.sampled_from(LATER)),

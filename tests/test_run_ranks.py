@@ -78,7 +78,7 @@ def file(tmp_path: Path) -> Path:
 def environment(**more: str) -> dict[str, str]:
     """Return the environment of processes of this source tree."""
     paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": paths, "FUSEC_RANK_TIMEOUT": "5", **more}
+    return {**os.environ, "PYTHONPATH": paths, "FUSEC_RANK_TIMEOUT": "15", **more}
 
 
 def acting(tmp_path: Path, act: str, **more: str) -> dict[str, str]:
@@ -87,7 +87,7 @@ def acting(tmp_path: Path, act: str, **more: str) -> dict[str, str]:
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(EXCHANGING.replace("ACT", act))
     (tmp_path / "pids").mkdir()
-    own = environment(FOLDER=str(tmp_path / "pids"), FUSEC_RANK_TIMEOUT="1", **more)
+    own = environment(FOLDER=str(tmp_path / "pids"), **{"FUSEC_RANK_TIMEOUT": "15", **more})
     return {**own, "PYTHONPATH": f"{folder}{os.pathsep}{own['PYTHONPATH']}"}
 
 
@@ -160,19 +160,20 @@ def test_ranks_that_torchrun_starts_find_one_another(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "headline", "end"),
+    ("act", "seconds", "headline", "end"),
     [
-        ("os.kill(os.getpid(), signal.SIGKILL)", "environment: rank 1 has died",
+        ("os.kill(os.getpid(), signal.SIGKILL)", "15", "environment: rank 1 has died",
          "environment: rank 1 was ended by SIGKILL"),
-        ("os.kill(os.getpid(), signal.SIGSTOP)", "environment: rank 1 does not answer",
+        ("os.kill(os.getpid(), signal.SIGSTOP)", "2", "environment: rank 1 does not answer",
          "environment: rank 1 did not end and was killed"),
     ],
 )  # fmt: skip
 def test_the_others_end_with_a_rank_that_dies_or_stops(
-    file: Path, tmp_path: Path, act: str, headline: str, end: str
+    file: Path, tmp_path: Path, act: str, seconds: str, headline: str, end: str
 ) -> None:
     shared, begun = set(os.listdir("/dev/shm")), time.monotonic()
-    launcher = start(file, acting(tmp_path, act), "--ranks", "2")
+    variables = acting(tmp_path, act, FUSEC_RANK_TIMEOUT=seconds)
+    launcher = start(file, variables, "--ranks", "2")
     out, err = launcher.communicate(timeout=60)
     assert time.monotonic() - begun < 30
     assert launcher.returncode == 4

@@ -80,6 +80,25 @@ def test_one_exchange_leads_from_one_sharding_to_another(
     assert exchanges_of(agree(divided(COPY, FOUR, x=x, y=y))) == expected
 
 
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        ("0: a, 1: b", "1: a b", ["all_gather", "all_gather", "rank_slice", "rank_slice"]),
+        ("0: a, 1: b", "1: b a", ["all_to_all"]),
+        ("0: a b", "0: a, 1: b", ["all_to_all"]),
+        ("0: a b", "0: b a", ["all_gather", "all_gather", "rank_slice", "rank_slice"]),
+        ("0: a b", "0: a", ["all_gather"]),
+        ("0: a b", "0: a stream/2", ["receive_slice", "stream_stack"]),
+        ("0: a b", "0: stream/2", ["receive_slice", "all_gather", "stream_stack"]),
+        ("0: a b", "0: b stream/2",
+         ["all_gather", "all_gather", "rank_slice", "stream_slice", "stream_stack"]),
+        ("0: a", "0: a, 1: b", ["rank_slice"]),
+    ],
+)  # fmt: skip
+def test_exchanges_over_a_mesh_of_two_axes(x: str, y: str, expected: list[str]) -> None:
+    assert exchanges_of(agree(divided(COPY, mesh_of(a=2, b=2), x=x, y=y))) == expected
+
+
 def test_what_is_not_divided_stays_the_fusion_that_it_is() -> None:
     assert partition(COPY) is COPY
     assert partition(divided(COPY, FOUR)).nodes is COPY.nodes
@@ -109,6 +128,21 @@ def test_what_is_not_divided_stays_the_fusion_that_it_is() -> None:
 )  # fmt: skip
 def test_products_of_divided_matrices(said: dict[str, str], expected: list[str]) -> None:
     assert exchanges_of(agree(divided(PRODUCT, FOUR, **said))) == expected
+
+
+@pytest.mark.parametrize(
+    ("y", "expected"),
+    [
+        ("0: a b", ["reduce_scatter", "reduce_scatter"]),
+        ("0: b a", ["reduce_scatter", "reduce_scatter"]),
+        ("0: a, 1: b", ["reduce_scatter", "reduce_scatter"]),
+        ("1: b", ["all_reduce", "reduce_scatter"]),
+        ("1: _/3 a", ["reduce_scatter", "all_reduce"]),
+    ],
+)
+def test_sums_over_two_axes(y: str, expected: list[str]) -> None:
+    said = {"x": "1: a b", "w": "1: a b", "y": y}
+    assert exchanges_of(agree(divided(PRODUCT, mesh_of(a=2, b=2), **said))) == expected
 
 
 def test_an_mlp_in_tensor_parallel_form() -> None:

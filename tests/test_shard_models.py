@@ -242,3 +242,89 @@ outputs: [c, e]
 
 def test_reshapes_carry_outermost_factors() -> None:
     assert exchanges_of(agree(read(SPLIT))) == []
+
+
+GROUPED = """
+mesh: [2]
+dims: {M: 18, K: 8, N: 6, F: 4}
+inputs:
+  x: {type: "f32[M, K]", SAID}
+  w: {type: "f32[6, K, N]", WEIGHT}
+  ends: {type: "i64[6]"}
+ops:
+  - y = grouped_mm(x, w, cumsum(abs(ends), dim=0))
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "weight", "expected"),
+    [
+        ("shard: {}", "shard: {2: mesh}", []),
+        ("shard: {1: mesh}", "shard: {1: mesh}", ["all_reduce"]),
+        ("shard: {0: mesh}", "shard: {}", ["all_gather"]),
+        ("shard: {}", "shard: {0: mesh}", ["all_gather"]),
+    ],
+)
+def test_products_of_groups(said: str, weight: str, expected: list[str]) -> None:
+    fusion = read(GROUPED.replace("SAID", said).replace("WEIGHT", weight))
+    assert exchanges_of(agree(fusion)) == expected
+
+    text = """
+mesh: [2]
+dims: {M: 4, K: 18, N: 6}
+inputs:
+  x: {type: "f32[M, K]"}
+  w: {type: "f32[K, N]", shard: {0: mesh}}
+  ends: {type: "i64[6]"}
+ops:
+  - y = grouped_mm(x, w, cumsum(abs(ends), dim=0))
+outputs: [y]
+"""
+    assert exchanges_of(agree(read(text))) == ["all_gather"], "groups of what is summed"
+
+
+TRIANGLE = """
+mesh: {z: 2, y: 2, x: 2}
+dims: {B: 2, N: 4, C: 3}
+inputs:
+  p: {type: "f32[B, N, N, C]", shard: {0: z, 1: y, 2: x}}
+  q: {type: "f32[B, N, N, C]", shard: {0: z, 1: y, 2: x}}
+ops:
+  - a = permute(p, [0, 3, 1, 2])
+  - b = permute(q, [0, 3, 2, 1])
+  - m = matmul(a, b)
+  - o = permute(m, [0, 2, 3, 1])
+outputs: [o]
+shardings:
+  m: {shard: {0: z, 2: y, 3: x}}
+"""
+
+
+def test_sums_along_one_axis_of_three_are_scattered() -> None:
+    """The other factor is gathered along the axis that divides rows of the result."""
+    local = agree(read(TRIANGLE))
+    named = {n.op.name: n.attributes["axis"] for n in local.nodes if "axis" in n.attributes}
+    assert named == {"all_gather": "y", "reduce_scatter": "x"}
+
+
+SEVERAL = """
+mesh: [2]
+dims: {B: 4, H: 8}
+inputs:
+  x: {type: "f64[B, H]", shard: {0: mesh}}
+ops:
+  - v, i = sort(x, dim=1)
+  - w, m = var_mean(x, dims=[1])
+outputs: [v, i, w, m]
+shardings:
+  i: {shard: {1: mesh}}
+  m: {shard: {}}
+"""
+
+
+def test_each_of_several_results_is_divided_as_the_file_says() -> None:
+    local = agree(read(SEVERAL), exact=False)
+    assert {o.value.name: str(o.value.type) for o in local.outputs} == {
+        "v": "f64[B, H * 2]", "i": "i64[B * 2, H]", "w": "f64[B]", "m": "f64[B * 2]",
+    }  # fmt: skip

@@ -17,6 +17,7 @@ from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Sharding
 from fusec.options import CompileOptions
 from fusec.parse import read_text
+from fusec.passes.complex_as_pairs import complex_as_pairs
 from fusec.shard.partition import partition, partitioned
 from fusec.shard.place import assemble, local_part, local_shape, local_sizes
 
@@ -204,8 +205,10 @@ outputs:
 
 
 def test_complex_numbers_are_divided_like_others() -> None:
-    agree(read(COMPLEX))
-    Compilation(read(COMPLEX), CompileOptions()).fusion  # noqa: B018
+    local = agree(read(COMPLEX))
+    assert exchanges_of(local) == ["all_to_all", "all_reduce"]
+    pairs = complex_as_pairs(partition(read(COMPLEX)))
+    assert not any(v.dtype.is_complex for v in pairs.values)
 
 
 def test_factors_that_stay_whole_may_be_symbols() -> None:

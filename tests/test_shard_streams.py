@@ -6,8 +6,11 @@ import pytest
 from lockstep import agree, exchanges_of, ops_of
 
 from fusec.diagnostics import FusecError, Unsupported
+from fusec.driver import Compilation
+from fusec.hostir.instructions import For
 from fusec.ir.graph import Fusion
 from fusec.ops.communication import STREAM_STACK, communicates, places
+from fusec.options import CompileOptions
 from fusec.parse import read_text
 from fusec.shard import partition
 
@@ -134,9 +137,31 @@ def test_what_a_later_loop_reads_is_taken_from_the_whole() -> None:
     ]  # fmt: skip
 
 
+def test_programs_take_slices_in_the_loops_that_read_them() -> None:
+    loops = [i for i in Compilation(read(ROUND), CompileOptions()).posts.instructions
+             if isinstance(i, For) and i.streams]  # fmt: skip
+    assert len(loops) == 3
+
+
+COPIED = """
+mesh: [4]
+dims: {M: 8, N: 4}
+inputs:
+  x: {type: "f32[M, N]", stream: {0: 4}}
+ops:
+  - a = neg(x)
+  - b = neg(a)
+  - c = flip(b, dims=[1])
+outputs: [a, b, c]
+shardings:
+  c: {shard: {1: mesh}, stream: {0: 4}}
+"""
+
+
 def test_stacks_read_what_a_kernel_writes_for_them_alone() -> None:
-    for fusion in (read(ROUND), read(RING), sets(3, "tv1: {stream: 0}, tv2: {stream: 0}")):
-        local = partition(fusion)
+    summed = SCATTERED.replace("\n  - y: {shard: {0: mesh}}", " [y]").replace(", b)", ")")
+    for fusion in (read(ROUND), read(RING), read(COPIED), read(summed)):
+        local = agree(fusion)
         for node in local.nodes:
             if node.op is STREAM_STACK:
                 maker = local.producer[node.inputs[0]]
@@ -194,6 +219,11 @@ def test_sums_over_ranks_in_each_iteration() -> None:
     assert exchanges_of(local) == ["stream_slice", "all_reduce", "stream_stack"]
 
 
+def test_fewer_slices_than_ranks_are_scattered_after_the_loop() -> None:
+    local = agree(read(SCATTERED.replace("0: 4}", "0: 2}")))
+    assert exchanges_of(local) == ["reduce_scatter"]
+
+
 def test_slices_within_the_part_of_a_rank() -> None:
     text = RING.replace("full: {stream: {0: 4}}", "full: {shard: {0: mesh}, stream: {0: 2}}")
     local = agree(read(text))
@@ -242,6 +272,30 @@ def test_a_loop_over_what_moves_or_is_kept_is_none(op: str) -> None:
 def test_what_is_only_passed_on_is_whole_again_before_a_sum() -> None:
     local = agree(read(ALONG.replace("OP", "sum(neg(x), dims=[0])").replace("SAID", "x")))
     assert ops_of(local) == ["stream_slice", "neg", "stream_stack", "sum"]
+
+
+def test_slices_that_would_lie_apart_are_stacked_before_a_reshape() -> None:
+    text = """
+inputs:
+  x: {type: "f32[8, 4]", stream: {1: 2}}
+ops:
+  - y = reshape(neg(x), [32])
+outputs: [y]
+"""
+    assert ops_of(agree(read(text)))[-2:] == ["stream_stack", "reshape"]
+
+
+def test_slices_of_a_whole_factor_are_refused() -> None:
+    text = ALONG.replace("OP", "neg(x)").replace("{stream: {0: 4}}", "{SAID}")
+    said = "shard: {0: [{whole: 2}, {stream: 2}]}"
+    with pytest.raises(Unsupported, match="slices of `x` that are parts of a whole factor"):
+        partition(read(text.replace("SAID: ", "y: ").replace("SAID", said)))
+
+
+def test_what_is_the_same_in_every_iteration_is_made_before_the_loop() -> None:
+    local = agree(read(ALONG.replace("OP", "broadcast_in_dim(sum(x, dims=[0]), [M, N], [1])")
+                       .replace("SAID", "y")))  # fmt: skip
+    assert ops_of(local) == ["sum", "broadcast_in_dim"]
 
 
 def test_an_output_in_an_input_is_not_written_slice_by_slice() -> None:

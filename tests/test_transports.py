@@ -15,6 +15,7 @@ from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dim import dim, symbol
 from fusec.ir.dtype import ALL, DTYPES, DType
 from fusec.ir.sharding import Mesh
+from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 from fusec.run.transports.host import HostTransport
 from fusec.run.transports.reduction import reduce_blocks
@@ -125,6 +126,15 @@ def test_all_ranks_get_the_same_bits(
         if legal(reduction, dtype):
             key = f"all_reduce {reduction}", dtype.name
             assert len({exchanged[rank][key].tobytes() for rank in range(RANKS)}) == 1
+
+
+def test_blocks_are_added_in_the_order_of_places(
+    exchanged: list[dict[tuple[str, str], Any]],
+) -> None:
+    blocks = [source_of(DTYPES["f32"], rank) for rank in range(RANKS)]
+    found = exchanged[0]["all_reduce sum", "f32"].tobytes()
+    assert found == reduce_blocks(blocks, "sum").tobytes()
+    assert found != reduce_blocks(blocks[::-1], "sum").tobytes()
 
 
 def test_half_types_are_rounded_once() -> None:
@@ -281,3 +291,18 @@ def test_ranks_in_different_exchanges_are_told_apart(tmp_path: Path) -> None:
         return ""
 
     assert "is in another exchange than" in rank_processes.run(2, work, tmp_path)[0]
+
+
+def test_arrays_of_all_ranks_come_to_the_first(tmp_path: Path) -> None:
+    def work(links: Links) -> Any:
+        rank = links.rank
+        first = gather_arrays(links, {"a": np.full((2, rank), rank), "b": np.array(rank * 1.5)})
+        again = gather_arrays(links, {"a": np.array([rank == 1])})
+        return first, again
+
+    found = rank_processes.run(3, work, tmp_path)
+    assert found[1:] == [(None, None)] * 2
+    first, again = found[0]
+    assert [part["a"].tolist() for part in first] == [[[], []], [[1], [1]], [[2, 2], [2, 2]]]
+    assert [part["b"].tolist() for part in first] == [0.0, 1.5, 3.0]
+    assert [part["a"].tolist() for part in again] == [[False], [True], [False]]

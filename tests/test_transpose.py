@@ -78,6 +78,9 @@ def test_kernels_build_without_spills(name: str) -> None:
         turned(F32, 8, 16),
         turned(F32, 3, 33, 40, order=(0, 2, 1)),
         turned(F32, 33, 3, 40, order=(2, 1, 0)),
+        turned(F32, 2, 11, 9, 19, order=(0, 2, 3, 1)),  # lines of two axes
+        turned(BF16, 2, 7, 5, 20, order=(0, 3, 1, 2)),  # columns of two
+        turned(BF16, 3, 4, 5, 6, order=(2, 3, 0, 1)),  # both
         crossed(40, 48),
         crossed(37, 19),
         strided(),
@@ -86,6 +89,23 @@ def test_kernels_build_without_spills(name: str) -> None:
 )
 def test_kernels_compute_the_fusion(fusion: Fusion, tmp_path: Path) -> None:
     run_on_host("transpose", fusion, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("order", "sides"),
+    [
+        ((0, 2, 3, 1), (180, 64)),
+        ((0, 3, 1, 2), (20, 576)),
+        ((2, 3, 0, 1), (180, 512)),
+        ((3, 0, 2, 1), (20, 64)),
+        ((3, 2, 1, 0), (20, 8)),
+    ],
+)
+def test_axes_that_follow_each_other_everywhere_are_one(
+    order: tuple[int, ...], sides: tuple[int, int]
+) -> None:
+    problem = plan_of("transpose", turned(BF16, 8, 64, 9, 20, order=order)).problem
+    assert (problem.line.extent.value, problem.column.extent.value) == sides
 
 
 @pytest.mark.parametrize(

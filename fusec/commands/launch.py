@@ -18,7 +18,7 @@ import click
 
 from fusec.diagnostics import Diagnostic
 from fusec.run.ranks import LOCAL, patience
-from fusec.run.rendezvous import Meeting
+from fusec.run.rendezvous import MEETING, Meeting
 
 GRACE = 5.0
 """Seconds at most that ranks have to end by themselves, with errors of their own, after one."""
@@ -51,8 +51,8 @@ def launch(
     """
     token = secrets.token_hex(32)
     sys.stdout.flush()
-    ranks = list[_Rank]()
-    with ExitStack() as open_, Meeting.on_this_host(size, token, 3 * patience()) as meeting:
+    ranks, limit = list[_Rank](), min(GRACE, patience())
+    with ExitStack() as open_, Meeting.on_this_host(size, token, MEETING) as meeting:
         try:
             for number in range(size):
                 told = {
@@ -63,7 +63,7 @@ def launch(
                 process = _start(number, size, arguments, told, said, aside=aside)
                 ranks.append(_Rank(number, process, said))
                 _give(process, given)
-            ended = _watch(ranks)
+            ended = _watch(ranks, limit)
         finally:
             _end_all(ranks)
         return _code(ranks, ended), _say(ranks, ended)
@@ -97,15 +97,15 @@ def _give(process: subprocess.Popen[bytes], given: bytes | None) -> None:
         pipe.write(given or b"")
 
 
-def _watch(ranks: list[_Rank]) -> set[int]:
-    """Wait for all ranks; return those that had to be ended, as they outlived one that failed."""
+def _watch(ranks: list[_Rank], grace: float) -> set[int]:
+    """Wait for all ranks; return those that outlive one that failed by `grace` seconds."""
     limit = float("inf")
     while True:
         running = [rank for rank in ranks if rank.process.poll() is None]
         if not running:
             return set()
         if limit == float("inf") and any(rank.process.returncode for rank in ranks):
-            limit = time.monotonic() + min(GRACE, patience())
+            limit = time.monotonic() + grace
         if time.monotonic() > limit:
             return {rank.number for rank in running}
         time.sleep(_TICK)

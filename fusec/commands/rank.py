@@ -15,6 +15,7 @@ from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
+from fusec.explain.units import time_text
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 from fusec.run.trace import Slice
@@ -47,11 +48,14 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     placed = divided.placed
     own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
     on_gpu = _on_gpu(options)
-    run, slices = _executed if on_gpu else _interpreted, list[Slice]()
-    found = run(links, sized, own, slices if options.trace else None)
+    slices = list[Slice]() if options.trace else None
+    if on_gpu:
+        found = _executed(links, sized, own, options.repeats, slices)
+    else:
+        found = _interpreted(links, sized, own, slices)
     parts = gather_arrays(links, found, COMPILING)
     if options.trace is not None:
-        gather_trace(links, options.trace, fusion.name, slices)
+        gather_trace(links, options.trace, fusion.name, slices or [])
     if parts is None:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
@@ -136,12 +140,17 @@ def _interpreted(
 
 
 def _executed(
-    links: Links, program: Compilation, inputs: Arrays, slices: list[Slice] | None
+    links: Links,
+    program: Compilation,
+    inputs: Arrays,
+    repeats: int,
+    slices: list[Slice] | None,
 ) -> dict[str, Any]:
     from fusec.run.device import Device
     from fusec.run.exchange import Member
     from fusec.run.execute import Executable
     from fusec.run.inputs import bind_sizes
+    from fusec.run.measure_together import measure_together
     from fusec.run.transports.choice import GpuTransport, device_of
 
     mesh = program.original.mesh
@@ -161,6 +170,12 @@ def _executed(
                 bound.run()
                 transport.until(device.is_done, "the end of the run")
                 outputs = bound.outputs()
+                if repeats:
+                    seconds = measure_together(bound, transport, links, repeats)
+                    print(
+                        f"total {time_text(seconds)}, mean of {repeats} runs one after the other "
+                        f"on the slowest of {links.size} ranks, on {device.facts.text()}"
+                    )
                 if slices is not None:
                     slices += slices_of(bound, links.rank)
                 transport.close()  # before memory is given back that others map

@@ -54,14 +54,14 @@ def run_divided(
         return None
     own = from_environment()
     program = Compilation(fusion, compile_options)
-    if own.started:
+    if own.size > 1:
         if ranks is not None and ranks != own.size:
             raise FusecError(f"--ranks {ranks}, but {own.by} has started {own.size} ranks")
         check_mesh(fusion, own.size, own.by)
         return _run_as(own, program, options, report)
     check_mesh(fusion, ranks or 1, f"--ranks {ranks}" if ranks else "")
     if ranks is None or ranks == 1:
-        return _run_as(own, program, options, report)
+        return _run_as(Ranks(), program, options, report)
     report.warn(lint(fusion))
     given = [text for text in arguments if text != "--json"]
     code, failures = launch(given, ranks, read, aside="--json" in arguments)
@@ -96,6 +96,8 @@ def _fusion_of(path: str, options: CompileOptions, given: int | None) -> Fusion 
         if given is None:
             return None
         raise Unsupported(f"`{path}` defines {len(fusions)} fusions: several ranks run one")
+    if fusions[0].phases and given is not None:
+        raise Unsupported(f"phases of `{fusions[0].name}` on several ranks")
     return fusions[0]
 
 
@@ -107,7 +109,7 @@ def _run_as(ranks: Ranks, program: Compilation, options: RunOptions, report: Rep
         _end_with_parent()
     if ranks.rank == 0 and not ranks.launched:
         report.warn(lint(program.original))
-    with meet(ranks, patience()) if ranks.started else Links.alone() as links:
+    with meet(ranks, patience()) if ranks.size > 1 else Links.alone() as links:
         try:
             if links.rank == 0:
                 return run_rank(links, program, options)

@@ -115,7 +115,7 @@ class _Grouping:
                 del self.left[once]
                 yield Unit((once,))
                 continue
-            first = next((k for k in self.left if self._ready(k)), None)
+            first = next((k for k in self.left if self._joins(k, self.parts[k], None, ())), None)
             if first is None:
                 raise InternalError("segments wait for one another")
             yield self._loop(first)
@@ -135,13 +135,31 @@ class _Grouping:
     ) -> bool:
         own = ring(alone(self.segments[number]))
         fits = self.parts[number] == parts and (own is None or axis is None or own == axis)
-        return fits and self._ready(number, inside)
+        if not fits or not self._ready(number, inside):
+            return False
+        if not self._slices(number):
+            return True
+        # A slice is there in its loop alone: it is taken where something reads it.
+        made = self.segments[number].nodes[0].output
+        return any(
+            k in self.left and self._ready(k, inside, slices=True)
+            for k, segment in enumerate(self.segments)
+            if any(i.value is made for i in segment.fusion.inputs)
+        )
 
-    def _ready(self, number: int, inside: Iterable[int] = ()) -> bool:
-        """Return whether all operands are there; a loop's own results are not, before its end."""
+    def _slices(self, number: int) -> bool:
+        node = alone(self.segments[number])
+        return node is not None and node.op is STREAM_SLICE
+
+    def _ready(self, number: int, inside: Iterable[int] = (), *, slices: bool = False) -> bool:
+        """Return whether all operands are there; a loop's own results are not, before its end.
+
+        slices: where those count as there that may be taken now.
+        """
         own = frozenset(inside)
         needed = (self.maker.get(i.value) for i in self.segments[number].fusion.inputs)
-        if any(k in self.left for k in (*self.after[number], *needed) if k is not None):
+        waits = {k for k in (*self.after[number], *needed) if k in self.left}
+        if any(not (slices and self._slices(k) and self._ready(k, inside)) for k in waits):
             return False
         values = (i.value for i in self.segments[number].fusion.inputs)
         return all(v in self.varying for v in values if self.maker.get(v) in own)

@@ -11,6 +11,7 @@ from fusec.ir.dtype import DType
 from fusec.ir.graph import Node, Operand, Type
 from fusec.ir.op import Cost
 from fusec.ir.roles import Combine, Lookup, Product
+from fusec.ops import links
 from fusec.ops.declare import Array, operation
 from fusec.ops.dtypes import dtype_of
 from fusec.ops.indexing import require_index
@@ -72,7 +73,7 @@ def _infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
 @operation(
     "contraction", infer=_infer, compute=_computes, equal=_pairs, instead=scaled_groups,
     cost=Cost(2), domain=(-1.0, 1.0), combine=Combine.SUM,
-    lookup=Lookup(2, 0, _groups_end, ends=True), product=Product(),
+    lookup=Lookup(2, 0, _groups_end, ends=True), product=Product(), links=links.grouped,
 )  # fmt: skip
 def grouped_mm(
     mat1: Array,

@@ -68,6 +68,17 @@ def linear(
             links.same.append((index, 0, len(out) - 1))
 
 
+def grouped(
+    links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]
+) -> None:
+    """Link rows and columns, but those of which each group has its own."""
+    a, b = len(shapes[0]), len(shapes[1])
+    if a >= b:
+        links.same.append((0, a - 2, len(out) - 2))
+    if b >= a:
+        links.same.append((1, b - 1, len(out) - 1))
+
+
 def flip(links: Links, attributes: Mapping[str, Any], shapes: Shapes, out: tuple[int, ...]) -> None:
     links.same += [(0, a, a) for a in range(len(out)) if a not in attributes["dims"]]
 

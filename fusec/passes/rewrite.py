@@ -73,15 +73,27 @@ class Rewriter:
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> Value:
         """Append a helper of `near`: named after it, at its place in the file, in its segment."""
+        return self.add_all(near, op, operands, attributes)[0]
+
+    def add_all(
+        self,
+        near: Node,
+        op: str,
+        operands: Sequence[Operand],
+        attributes: Mapping[str, Any] = NO_ATTRIBUTES,
+    ) -> tuple[Value, ...]:
+        """Append a helper of `near` and return all of its results."""
         definition = find_op(op)
         complete, types = typed(definition, operands, attributes)
-        name = fresh_name(self._names, f"{near.output.name}_{op}")
         pin = self.pin_of.get(near.output.name)
-        if pin is not None:
-            self._joined[name] = pin
-        value = Value(name, types[0])
-        self._append(Node(definition, tuple(operands), complete, (value,), near.span))
-        return value
+        values: list[Value] = []
+        for each in types:
+            name = fresh_name(self._names, f"{near.output.name}_{op}")
+            if pin is not None:
+                self._joined[name] = pin
+            values.append(Value(name, each))
+        self._append(Node(definition, tuple(operands), complete, tuple(values), near.span))
+        return tuple(values)
 
     def become(
         self,

@@ -57,7 +57,7 @@ class Links:
         self._failure: RankFailure | None = None
         self._waiting: int | None = None
         self._doing = ""
-        self._meetings = 0
+        self._numbers = 0
         self._closed = threading.Event()
         named = {other: f"fusec from rank {other}" for other in sockets}
         self._threads = [
@@ -148,10 +148,14 @@ class Links:
                 self._changed.wait(self._tick)
             return self._messages.pop((origin, key))
 
+    def number(self) -> int:
+        """Return a number for keys, the same on all ranks where they ask in the same order."""
+        self._numbers += 1
+        return self._numbers
+
     def gather(self, value: Any, doing: str, patience: float | None = None) -> list[Any]:
         """Return the values of all ranks; all call it, in the same order."""
-        self._meetings += 1
-        key = f"gather {self._meetings}"
+        key = f"gather {self.number()}"
         for other in self.others:
             self.send(other, key, doing, {"value": value})
         found = {self.rank: value}

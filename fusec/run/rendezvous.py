@@ -17,8 +17,13 @@ from fusec.run.ranks import LOCAL, Ranks
 
 PORTS = 16
 """How many ports from the one given rank 0 tries: torchrun itself holds the first."""
+MEETING = 60.0
+"""Seconds for all ranks to come: some may start long after others."""
 _STEP = 0.05
-_GREETING_SECONDS = 0.3
+_SILENT = 0.3
+"""Seconds after which who says nothing is taken for another program's server."""
+_SLOW = 10.0
+"""Seconds that a rank may take for what it says next: the machine may be busy."""
 
 
 class Meeting:
@@ -30,6 +35,7 @@ class Meeting:
         self._limit = time.monotonic() + seconds
         self._seconds = seconds
         self._present: dict[int, tuple[socket.socket, dict[str, Any]]] = {}
+        self._lock, self._links = threading.Lock(), set[socket.socket]()
         self._thread = threading.Thread(target=self._serve, name="fusec meeting", daemon=True)
         self._thread.start()
 
@@ -63,54 +69,65 @@ class Meeting:
         self._thread.join()
 
     def _serve(self) -> None:
-        try:
+        welcoming = list[threading.Thread]()
+        with suppress(OSError):  # closed
             while len(self._present) < self._size and time.monotonic() < self._limit:
                 self._listener.settimeout(_STEP)
                 with suppress(TimeoutError):
                     link, _ = self._listener.accept()
-                    self._welcome(link)
-        except OSError:
-            pass  # closed
-        ranks = [self._present[rank][1] for rank in sorted(self._present)]
-        answer: dict[str, Any] = {"ranks": ranks}
-        if len(ranks) < self._size:
-            missing = [r for r in range(self._size) if r not in self._present]
-            answer = {"error": f"{_ranks(missing)} of {self._size} did not come within "
-                      f"{self._seconds:g} s"}  # fmt: skip
-        for link, _ in self._present.values():
-            with suppress(wire.Ended):
-                wire.send(link, answer)
-            wire.close(link)
+                    self._links.add(link)
+                    # Who says nothing holds up nobody.
+                    thread = threading.Thread(target=self._welcome, args=(link,), daemon=True)
+                    thread.start()
+                    welcoming.append(thread)
         wire.close(self._listener)
+        with self._lock:
+            answer = self._answer()
+            for link, _ in self._present.values():
+                with suppress(wire.Ended):
+                    wire.send(link, answer)
+        for link in self._links:
+            wire.close(link)
+        for thread in welcoming:
+            thread.join()
+
+    def _answer(self) -> dict[str, Any]:
+        """Return what all are told: where the others are, or who is missing."""
+        missing = [r for r in range(self._size) if r not in self._present]
+        if not missing:
+            return {"ranks": [self._present[rank][1] for rank in range(self._size)]}
+        who = f"{_ranks(missing)} of {self._size}"
+        return {"error": f"{who} did not come within {self._seconds:g} s"}
 
     def _welcome(self, link: socket.socket) -> None:
-        link.settimeout(_GREETING_SECONDS)
+        """Take down who has connected, or send it away."""
+        link.settimeout(_SLOW)
         try:
             wire.admit(link, self._token)
             said, _ = wire.receive(link)
-        except (wire.Refused, wire.Ended, ValueError):
+            rank, size = int(said["rank"]), int(said["size"])
+        except (wire.Refused, wire.Ended, ValueError, KeyError, OSError):
             wire.close(link)
             return
-        rank, problem = int(said["rank"]), ""
-        if said["size"] != self._size:
-            problem = f"rank {rank} was told of {said['size']} ranks, not of {self._size}"
-        elif rank in self._present:
-            problem = f"two processes say that they are rank {rank}"
+        with self._lock:
+            problem = ""
+            if size != self._size:
+                problem = f"rank {rank} was told of {size} ranks, not of {self._size}"
+            elif rank in self._present:
+                problem = f"two processes say that they are rank {rank}"
+            else:
+                self._present[rank] = (link, said)
         if problem:
             with suppress(wire.Ended):
                 wire.send(link, {"error": problem})
             wire.close(link)
-            return
-        self._present[rank] = (link, said)
 
 
-def meet(ranks: Ranks, patience: float) -> Links:
-    """Return connections to all other ranks.
+def meet(ranks: Ranks, patience: float, seconds: float = MEETING) -> Links:
+    """Return connections to all other ranks; EnvironmentProblem where they do not come in time.
 
-    EnvironmentProblem where they do not come within three times `patience`, which is also for how
-    long an exchange waits without progress.
+    patience: seconds for which ranks then wait for one another without progress.
     """
-    seconds = 3 * patience
     limit = time.monotonic() + seconds
     everywhere = not (ranks.launched or ranks.on_one_host)
     own = _listen("" if everywhere else LOCAL, 0)
@@ -134,7 +151,7 @@ def _attend(ranks: Ranks, own: socket.socket, limit: float) -> list[dict[str, An
     with _find(ranks, limit) as link:
         host, port = link.getsockname()[0], own.getsockname()[1]
         said = {"rank": ranks.rank, "size": ranks.size, "host": host_name()}
-        link.settimeout(max(_STEP, limit - time.monotonic() + _GREETING_SECONDS))
+        link.settimeout(max(_STEP, limit - time.monotonic()) + _SLOW)
         try:
             wire.send(link, {**said, "address": [host, port]})
             answer, _ = wire.receive(link)
@@ -152,11 +169,11 @@ def _find(ranks: Ranks, limit: float) -> socket.socket:
     while True:
         for port in ports:
             try:
-                link = socket.create_connection((ranks.host, port), timeout=_GREETING_SECONDS)
+                link = socket.create_connection((ranks.host, port), timeout=_SILENT)
             except OSError:
                 continue
             try:
-                if wire.join(link, ranks.token):
+                if wire.join(link, ranks.token, _SLOW):
                     return link
             except wire.Refused:
                 refused = True
@@ -183,13 +200,13 @@ def _connect_all(
             host, port = told[other]["address"]
             link = socket.create_connection((host, port), max(_STEP, limit - time.monotonic()))
             sockets[other] = link
-            if not wire.join(link, ranks.token):
+            if not wire.join(link, ranks.token, _SLOW):
                 raise wire.Refused
             wire.send(link, {"rank": ranks.rank})
         while len(sockets) < ranks.size - 1:
             own.settimeout(max(_STEP, limit - time.monotonic()))
             link, _ = own.accept()
-            link.settimeout(_GREETING_SECONDS)
+            link.settimeout(_SLOW)
             with suppress(wire.Refused, wire.Ended, ValueError):
                 wire.admit(link, ranks.token)
                 said, _ = wire.receive(link)

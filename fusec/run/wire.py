@@ -120,15 +120,17 @@ def admit(link: socket.socket, token: str) -> None:
         raise Refused from error
 
 
-def join(link: socket.socket, token: str) -> bool:
+def join(link: socket.socket, token: str, seconds: float) -> bool:
     """Prove to who was connected to that this end knows the token.
 
-    False where no rank of fusec is there; Refused where it knows another token.
+    False where no rank of fusec is there; Refused where it knows another token. seconds: for each
+    answer of one that has greeted.
     """
     try:
         greeting = bytes(receive_exactly(link, len(GREETING)))
         if greeting != GREETING:
             return False
+        link.settimeout(seconds)
         theirs = bytes(receive_exactly(link, _NONCE))
     except Ended:
         return False

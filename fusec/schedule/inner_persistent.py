@@ -19,6 +19,7 @@ from fusec.schedule.common import (
 )
 from fusec.schedule.compile_time import build_time
 from fusec.schedule.family import Family
+from fusec.schedule.in_steps import outside_first, reach_of_pieces
 from fusec.schedule.inner_persistent_choice import (
     InnerPersistentParameters,
     by_rows,
@@ -247,10 +248,10 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
             return TILE_REACH * target.reach(self.name, "vector")
         if is_strided(problem):
             return self._across(plan, target)
-        efficiency = target.reach(self.name, access(width))
-        if access(width) != "vector":
-            return efficiency
+        efficiency = reach_of_pieces(problem, target.reach(self.name, access(width)), target)
         alone = target.reach(self.name, "alone")
+        if access(width) != "vector" or efficiency < alone:
+            return efficiency
         kernel = plan.kernels[0]
         resident = occupancy(kernel, self.pressure(plan, kernel), target)
         waits = _waits(plan.parameters, phases, row_bytes(problem, width), resident, target)
@@ -274,12 +275,9 @@ class InnerPersistent(Family[RowsProblem, InnerPersistentParameters, InnerPersis
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return variances in two passes over rows on chip, sums of exponentials in one reading."""
-        online = self._is_online(segment, target)
-        return (
-            *variances_in_two_passes(segment),
-            *(exponentials_online(segment) if online else ()),
-        )
+        """Return variances in two passes, sums of exponentials in one, pieces in two steps."""
+        online = exponentials_online(segment) if self._is_online(segment, target) else ()
+        return (*variances_in_two_passes(segment), *online, *outside_first(segment, fusion))
 
     def _is_online(self, segment: Fusion, target: Target) -> bool:
         chosen = self._chosen(segment, target)

@@ -74,6 +74,10 @@ class _Made:
         if own is None or node.op.family != "reduction" or node.op.combine is not Combine.SUM:
             return own
         first = self._of_new(node.operands[0])
+        added = self._source(node.operands[0])
+        if first is None and added is not None and added.op.name == "add":
+            # Variances of parts and the squared distances of their means.
+            first = next((o for o in map(self._of_new, added.operands) if o is not None), None)
         return own if first is None else first.then(own)
 
     def _of_new(self, operand: Operand) -> PlannedOrder | None:

@@ -333,8 +333,8 @@ def _shape(
             rows = -(-rows // width)
         unroll = max(unroll, rows_of_thread(loads, rows, threads))
         if not loads.late:
-            most = min(8, IN_FLIGHT * 2 // bytes_per_thread, threads // LEAST_THREADS, rows)
-            unroll = max(unroll, power_below(max(1, most)))
+            most = min(8, IN_FLIGHT * 2 // bytes_per_thread, threads // LEAST_THREADS)
+            unroll = max(unroll, min(power_below(max(1, most)), power_above(rows)))
         if shifted:
             unroll = min(unroll, power_below(rows))
     threads_x = _side_by_side(chunks) if shifted else min(THREADS, power_above(chunks))

@@ -26,6 +26,7 @@ from fusec.schedule.grid_reduce import (
     BULK_CAPABILITY,
     seconds,
 )
+from fusec.schedule.in_steps import outside_first, reach_of_pieces, shared_first
 from fusec.schedule.online import in_one_phase
 from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
@@ -211,6 +212,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         efficiency = target.reach(self.name, access(parameters.vector_width))
         if parameters.tile_rows:
             efficiency = TILE_REACH * target.reach(self.name, "vector")
+        elif parameters.inner:
+            efficiency = reach_of_pieces(problem, efficiency, target)
         return Estimate(
             bytes=traffic(problem.segment),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
@@ -242,8 +245,9 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return sums of exponentials in one reading with their maximum."""
-        return exponentials_online(segment)
+        """Return sums of exponentials in one reading with their maximum, others in two steps."""
+        online, outside = exponentials_online(segment), outside_first(segment, fusion)
+        return (*online, *(outside or shared_first(segment, fusion)))
 
 
 def at_once(plan: ReductionPlan) -> int:

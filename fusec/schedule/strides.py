@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -107,6 +107,35 @@ def reach_by_lines(along: float, strided: float, lines: int, size: int) -> float
     """
     turns = (lines - 1) / (WARP - 1) * min(1.0, PROBED / size)
     return 1 / (1 / along + turns * max(0.0, 1 / strided - 1 / along))
+
+
+def as_one(fusion: Fusion, domain: Domain, inner: Var, others: Container[Var]) -> tuple[Var, ...]:
+    """Return an axis behind those that continue it wherever anything is read or written.
+
+    others: axes that do not count.
+    """
+    found = (inner,)
+    lowering = axis_lowering(fusion, domain)
+    places = [i.address for i in lowering.made.values() if i.kind == "load"]
+    for output in fusion.outputs:
+        strides = fusion.effects.strides(output.value)
+        places.append(linearize(lowering.home(output.value)[0], strides))
+    rest = [a for a in domain.axes if a.extent != 1 and a is not inner and a not in others]
+    while True:
+        before = next((a for a in rest if _continues(places, a, found[0])), None)
+        if before is None:
+            return found
+        rest.remove(before)
+        found = (before, *found)
+
+
+def _continues(places: Iterable[Index | None], outer: Var, inner: Var) -> bool:
+    """Return whether a step on one axis is everywhere as many on another as that has places."""
+    for place in places:
+        far, near = (None if place is None else place.coefficient(a) for a in (outer, inner))
+        if far is None or near is None or far != near * inner.extent:
+            return False
+    return True
 
 
 def side_by_side(fusion: Fusion, value: Value) -> int:

@@ -24,7 +24,7 @@ from fusec.schedule.pressure import Pressure, flat_pressure, most_of
 from fusec.schedule.problem import Problem, vector_guards
 from fusec.schedule.registers import most_elements
 from fusec.schedule.run_time_sizes import Loops, with_run_time_sizes
-from fusec.schedule.strides import innermost, strided_loads
+from fusec.schedule.strides import as_one, innermost, strided_loads
 from fusec.schedule.transpose_loads import (
     along_columns,
     read_lowering,
@@ -63,30 +63,41 @@ FEWEST_TILES = 4
 
 @dataclass(frozen=True, eq=False)
 class Crossing(Problem):
-    """A segment and the axes of its tiles: `line` along memory in loads, `column` in stores.
+    """A segment and the axes of its tiles: `lines` along memory in loads, `columns` in stores.
 
-    sizes: bytes of an element of each transposed load.
+    Those of each side follow each other everywhere as if they were one. sizes: bytes of an element
+    of each transposed load.
     """
 
     domain: Domain
-    line: Var
-    column: Var
+    lines: tuple[Var, ...]
+    columns: tuple[Var, ...]
     sizes: tuple[int, ...]
+
+    @property
+    def line(self) -> Var:
+        """Return the places of all lines as one loop."""
+        return Var("line", product(a.extent for a in self.lines))
+
+    @property
+    def column(self) -> Var:
+        """Return the places of all columns as one loop."""
+        return Var("column", product(a.extent for a in self.columns))
 
     @property
     def others(self) -> tuple[Var, ...]:
         """Return the remaining axes."""
-        return tuple(
-            a for a in self.domain.axes if a not in (self.line, self.column) and a.extent != 1
-        )
+        tile = {*self.lines, *self.columns}
+        return tuple(a for a in self.domain.axes if a not in tile and a.extent != 1)
 
     def bind(self, line: Index, column: Index) -> Mapping[Var, Index]:
         """Return the axes in loop variables: `batch` for all but the given line and column."""
         batch = of_var(Var("batch", product(a.extent for a in self.others)))
         at = delinearize(batch, (a.extent for a in self.others))
         binding = dict(zip(self.others, at, strict=True))
-        rest = {a: of_var(a) for a in self.domain.axes if a.extent == 1}
-        return {**rest, **binding, self.line: line, self.column: column}
+        for axes, place in ((self.lines, line), (self.columns, column)):
+            binding |= zip(axes, delinearize(place, (a.extent for a in axes)), strict=True)
+        return {**{a: of_var(a) for a in self.domain.axes if a.extent == 1}, **binding}
 
 
 TransposePlan = Plan[Crossing, TransposeParameters]
@@ -295,7 +306,13 @@ def _with_any_batch(strict: Crossing) -> Crossing:
     symbolic = find_domain(strict.segment)
     if isinstance(symbolic, Refusal):
         return strict
-    tile = {strict.domain.axes.index(a) for a in (strict.line, strict.column)}
+    sides = [len(strict.lines), len(strict.columns)]
+    tile = {strict.domain.axes.index(a) for a in (*strict.lines, *strict.columns)}
+
+    def made(fusion: Fusion) -> Crossing | Refusal:
+        found = cross(strict.segment, fusion)
+        alike = isinstance(found, Refusal) or [len(found.lines), len(found.columns)] == sides
+        return found if alike else Refusal("axes", "which axes are as one depends on sizes")
 
     def loops(found: Crossing) -> Loops:
         widths = widest_accesses(found, Facts(found.hints))
@@ -305,7 +322,7 @@ def _with_any_batch(strict: Crossing) -> Crossing:
         return Loops(lowering, frozenset(inner), frozenset(inner[:1]), widths)
 
     fixed = (a.extent for k, a in enumerate(symbolic.axes) if k in tile)
-    return with_run_time_sizes(strict, lambda f: cross(strict.segment, f), loops, fixed)
+    return with_run_time_sizes(strict, made, loops, fixed)
 
 
 def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
@@ -324,7 +341,10 @@ def cross(segment: Fusion, fusion: Fusion) -> Crossing | Refusal:
     if any(s.load.conditions for s in strided if s.axis is line):
         return Refusal("conditions", "a transposed load reads only a part of the tile")
     sizes = tuple(s.load.dtype.size for s in strided if s.axis is line)
-    crossing = Crossing(segment, fusion, domain, line, column, sizes)
+    lines, columns = as_one(fusion, domain, line, {column}), as_one(fusion, domain, column, {line})
+    if set(lines) & set(columns):
+        lines, columns = (line,), (column,)
+    crossing = Crossing(segment, fusion, domain, lines, columns, sizes)
     for output in fusion.outputs:
         home = domain.homes[output.value]
         if home.conditions or {line, column} - home.variables:

@@ -55,9 +55,10 @@ def axes_of(node: Node, sizes: Sizes) -> Axes:
 
 def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
     """Yield the dims along which a product of matrices sums, where its axes are known."""
-    product = node.op.product
-    if product is not None and node.op.links is not None:
-        ranks = [len(o.shape) for o in node.operands]
+    product, ranks = node.op.product, [len(o.shape) for o in node.operands]
+    # Groups of the summed elements are in no part whole.
+    groups = node.op.lookup is not None and ranks[0] == ranks[1]
+    if product is not None and node.op.links is not None and not groups:
         yield 0, ranks[0] - 1
         yield 1, ranks[1] - (1 if product.transposed or ranks[1] == 1 else 2)
 

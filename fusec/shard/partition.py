@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,8 +18,9 @@ from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
 from fusec.shard.loops import settle_loops
 from fusec.shard.place import local_shape, share
-from fusec.shard.reshard import Held, Resharder, common
+from fusec.shard.reshard import Held, Resharder
 from fusec.shard.sizes import local_strides, with_shares
+from fusec.shard.tensors import Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,7 +36,7 @@ class Partition:
     parts: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
-def partition(fusion: Fusion, _: object = None) -> Fusion:
+def partition(fusion: Fusion) -> Fusion:
     """Return the fusion that one rank runs; the fusion itself where nothing is divided."""
     return partitioned(fusion).fusion if fusion.shardings else fusion
 
@@ -47,17 +48,6 @@ def partitioned(fusion: Fusion) -> Partition:
         whole = {e.value.name: Sharding.whole(e.value.rank) for e in entries}
         return Partition(fusion, whole)
     return _Partitioner(with_shares(fusion)).run()
-
-
-class _Tensor:
-    """A value of the whole fusion: how it is divided, and what a rank has of it so far."""
-
-    def __init__(self, value: Value, sharding: Sharding) -> None:
-        self.value, self.sharding = value, sharding
-        self.held: dict[tuple[Any, ...], Held] = {}
-
-    def keep(self, held: Held) -> None:
-        self.held.setdefault(held.sharding.dims, held)
 
 
 @dataclass(frozen=True)
@@ -77,12 +67,12 @@ class _Partitioner:
         self.graph = LocalGraph()
         self.reshard = Resharder(self.graph, fusion.mesh)
         self.sizes = distinct_sizes(fusion)
-        self.tensors: dict[Value, _Tensor] = {}
+        self.tensors: dict[Value, Tensor] = {}
         self.scalars: dict[Value, Operand] = {}
         self.said = {n: replace(s, span=None).normal for n, s in fusion.shardings.items()}
         self.computed: dict[Value, Value] = {}
+        self.deferred: dict[Value, tuple[Node, Axes]] = {}
         self.parts: dict[str, int] = {}
-        self.repeated: dict[Value, tuple[Node, Axes]] = {}
         self._agree_with_aliases()
 
     def _agree_with_aliases(self) -> None:
@@ -112,8 +102,7 @@ class _Partitioner:
 
     def _spanned(self, value: Operand) -> Sharding | None:
         """Return how the file divides a value, with its place."""
-        found = self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
-        return found
+        return self.fusion.shardings.get(value.name) if isinstance(value, Value) else None
 
     # -- the walk
 
@@ -136,7 +125,7 @@ class _Partitioner:
         own = value
         if shape != value.shape:
             own = Value(value.name, replace(value.type, shape=shape))
-        tensor = self.tensors[value] = _Tensor(value, sharding)
+        tensor = self.tensors[value] = Tensor(value, sharding)
         tensor.keep(Held(own, memory))
         strides = local_strides(entry, shape, self.fusion.hints)
         return replace(entry, value=own, strides=strides)
@@ -147,14 +136,14 @@ class _Partitioner:
             return
         given = [self._given(o) for o in node.operands]
         axes = axes_of(node, self.sizes)
-        check_loops(
-            node, axes, [self._spanned(o) for o in node.operands], self._spanned(node.output)
-        )
-        said = self._said(node.output)
+        known = next((v for v in node.outputs if v.name in self.said), node.output)
+        read = [self._spanned(o) for o in node.operands]
+        check_loops(node, axes, read, self._spanned(known))
+        said = self._said(known)
         choice = choose(node, axes, given, said)
-        if said is None and self._repeats(node):
-            self.repeated[node.output] = node, axes
-            self.tensors[node.output] = _Tensor(node.output, choice.result)
+        if said is None and self._defers(node):
+            self.deferred[node.output] = node, axes
+            self.tensors[node.output] = Tensor(node.output, choice.result)
             return
         self._make(node, axes, choice)
 
@@ -166,7 +155,7 @@ class _Partitioner:
         if (
             choice.result.along(STREAM) is not None
             and not in_loop
-            and node.output not in self.repeated
+            and node.output not in self.deferred
         ):
             choice = choice.outside
             operands = self._operands(node, choice, bias)
@@ -180,18 +169,24 @@ class _Partitioner:
             added = None if bias is None else self._added(node, bias, axes)
             self._settle(value, own, choice, added)
 
-    def _repeats(self, node: Node) -> bool:
-        """Return whether a node's result is repeated elements alone: each reader makes its part."""
+    def _defers(self, node: Node) -> bool:
+        """Return whether each reader has its part of a node's result computed, as far as it needs.
+
+        So it is with what repeats elements, and with what is made of whole inputs one by one.
+        """
         access = node.op.access
         if node.op.name == "full" or (access is not None and access.repeats):
             return True
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
-        return (node.op.is_elementwise or moves) and all(v in self.repeated for v in read)
+        return (node.op.is_elementwise or moves) and all(
+            v in self.deferred or (v in self.fusion.input_of and self.tensors[v].sharding.is_whole)
+            for v in read
+        )
 
-    def _repeat(self, value: Value, wanted: Sharding) -> Held:
-        """Make of a value that is repeated elements what of it is wanted, as far as that can be."""
-        (node, axes), span = self.repeated[value], self.graph.span
+    def _part(self, value: Value, wanted: Sharding) -> Held:
+        """Compute the part of a deferred value that is wanted, as far as that can be."""
+        (node, axes), span = self.deferred[value], self.graph.span
         choice = part_of(node, axes, [self._given(o) for o in node.operands], wanted)
         held = self.tensors[value].held
         if choice.result.dims not in held:
@@ -229,7 +224,8 @@ class _Partitioner:
     def _settle(self, value: Value, own: Value, choice: Choice, added: _Added | None) -> None:
         """Note a result, combined over ranks and divided as it is to be."""
         self.graph.lies(own, choice.result.along(STREAM))
-        held, wanted, name = Held(own, choice.result), choice.wanted, value.name
+        held, name = Held(own, choice.result), value.name
+        wanted = self._said(value) or choice.result
         self.computed[value] = own
         for axis in choice.partial:
             assert self.fusion.mesh is not None
@@ -241,7 +237,7 @@ class _Partitioner:
                 held = self.reshard.reduced(held, axis, choice.reduction, wanted, name)
         if added is not None:
             held = Held(self._sum(held, added), held.sharding)
-        tensor = self.tensors.setdefault(value, _Tensor(value, wanted))
+        tensor = self.tensors.setdefault(value, Tensor(value, wanted))
         tensor.keep(held)
         outside = held.sharding.along(STREAM) is None
         self._held(value, wanted.without(STREAM) if outside else wanted)
@@ -281,21 +277,11 @@ class _Partitioner:
         """Return what a rank has of a value, divided as it is wanted."""
         tensor = self.tensors[value]
         if wanted.dims not in tensor.held:
-            repeated = value in self.repeated
-            start = self._repeat(value, wanted) if repeated else self._nearest(tensor, wanted)
+            deferred = value in self.deferred
+            start = self._part(value, wanted) if deferred else tensor.nearest(wanted)
             for held in self.reshard.steps(start, wanted, value.name):
                 tensor.keep(held)
         return tensor.held[wanted.dims]
-
-    def _nearest(self, tensor: _Tensor, wanted: Sharding) -> Held:
-        """Return what a rank has of a value that is the fewest factors away from what is wanted."""
-
-        def distance(held: Held) -> tuple[int, int]:
-            pairs = list(zip(held.sharding.dims, wanted.dims, strict=True))
-            gone = sum(len(own) - common(own, aim) for own, aim in pairs)
-            return gone, -sum(common(own, aim) for own, aim in pairs)
-
-        return min(tensor.held.values(), key=distance)
 
     def _scalar(self, node: Node) -> None:
         """Keep a scalar: all ranks have the same."""
@@ -313,7 +299,9 @@ class _Partitioner:
         (value,) = node.inputs
         axis: int = node.attributes["dim"]
         extent, name = value.shape[axis], node.output.name
-        for held, k in self._lengths(value, extent):
+        whole = (self.tensors[v] for v in (value, *self.tensors))
+        once = (h for tensor in whole for h in tensor.along(extent) if not self.graph.varies(h[0]))
+        for held, k in once:
             ranks = extent.divide(held.shape[k])
             if ranks == 1:
                 return self.graph.apply("size", held, name, dim=k)
@@ -323,14 +311,6 @@ class _Partitioner:
                 return self.graph.add(find_op("mul"), [size, factor], {}, [name])[0]
         held = self._held(value, Sharding.whole(value.rank)).value
         return self.graph.apply("size", held, name, dim=axis)
-
-    def _lengths(self, value: Value, extent: Dim) -> Iterator[tuple[Value, int]]:
-        """Yield what a rank has of dims of an extent, those of `value` first."""
-        for whole in (value, *self.tensors):
-            for held in tuple(self.tensors[whole].held.values()):
-                same = (k for k, e in enumerate(whole.shape) if e == extent)
-                if not self.graph.varies(held.value):
-                    yield from ((held.value, k) for k in same)
 
     # -- the end
 

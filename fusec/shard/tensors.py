@@ -1,0 +1,38 @@
+"""What a rank has of a value of the whole fusion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from fusec.ir.dim import Dim
+from fusec.ir.graph import Value
+from fusec.ir.sharding import Parts, Sharding
+from fusec.shard.reshard import Held, common
+
+
+class Tensor:
+    """A value of the whole fusion: how it is divided, and what a rank has of it so far."""
+
+    def __init__(self, value: Value, sharding: Sharding) -> None:
+        """Hold nothing yet."""
+        self.value, self.sharding = value, sharding
+        self.held: dict[tuple[Parts, ...], Held] = {}
+
+    def keep(self, held: Held) -> None:
+        """Note what a rank has; the first of what is divided alike stays."""
+        self.held.setdefault(held.sharding.dims, held)
+
+    def nearest(self, wanted: Sharding) -> Held:
+        """Return what is the fewest factors away from what is wanted."""
+
+        def distance(held: Held) -> tuple[int, int]:
+            pairs = list(zip(held.sharding.dims, wanted.dims, strict=True))
+            gone = sum(len(own) - common(own, aim) for own, aim in pairs)
+            return gone, -sum(common(own, aim) for own, aim in pairs)
+
+        return min(self.held.values(), key=distance)
+
+    def along(self, extent: Dim) -> Iterator[tuple[Value, int]]:
+        """Yield what a rank has, with each dim that has this extent in the whole."""
+        for held in self.held.values():
+            yield from ((held.value, k) for k, e in enumerate(self.value.shape) if e == extent)
