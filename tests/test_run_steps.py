@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import rank_processes
 from cli_tools import Result, fusec, small
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from stream_device import StreamDevice
 from streamed_programs import Threads, by_ranks
@@ -271,7 +272,7 @@ def streamed_texts(draw: st.DrawFn) -> str:
 
 
 @given(streamed_texts(), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@drawn(15)
 def test_drawn_loops_give_what_the_whole_gives(text: str, seed: int) -> None:
     """On small integers, whose sums are exact, to the bit; in any order that streams allow."""
     fusion = read_text(text, "drawn.yaml")
