@@ -197,7 +197,8 @@ def sums(x: Any, w: Any, p: Any, scale: float) -> tuple[Any, Any]:
     return x * w + s, s
 
 
-def whole(b: int, h: int, seed: int = 0) -> tuple[Any, ...]:
+def whole(b: int, h: int, seed: int = 0) -> Any:
+    """Return random inputs of all ranks together."""
     draw = np.random.default_rng(seed)
     return tuple(draw.standard_normal(shape, np.float32) for shape in ((b, h), h, (2, h)))
 
