@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from test_gpu_transports import in_threads
 from test_multidevice_names import run_ranks
 
 import fusec
+from benchmarks import programs_ranks as measured
 from fusec import FusecError, api, driver
 from fusec.call import program as calls
 from fusec.call import record as records
@@ -28,6 +32,7 @@ from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation
 from fusec.hostir.program import HostProgram
 from fusec.ir.sharding import Mesh
+from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.run import process
 from fusec.run.exchange import Member
@@ -50,8 +55,8 @@ inputs:
   p: {type: "f32[2, H]", shard: {0: mesh}}
   scale: f32 = 1.0
 ops:
-  - s = mul(sum(p, dims=[0]), scale)
-  - y = add(mul(x, w), s)
+  - s = sum(p, dims=[0])
+  - y = add(mul(x, w), mul(s, scale))
 outputs:
   - y: {shard: {}}
   - s
@@ -193,8 +198,8 @@ def program(device: Lanes) -> Program:
 
 def sums(x: Any, w: Any, p: Any, scale: float) -> tuple[Any, Any]:
     """Return what the fusion is, in fp64."""
-    s = p.astype(np.float64).sum(0) * scale
-    return x * w + s, s
+    s = p.astype(np.float64).sum(0)
+    return x * w + s * scale, s
 
 
 def whole(b: int, h: int, seed: int = 0) -> Any:
@@ -240,7 +245,8 @@ def test_each_rank_passes_its_parts_and_gets_its_parts(
 
     ranks = rank_processes.run(2, work, tmp_path)
     for k, (b, eps) in enumerate(((8, 1.0), (8, 0.5))):
-        for name, wanted in zip(("y", "s"), sums(*whole(b, 64, k), eps), strict=True):
+        x, w, p = whole(b, 64, k)
+        for name, wanted in zip(("y", "s"), sums(x, w, p, eps), strict=True):
             for found in ranks:
                 np.testing.assert_allclose(found[k][name], wanted, rtol=1e-4, atol=1e-6)
 
@@ -260,6 +266,70 @@ def test_a_fusion_over_streams_alone_is_called() -> None:
 def test_a_fusion_over_streams_alone_is_called_without_a_gpu() -> None:
     x, w, _ = whole(4, 64)
     np.testing.assert_array_equal(fusec.compile(STREAMED)(x, w), x * w)
+
+
+# What is measured where there are several GPUs.
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
+    """By blocks in a loop, or once before or behind."""
+
+    def schedulers(text: str) -> list[str]:
+        segments = Compilation(read_text(text), CompileOptions()).segmented.segments
+        return [s.scheduler for s in segments]
+
+    before, behind = (ranks, 64, 64, 32), (ranks, 64, 32, 64)
+    loop = schedulers(measured.gather_matmul(*before, looped=True))
+    assert loop == ["communication", "matmul", "placement"]
+    loop = schedulers(measured.matmul_scatter(*behind, looped=True))
+    assert loop == ["placement", "matmul", "communication", "reduction"]
+    once = schedulers(measured.gather_matmul(*before, looped=False))
+    assert once == ["communication", "matmul"]
+    assert schedulers(measured.matmul_scatter(*behind, looped=False)) == once[::-1]
+    assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
+    assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
+    assert schedulers(measured.mlp(ranks)) == [*schedulers(measured.mlp(0)), "communication"]
+
+
+@dataclass
+class Lying:
+    """A tensor of half precision on a GPU of tests."""
+
+    device: Any
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.address = self.device.allocate(2 * prod(self.shape), "a tensor")
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def test_an_exchange_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kernel."""
+    gpus, firsts = FakeGpus(2), dict[Any, GpuTransport]()
+
+    def member_of(called: str, mesh: Mesh, device: Any) -> Member:
+        return Member(mesh, device.rank, firsts[device].another(called))
+
+    def work(links: Links) -> list[int]:
+        device: Any = gpus.devices[links.rank]
+        stream = SimpleNamespace(cuda_stream=device.stream)
+        device.cuda = SimpleNamespace(
+            current_device=lambda: links.rank, current_stream=lambda: stream
+        )
+        first = firsts[device] = GpuTransport(links, device)
+        x, y = Lying(device, (2, 8)), Lying(device, (4, 8))
+        device.upload(x.address, np.full(x.shape, links.rank + 1, np.uint16))
+        measured.exchange(measured.Ranks(2, links.rank, device, None), "all_gather", x, y)()
+        first._links.until(device.is_done, "the end")
+        links.gather(None, "all have done")
+        return device.download(y.address, 64).view(np.uint16).tolist()
+
+    monkeypatch.setattr(measured, "member_of", member_of)
+    monkeypatch.setattr(measured, "open_device", lambda index: gpus.devices[index])
+    assert in_threads(2, work) == [[1] * 16 + [2] * 16] * 2
 
 
 # What is refused, and what is built.
