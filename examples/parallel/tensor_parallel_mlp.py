@@ -13,7 +13,7 @@ with FusionDefinition("tensor_parallel_mlp") as fd:
 
     g = fd.ops.linear(x, gate)
     u = fd.ops.linear(x, up)
-    h = fd.ops.mul(fd.ops.silu(g), u)
+    h = fd.ops.cast(fd.ops.silu(fd.ops.cast(g, DataType.Float)) * u, DataType.BFloat16)
     y = fd.ops.linear(h, down)
     fd.add_output(y)
 
