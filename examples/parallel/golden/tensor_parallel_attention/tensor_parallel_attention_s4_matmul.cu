@@ -89,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
       v_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
     fusec::store(v_tensor + m_over_1024 * 262144 + part_over_8 * 65536 + m_mod_1024 * 64 +
-                 part_mod_8 * kWidth,
+                     part_mod_8 * kWidth,
                  v_tensor_vec);
   };
 
