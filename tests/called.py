@@ -13,6 +13,7 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 from emulated import EmulatedDevice
+from fake_device import ORDER
 
 from fusec import api
 from fusec.call import arrays, frameworks, program
@@ -152,6 +153,8 @@ class CallDevice(EmulatedDevice):
                 ctypes.memmove(arguments[0], arguments[1], arguments[2])
             case "cuStreamIsCapturing":
                 return int(self.capturing)
+            case _ if function in ORDER:
+                return super().call(function, *arguments, what=what)
             case _:
                 assert function in ("cuStreamSynchronize", "cuCtxSynchronize"), function
         return None
