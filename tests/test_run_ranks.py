@@ -279,9 +279,9 @@ def test_copies_that_differ_between_ranks_are_named() -> None:
     parts: list[dict[str, Any]] = [
         {"y": np.full((2, 6), rank), "z": np.zeros((4, 6))} for rank in range(2)
     ]
-    outputs, copies = assembled(fusion, parts, placed, mesh)
+    outputs, copies = assembled(fusion, parts, placed, mesh, {})
     assert outputs["y"].tolist() == [[0] * 6] * 2 + [[1] * 6] * 2
     assert copies == []
     parts[0]["z"][3, 3] = 1
-    _, copies = assembled(fusion, parts, placed, mesh)
+    _, copies = assembled(fusion, parts, placed, mesh, {})
     assert copies == ["`z`: rank 0 has other values than ranks with its part"]
