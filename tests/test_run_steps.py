@@ -363,6 +363,13 @@ ops:
   - y = reshape(a, new_shape=[C * 8])
 outputs: [y]
 """,
+    "strides that NumPy forgets of one element": """
+inputs:
+  x: {type: "f32[8, 5, 1]", contiguity: [true, null, false], shard: {0: mesh}}
+ops:
+  - y = neg(x)
+outputs: [y]
+""",
     "slices of nothing": """
 dims: {B: 0}
 inputs:
