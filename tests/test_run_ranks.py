@@ -263,6 +263,20 @@ def test_what_several_ranks_do_not_run_is_named(
     assert "a compiled folder on several ranks" in capsys.readouterr().err
 
 
+def test_compiled_folders_are_of_what_one_rank_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "alone.yaml", str(tmp_path / "out")
+    file.write_text(ALONE.replace("  - y\n", "  - y: {stream: {0: 2}}\n", 1))
+    assert run_main(["compile", str(file), "-o", folder]) == 0
+    assert run_main(["run", folder, "--device", "reference"]) == 0
+    file.write_text(FILE)
+    assert run_main(["compile", str(file), "-o", folder]) == 0
+    capsys.readouterr()
+    assert run_main(["run", folder]) == 3
+    assert "a compiled folder on several ranks" in capsys.readouterr().err
+
+
 def test_starters_do_not_matter_where_nothing_is_divided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
