@@ -9,8 +9,9 @@ from random import Random
 
 import numpy as np
 import pytest
+from draws import drawn
 from host_json import from_json, to_json
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from local_fusions import Local, M, N, launched, plans_of, program_of, segmented
 from streamed_programs import Threads, by_ranks
@@ -553,7 +554,7 @@ def divided(draw: st.DrawFn) -> tuple[Fusion, dict[str, np.ndarray], dict[str, n
     return builder.finish(*ends), {"x": x}, {v.name: drawn.known[v] for v in ends}
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(30)
 @given(
     divided(),
     st.sets(st.sampled_from(LATER)),

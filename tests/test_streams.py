@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn
 from fake_device import FakeDevice, argument, array_at
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stream_device import StreamDevice
 from streamed_programs import INDEX, B, H, buffer
@@ -383,7 +384,7 @@ def test_exchanges_are_given_addresses_and_streams() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=4), st.data())
-@settings(max_examples=60, deadline=None)
+@drawn(30)
 def test_copies_between_layouts(dims: list[tuple[int, int]], data: st.DataObject) -> None:
     """Any two layouts of a shape, each with gaps of its own; in the interpreter and on a device."""
     shape = tuple(extent for extent, _ in dims)

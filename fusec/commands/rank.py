@@ -10,7 +10,7 @@ import numpy as np
 from fusec import driver
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
-from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.run_inputs import RunOptions, at_sizes, check_sizes, inputs_of
 from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError

@@ -202,9 +202,11 @@ class Links:
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
         for link in self._sockets.values():
-            wire.close(link)
+            wire.end(link)
         for thread in self._threads:
             thread.join()
+        for link in self._sockets.values():
+            wire.close(link)
 
     @contextmanager
     def _for(self, other: int, doing: str) -> Generator[None]:
