@@ -23,6 +23,8 @@ from fusec.driver import compile_fusion
 from fusec.ir import dtype as dtypes
 from fusec.options import CompileOptions
 from fusec.run.device import Device
+from fusec.shard.partition import partition
+from fusec.shard.place import whole_sizes
 from fusec.target import TARGETS
 
 
@@ -179,7 +181,7 @@ def framework(
 
         def made(sizes: Mapping[str, int], on: Any) -> Variant:
             variant = make(sizes, None)
-            hinted = api.at(fusion, sizes)
+            hinted = api.at(fusion, whole_sizes(fusion, partition(fusion), sizes))
             compiled = compile_fusion(hinted, options).program
             place = folder / str(len(device.kernels))
             place.mkdir()

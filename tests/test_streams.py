@@ -19,7 +19,8 @@ from test_run_execute import CUBINS, double, twice
 from test_run_execute import buffer as flat
 
 from fusec.call.memory import Arena
-from fusec.call.record import LaunchStep, Record
+from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -327,7 +328,8 @@ def test_calls_hand_exchanges_addresses_and_streams() -> None:
     assert not record.alone
     x, z = device.allocate(128, "x"), device.allocate(128, "z")
     record.issue([x, z], {})
-    (_, begun), waited = carrier.asked
+    (prepared, _), (_, begun), waited = carrier.asked
+    assert prepared == "prepare"
     assert begun.source.address == x
     assert begun.target.address == arena.scratch.address + 128
     assert (begun.target.stream, begun.target.elements) == (1, 32)

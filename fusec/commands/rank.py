@@ -18,6 +18,7 @@ from fusec.driver import Compilation
 from fusec.explain.units import time_text
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
+from fusec.run.ranks import COMPILING
 from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
-COMPILING = 600.0
-"""Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
 
 
 def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
