@@ -15,6 +15,8 @@ DRY = "FUSEC_GPU_DRY"
 """Set to run the GPU tests without a GPU; see gpu_check.DRY."""
 RECORD = "FUSEC_GPU_RECORD"
 """Path of the record to write, e.g. tests/gpu_record.json."""
+SHARED = "FUSEC_TESTS_SHARED"
+"""Set here: a folder that all processes of a run have; see cuda_on_cpu.SHARED."""
 TREES = "FUSEC_TREES"
 """Git tree hashes that the record keeps: `fusec=<hash>,tests=<hash>,examples=<hash>`."""
 
@@ -35,6 +37,14 @@ def missing_gpu() -> str | None:
 
     reason = device_available()
     return None if reason is None else f"no CUDA GPU: {reason}"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tell of a folder that all processes of this run have, for what is compiled once."""
+    own = tmp_path_factory.getbasetemp()
+    is_worker = "PYTEST_XDIST_WORKER" in os.environ
+    os.environ[SHARED] = str(own.parent if is_worker else own)
 
 
 @pytest.hookimpl(optionalhook=True)

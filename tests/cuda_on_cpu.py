@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import os
 import re
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from guards import Guarded
 from text_on_cpu import on_host
 
@@ -56,6 +58,8 @@ PARTS = (
     *("barriers", "copies", "tensors", "products"),
 )
 FOLDER = Path(__file__).parent / "device"
+SHARED = "FUSEC_TESTS_SHARED"
+"""Names a folder that all processes of a run of the tests have; conftest.py sets it."""
 HEADERS = ("cuda_on_cpu.h", "ptx_on_cpu.h", "fibers_on_cpu.h")
 SOURCES = tuple(f"{name}_on_cpu.cpp" for name in PARTS)
 INCLUDE = re.compile(r"^#include .*$", re.MULTILINE)
@@ -231,21 +235,36 @@ class Function:
 
 @cache
 def precompiled(compiler: str) -> tuple[Path, Path]:
-    """Return header and library of what kernels share, both compiled once a process.
+    """Return header and library of what kernels share, both compiled once for all processes.
 
     Nine tenths of the time of a small kernel would go into them.
     """
+    folder = shared_folder() / "cuda_on_cpu"
+    header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
+    with FileLock(f"{folder}.lock"):
+        if shared.exists():
+            return header, shared
+        folder.mkdir(exist_ok=True)
+        for name in (*HEADERS, *SOURCES):
+            (folder / name).write_text((FOLDER / name).read_text())
+        subprocess.run([compiler, *FLAGS, *ACCESSES, "-x", "c++-header", str(header)], check=True)
+        whole = folder / "whole.cpp"
+        whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
+        built = folder / "whole.so"  # under its name when it is whole
+        options = ("-O2", f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(built))
+        subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
+        built.rename(shared)
+    return header, shared
+
+
+def shared_folder() -> Path:
+    """Return a folder for the processes of one run of the tests, or for this one alone."""
+    given = os.environ.get(SHARED)
+    if given is not None:
+        return Path(given)
     folder = Path(tempfile.mkdtemp(prefix="cuda_on_cpu."))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for name in (*HEADERS, *SOURCES):
-        (folder / name).write_text((FOLDER / name).read_text())
-    header, shared = folder / HEADERS[0], folder / "libcuda_on_cpu.so"
-    subprocess.run([compiler, *FLAGS, *ACCESSES, "-x", "c++-header", str(header)], check=True)
-    whole = folder / "whole.cpp"
-    whole.write_text("".join(f'#include "{name}"\n' for name in (HEADERS[0], *SOURCES)))
-    options = ("-O2", f"-I{folder}", "-shared", "-Wl,-Bsymbolic", "-o", str(shared))
-    subprocess.run([compiler, *FLAGS, str(whole), *options], check=True)
-    return header, shared
+    return folder
 
 
 @cache

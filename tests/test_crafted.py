@@ -104,19 +104,49 @@ def test_words_are_names_as_others(name: str, tmp_path: Path, capsys: Capture) -
     texts = [
         yaml_of(fusion=name, given=name, segment=name),
         yaml_of(dim=name, phase=name),
-        yaml_of(made=name).replace("f32", "f64"),
+        yaml_of(made=name),
     ]
+    path = tmp_path / "words.yaml"
     for text in texts:
-        path = tmp_path / "words.yaml"
         path.write_text(text)
         for part in (p.original for p in driver.programs(str(path))):
             script = tmp_path / "twin.py"
             script.write_text(to_python(part))
             assert driver.load(str(script)) == part
             assert read_text(to_text(part)) == part
-    for number, text in enumerate(texts):
-        path.write_text(text)
-        assert fusec(capsys, "compile", path, "-o", tmp_path / f"o{number}").code == 0
+    path.write_text(texts[0])
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "out").code == 0
+
+
+TOGETHER = 6
+"""Words that are names in one file, which is compiled once."""
+
+
+@pytest.mark.parametrize("words", [WORDS[k::5] for k in range(len(WORDS) // TOGETHER)], ids=str)
+def test_words_are_names_in_kernels(
+    words: tuple[str, ...], tmp_path: Path, capsys: Capture
+) -> None:
+    """Of sizes and phases, each with a kernel of its own, and of values in one kernel."""
+    path, count = tmp_path / "words.yaml", range(len(words))
+    at = [quoted(word) for word in words]
+    types = [quoted(f"f32[{word}]") for word in words]
+    path.write_text(
+        "fusion: f\n"
+        f"dims: {{{', '.join(f'{w}: 16' for w in at)}}}\n"
+        f"inputs: {{{', '.join(f'x{k}: {types[k]}' for k in count)}}}\n"
+        f"ops: [{', '.join(f'z{k} = exp(x{k})' for k in count)}]\n"
+        f"outputs: [{', '.join(f'z{k}' for k in count)}]\n"
+        f"phases: {{{', '.join(f'{at[k]}: [z{k}]' for k in count)}}}\n"
+    )
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "sizes").code == 0
+    assert len(list((tmp_path / "sizes").rglob("*.cu"))) == len(words)
+    before = ("x", *words)
+    ops = (quoted(f"{word} = exp({before[k]})") for k, word in enumerate(words))
+    path.write_text(
+        "fusion: f\ndims: {N: 16}\ninputs: {x: 'f64[N]'}\n"
+        f"ops: [{', '.join(ops)}]\noutputs: [{', '.join(at)}]\n"
+    )
+    assert fusec(capsys, "compile", path, "-o", tmp_path / "values").code == 0
 
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)

@@ -10,10 +10,13 @@ import re
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 from fences import Violation, check
 from fences.effects import EFFECTS
+from fences.places import Access, aligned, apart
 from fences.syntax import functions_of
+from fences.values import Pointer
 
 from fusec import driver
 from fusec.diagnostics import FusecError
@@ -97,6 +100,25 @@ def products(name: str) -> tuple[str, ...]:
     options = CompileOptions(targets=("sm_90a",), targets_given=True, jobs=1)
     plan = driver.plan(read_text(text, "split.yaml"), options)
     return tuple(s.text for each in plan.sources for s in each)
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_places_that_lie_apart_do_not_overlap(seed: int) -> None:
+    """As the comparison of every place says, from which it spares most accesses."""
+    rng = np.random.default_rng(seed)
+
+    def access() -> Access:
+        start, step, length = (int(n) for n in rng.integers((0, 0, 1), (40, 5, 9)))
+        index = start + step * np.arange(8) if seed % 3 else start
+        mask, none = rng.random(8) < 0.7, np.zeros(8, bool)
+        place = Pointer("a", "shared", (index,))
+        return Access("write", place, length, mask, 1, none, none, none)
+
+    old, new = access(), access()
+    if apart(old, new):
+        a, b, exact = aligned(old, new) or (None, None, False)
+        assert exact
+        assert not np.isin(a, b).any()
 
 
 @pytest.mark.parametrize("name", PRODUCTS)

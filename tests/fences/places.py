@@ -77,6 +77,8 @@ def overlap(old: Access, new: Access, warp: int | None) -> bool:
     """Return whether two accesses may touch one place, by different threads if `warp` is given."""
     if warp is None and (spans := spans_meet(old, new)) is not None:
         return spans
+    if apart(old, new):
+        return False
     keys = aligned(old, new)
     if keys is None or not keys[2]:
         if warp is None:
@@ -105,6 +107,16 @@ def overlap(old: Access, new: Access, warp: int | None) -> bool:
     if warp is None:
         return bool(hit.any())
     return bool((hit & ((lowest[at] != owners_b) | (highest[at] != owners_b))).any())
+
+
+def apart(old: Access, new: Access) -> bool:
+    """Return whether all of one surely ends before the other begins, as most accesses do."""
+    if not (len(old.place.index) == len(new.place.index) == 1 and old.length and new.length):
+        return False
+    (x,), (y,) = old.place.index, new.place.index
+    if isinstance(x, Unknown) or isinstance(y, Unknown):
+        return False
+    return bool(np.max(x) + old.length <= np.min(y) or np.max(y) + new.length <= np.min(x))
 
 
 def spans_meet(old: Access, new: Access) -> bool | None:
