@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.compile_graphs import GRAPHS, fan, row_maxima
 from benchmarks.segmentation import ROOT, read, tree, write
-from fusec import driver
+from fusec import driver, lowering
 from fusec.codegen.dispatch import plan_sources
 from fusec.ir.annotations import Pin
 from fusec.ir.graph import Fusion
@@ -90,7 +90,7 @@ def graphs(names: Sequence[str], repeats: int) -> dict[str, Any]:
 
 def pinned(fusion: Fusion) -> Fusion:
     """Return a fusion that is one segment, however long NVRTC takes for its kernel."""
-    fusion = driver.optimise(fusion, OPTIONS)
+    fusion = lowering.optimise(fusion, OPTIONS)
     names = tuple(n.output.name for n in fusion.nodes if n.op.name != "cast")
     return replace(fusion, pins=(Pin("whole", names),))
 
@@ -111,7 +111,7 @@ def model() -> dict[str, Any]:
     compile_cuda('extern "C" __global__ void k() {}', name="k", arch="sm_90a", headers={})
     rows: list[dict[str, Any]] = []
     for name, fusion in kernels():
-        segmented = driver.segment(pinned(fusion), OPTIONS)
+        segmented = lowering.segment(pinned(fusion), OPTIONS)
         (segment,) = segmented.segments
         assert segment.estimate is not None
         (plan,) = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans

@@ -10,7 +10,7 @@ from time import process_time
 from typing import Any
 
 from benchmarks.transformer import of_nodes, transformer
-from fusec import driver
+from fusec import lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 
@@ -25,9 +25,9 @@ def timed(make: Callable[[], Fusion], options: CompileOptions) -> dict[str, Any]
     start = process_time()
     fusion = make()
     built = process_time()
-    optimised = driver.optimise(fusion, options)
+    optimised = lowering.optimise(fusion, options)
     passed = process_time()
-    segmented = driver.segment(optimised, options)
+    segmented = lowering.segment(optimised, options)
     done = process_time()
     return {
         "nodes": len(optimised.nodes),

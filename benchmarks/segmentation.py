@@ -22,7 +22,7 @@ from typing import Any
 from benchmarks import segmentation_corpus
 from benchmarks.first_fit import first_fit
 from benchmarks.segmentation_corpus import Settings, ratio
-from fusec import driver, target
+from fusec import driver, lowering, target
 from fusec.exact.bound import bound
 from fusec.schedule.registry import schedulers
 
@@ -48,13 +48,13 @@ def tree() -> str:
 
 def seed(settings: Settings) -> dict[str, Any]:
     """Return the fusion of issue 2473: segmented freely, and in the two groups of its dump."""
-    pinned = driver.optimise(driver.load(str(SEED)), settings.options)
+    pinned = lowering.optimise(driver.load(str(SEED)), settings.options)
     free = replace(pinned, pins=())
     gpu = target.find(settings.target)
-    whole = driver.segment(free, settings.options)
+    whole = lowering.segment(free, settings.options)
     known = bound(free, schedulers(), gpu, seconds=settings.seconds)
     simple = first_fit(free, schedulers(), gpu)
-    pair = driver.segment(pinned, settings.options)
+    pair = lowering.segment(pinned, settings.options)
     crossing = sorted({e.value.name for e in pair.edges})
     again = [r.value.name for r in pair.rematerialised]
     dumped = {v: k for k, v in IN_FILE.items()}

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.corpus_graph import read_graph
 from benchmarks.corpus_inputs import prepare
 from benchmarks.first_fit import first_fit
-from fusec import driver, target
+from fusec import lowering, target
 from fusec.diagnostics import FusecError
 from fusec.exact.bound import bound
 from fusec.exact.space import Space, bits
@@ -40,7 +40,7 @@ class Settings:
 
 def optimised(path: Path, settings: Settings) -> Fusion:
     """Return a recorded graph as it is segmented."""
-    return driver.optimise(prepare(read_graph(path), "graph").fusion, settings.options)
+    return lowering.optimise(prepare(read_graph(path), "graph").fusion, settings.options)
 
 
 def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None]) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def run(folder: Path, settings: Settings, only: str, say: Callable[[str], None])
         try:
             fusion = optimised(path, settings)
             began = time.perf_counter()
-            found = driver.segment(fusion, settings.options)
+            found = lowering.segment(fusion, settings.options)
             spent = time.perf_counter() - began
         except FusecError as error:
             outcomes["refused" if error.exit_code == 3 else "wrong"] += 1

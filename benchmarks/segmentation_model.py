@@ -11,7 +11,7 @@ from typing import Any
 
 from benchmarks.examples import EXAMPLES, WORKLOADS
 from benchmarks.first_fit import first_fit
-from fusec import driver
+from fusec import driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -58,7 +58,7 @@ def run(repeats: int) -> dict[str, Any]:
         options = CompileOptions(targets=(gpu.arch,))
         for name, sizes in (*WORKLOADS, *MORE):
             try:
-                fusion = driver.optimise(
+                fusion = lowering.optimise(
                     driver.load(str(EXAMPLES / f"{name}.yaml"), sizes), options
                 )
                 fusion = replace(fusion, pins=())

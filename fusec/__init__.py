@@ -35,16 +35,16 @@ __all__ = [
 
 
 def _execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
-    from fusec import driver, rank
+    from fusec import immediate, rank
 
     several = fusion.mesh is not None and fusion.mesh.size > 1
-    return (rank if several else driver).execute(fusion, arrays)
+    return (rank if several else immediate).execute(fusion, arrays)
 
 
 def _describe(fusion: Fusion, what: str) -> str:
-    from fusec import driver
+    from fusec import immediate
 
-    return driver.describe(fusion, what)
+    return immediate.describe(fusion, what)
 
 
 def _program(fusion: Fusion) -> Program:

@@ -9,16 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from fusec import driver
-from fusec.call.program import Make, Program
+from fusec.call.program import Evaluate, Make, Program
 from fusec.call.variants import Variant
-from fusec.diagnostics import FusecError
+from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation, Package
 from fusec.files import fusions_of, with_schedule, with_sizes
 from fusec.hostir.coverage import coverage
 from fusec.ir.graph import Fusion
 from fusec.ops.limits import check_fits, check_sizes
 from fusec.options import CompileOptions
+from fusec.rank import called
 from fusec.run.device import Device, device_available, open_device
+from fusec.run.process import own_gpu
+from fusec.shard.partition import partition
+from fusec.shard.place import whole_sizes
 
 
 def compile(
@@ -50,10 +54,11 @@ def compile(
         precise=precise,
     )
     fusion = _chosen(_fusions(source, options), part)
-    make = _maker(fusion, options)
+    local, make = partition(fusion), _maker(fusion, options)
     first = target is not None or device_available() is None
-    variants = [make(fusion.hints, _device(target))] if first and _is_sized(fusion) else []
-    return Program(fusion, variants, make if build else None, driver.reference)
+    sized = first and _is_sized(fusion)
+    variants = [make(local.hints, _device(local, target))] if sized else []
+    return Program(local, variants, make if build else None, _evaluate(fusion))
 
 
 def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
@@ -72,7 +77,8 @@ def load(folder: str | os.PathLike[str], *, build: bool = True) -> Program:
         options = replace(options, targets=contents.manifest.targets[:1])
     package = package_of(contents, options.target, options)
     make = _maker(contents.fusion, package.program.options) if build else None
-    return Program(contents.fusion, variants_of(package), make, driver.reference)
+    fusion = contents.fusion
+    return Program(partition(fusion), variants_of(package), make, _evaluate(fusion))
 
 
 def program_for(fusion: Fusion) -> Program:
@@ -81,7 +87,8 @@ def program_for(fusion: Fusion) -> Program:
     if program is None:
         whole = replace(fusion, phases=())  # all inputs are given at once
         make = _maker(whole, CompileOptions())
-        program = _programs[id(fusion)] = Program(whole, [], make, driver.reference)
+        program = Program(partition(whole), [], make, _evaluate(whole))
+        _programs[id(fusion)] = program
         _kept[id(fusion)] = fusion
         if len(_programs) > _MOST_PROGRAMS:
             oldest = next(iter(_programs))
@@ -104,15 +111,36 @@ def variants_of(package: Package) -> list[Variant]:
 
 
 def _maker(fusion: Fusion, options: CompileOptions) -> Make:
+    """Return what builds a fusion for the sizes that one rank has."""
+    local = partition(fusion)
+
     def make(sizes: Mapping[str, int], device: Device | None) -> Variant:
         own = options if device is None else driver.for_device(options, device.facts)
-        wanted = at(fusion, sizes)
-        check_sizes(wanted)
-        check_fits(wanted)
+        wanted = at(fusion, whole_sizes(fusion, local, sizes))
+        part = partition(wanted)
+        check_sizes(part)
+        check_fits(part)
+        if any(sizes[d.name] != d.default for d in part.dims if d.name in sizes):
+            raise Unsupported(f"`{fusion.name}` is divided in another way at these sizes")
         package = driver.compile_fusion(wanted, own)
         return variants_of(package)[0]
 
     return make
+
+
+def _evaluate(fusion: Fusion) -> Evaluate:
+    """Return what evaluates a fusion for one rank, by the reference."""
+    several = fusion.mesh is not None and fusion.mesh.size > 1
+
+    def evaluate(
+        local: Fusion, inputs: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Mapping[str, Any]:
+        if not several:
+            return driver.reference(fusion, inputs, sizes)
+        wanted = at(fusion, whole_sizes(fusion, local, sizes))
+        return called(Compilation(wanted, CompileOptions()), inputs)
+
+    return evaluate
 
 
 def at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
@@ -121,8 +149,10 @@ def at(fusion: Fusion, sizes: Mapping[str, int]) -> Fusion:
     return replace(fusion, dims=dims)
 
 
-def _device(target: str | None) -> Device | None:
-    return open_device(0) if target is None else None
+def _device(local: Fusion, target: str | None) -> Device | None:
+    if target is not None:
+        return None
+    return open_device(0 if local.mesh is None else own_gpu())
 
 
 def _is_sized(fusion: Fusion) -> bool:

@@ -17,6 +17,7 @@ from fusec.commands import completion, tuning
 from fusec.commands.bench_command import bench_command
 from fusec.commands.diagnose import Report, diagnosed
 from fusec.commands.flags import CONTEXT, PATH, compile_options, dump_flags
+from fusec.commands.run_command import run_command
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.emit import KINDS
 from fusec.escape import visible
@@ -73,113 +74,6 @@ def check_command(file: str, times: bool, options: CompileOptions, report: Repor
     from fusec.commands.build import check_file
 
     return check_file(file, options, report, times=times)
-
-
-@cli.command("run")
-@click.argument("file", type=PATH)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 2**64 - 1),
-    default=0,
-    show_default=True,
-    help="Seed of the random inputs and of draws without a seed of their own.",
-)
-@click.option(
-    "--device", type=click.Choice(["auto", "cuda", "reference"]), default="auto", show_default=True
-)
-@click.option(
-    "--inputs-kind",
-    type=click.Choice(["reals", "integers"]),
-    default="reals",
-    show_default=True,
-    help="Random inputs; integers are so small that sums and products are exact in any order.",
-)
-@click.option(
-    "--inputs",
-    type=PATH,
-    metavar="FILE",
-    help="Inputs (.safetensors or .npz) instead of random ones.",
-)
-@click.option(
-    "--outputs", type=PATH, metavar="FILE", help="Save the outputs (.safetensors or .npz)."
-)
-@click.option("--expect", type=PATH, metavar="FILE", help="Compare with these outputs, too.")
-@click.option(
-    "--repeat",
-    type=click.IntRange(0, 100_000),
-    default=20,
-    show_default=True,
-    help="Timed runs; 0 for none.",
-)
-@click.option("--no-verify", is_flag=True, help="Do not compare with the reference.")
-@click.option(
-    "--rtol",
-    type=click.FloatRange(0),
-    help="Judge by this tolerance relative to what is expected, not by the expected errors.",
-)
-@click.option("--atol", type=click.FloatRange(0), help="The same, absolute; both add up.")
-@click.option(
-    "--allow-undecided", is_flag=True, help="Exit with 0 also where the verdict is not decided."
-)
-@click.option(
-    "--print",
-    "values",
-    type=click.IntRange(0),
-    default=0,
-    metavar="N",
-    help="Print the first N values of each output.",
-)
-@click.option(
-    "--trace",
-    type=PATH,
-    metavar="FILE.json",
-    help="Write when each step ran, for Chrome's tracing or Perfetto.",
-)
-@click.option("--time", "times", is_flag=True, help="Print the time of each stage.")
-@click.option(
-    "--ranks",
-    type=click.IntRange(1, 1024),
-    metavar="N",
-    help="Run as N processes, the ranks of the fusion's mesh; torchrun and MPI start them, too.",
-)
-@diagnosed
-@compile_options
-def run_command(
-    file: str,
-    seed: int,
-    device: str,
-    inputs_kind: str,
-    inputs: str | None,
-    outputs: str | None,
-    expect: str | None,
-    repeat: int,
-    no_verify: bool,
-    rtol: float | None,
-    atol: float | None,
-    allow_undecided: bool,
-    values: int,
-    trace: str | None,
-    times: bool,
-    ranks: int | None,
-    options: CompileOptions,
-    report: Report,
-) -> int:
-    """Run FILE (YAML, a script, or a compiled folder) and verify it against the fp64 reference.
-
-    Without a GPU, kernels are built and their times predicted; the reference is evaluated where
-    its values are asked for: by --device reference, --outputs, --expect or --print.
-    """
-    from fusec.commands.ranks import run_divided
-    from fusec.commands.run import RunOptions, run
-    from fusec.commands.verify import Judging
-
-    files = (inputs, outputs, expect)
-    how = Judging(rtol, atol, allow_undecided, seed)
-    shown = (times, values, inputs_kind)
-    chosen = RunOptions(device, seed, repeat, not no_verify, *files, *shown, how, trace)
-    arguments: list[str] = click.get_current_context().find_root().obj
-    code = run_divided(file, ranks, options, chosen, report, arguments)
-    return run(file, options, chosen, report) if code is None else code
 
 
 @cli.command("dump")
@@ -329,6 +223,7 @@ def _dev_command() -> click.Command:
     return dev_group
 
 
+cli.add_command(run_command)
 cli.add_command(bench_command)
 cli.add_command(tuning.tune_command)
 cli.add_command(_dev_command())

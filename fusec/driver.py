@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.files import fusions_of
-from fusec.options import ASKED, CompileOptions
+from fusec.lowering import (
+    Plans,
+    check,
+    divide,
+    expand,
+    lower,
+    optimise,
+    render,
+    schedule,
+    segment,
+    verify,
+)
+from fusec.options import CompileOptions
 from fusec.stages import Stage, Timings
 
 if TYPE_CHECKING:
@@ -23,162 +34,6 @@ if TYPE_CHECKING:
     from fusec.run.measure import Timing
     from fusec.run.spills import Build
     from fusec.schedule.plan import KernelPlan
-    from fusec.segment.segmented import SegmentedFusion
-
-Plans = tuple["KernelPlan", ...]
-Sources = tuple[tuple["KernelSource", ...], ...]
-
-
-FRAMES_PER_NODE = 20
-"""Calls inside one another, at most, for each operation of a chain that is followed."""
-
-
-def _allow_depth(fusion: Fusion) -> None:
-    """Let values be followed through as many operations as the fusion has."""
-    wanted = 1000 + FRAMES_PER_NODE * len(fusion.nodes)
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), min(wanted, 200_000)))
-
-
-def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
-    """Return what one rank runs of a fusion; the fusion itself where nothing is divided."""
-    if not fusion.shardings:
-        return fusion
-    from fusec.shard import partition
-
-    _allow_depth(fusion)
-    return partition(fusion)
-
-
-def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
-    """Return the fusion after the pre-segmentation passes."""
-    from fusec.passes import APPROXIMATIONS, run_pipeline
-    from fusec.passes.check_indices import check_indices
-    from fusec.shard.loops import settle_loops
-
-    _allow_depth(fusion)
-    without = (*_left_out(options)[0], *(APPROXIMATIONS if options.precise else ()))
-    fusion = run_pipeline(fusion, without=without, stop_after=options.stop_after, observer=observer)
-    fusion = settle_loops(fusion)
-    return check_indices(fusion) if options.check_bounds else fusion
-
-
-def _left_out(options: CompileOptions) -> tuple[list[str], list[str]]:
-    """Return which passes over fusions and which over host programs are left out."""
-    from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
-    from fusec.passes import PIPELINE
-    from fusec.passes.pipeline import known_name
-
-    every = (*PIPELINE, *HOST_PIPELINE)
-    names = [known_name(every, name) for name in options.without]
-    before = {step.name for step in PIPELINE}
-    return [n for n in names if n in before], [n for n in names if n not in before]
-
-
-def _asked(options: CompileOptions) -> list[str]:
-    """Return the passes that run since they are asked for, over host programs and segments."""
-    from fusec.passes.pipeline import one_of
-
-    return [one_of(ASKED, name) for name in options.with_]
-
-
-def verify(fusion: Fusion) -> None:
-    """Raise InternalError where passes have left a fusion that is not well formed."""
-    from fusec.ir.verify import verify
-
-    verify(replace(fusion, pins=()))  # what a pin names may be gone
-
-
-def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
-    """Return the segments of an optimised fusion."""
-    from fusec import target
-    from fusec.schedule.overrides import with_overrides
-    from fusec.schedule.registry import host_schedulers, schedulers
-    from fusec.schedule.tuned import with_tuned
-    from fusec.segment.offers import Offers
-    from fusec.segment.redefine import redefine
-    from fusec.segment.search import segment as search
-    from fusec.tuned import store_for
-
-    gpu = target.find(options.target, options.rates)
-    all = (*schedulers(), *host_schedulers())
-    offers = Offers(all, gpu)
-    found = redefine(
-        fusion,
-        lambda f: search(f, all, gpu, offers=offers),
-        all,
-        gpu,
-        options.redefine,
-    )
-    stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
-    chosen = with_tuned(with_overrides(found, gpu), gpu, stores)
-    if "reuse_in_place" not in _asked(options):
-        return chosen
-    from fusec.schedule.reuse import reuse_in_place
-
-    return reuse_in_place(chosen, gpu)
-
-
-def schedule(segmented: SegmentedFusion, options: CompileOptions) -> Plans:
-    """Return each segment's kernel plan, whose kernels take whatever they might read."""
-    from fusec import target
-    from fusec.schedule.segments import plan_segment
-
-    gpu = target.find(options.target, options.rates)
-    plans = tuple(plan_segment(s, gpu) for s in segmented.segments)
-    if not options.overlap:
-        return plans
-    from fusec.schedule.overlap import overlap_launches
-
-    return overlap_launches(plans, gpu)
-
-
-def render(plans: Plans, options: CompileOptions) -> Sources:
-    """Return the CUDA text of each plan's kernels."""
-    from fusec.codegen.dispatch import plan_sources
-
-    return tuple(plan_sources(plan) for plan in plans)
-
-
-def lower(
-    segmented: SegmentedFusion,
-    plans: Plans,
-    original: Fusion,
-    options: CompileOptions,
-    observer: Any = None,
-) -> HostProgram:
-    """Return what the host does, after the passes over it: which segments run, on which memory."""
-    from fusec import target
-    from fusec.hostir.lower import lower
-    from fusec.hostir.passes import run_pipeline
-    from fusec.hostir.passes.known import known_of
-
-    program = lower(segmented, plans, original, options.streams)
-    left_out, asked = _left_out(options)[1], _asked(options)
-    gpu = target.find(options.target, options.rates)
-    known = known_of(segmented, plans, gpu, options.streams)
-    return run_pipeline(program, known, without=left_out, asked=asked, observer=observer)
-
-
-def check(program: HostProgram) -> None:
-    """Raise FusecError where passes have left a host program that cannot run."""
-    from fusec.hostir.program import check_program
-
-    check_program(program)
-
-
-def expand(
-    posts: HostProgram,
-    segmented: SegmentedFusion,
-    plans: Plans,
-    sources: Sources,
-    options: CompileOptions,
-) -> HostProgram:
-    """Return the program with the launches of its segments, which pass what the texts read."""
-    from fusec.hostir.expand import expand
-
-    printed = zip(plans, sources, strict=True)
-    read = [replace(plan, kernels=tuple(s.kernel for s in each)) for plan, each in printed]
-    return expand(posts, segmented, read, sources)
 
 
 class Compilation:
@@ -410,48 +265,6 @@ def model_of(host: HostProgram | None, sizes: Mapping[str, int]) -> Model:
     )
 
 
-def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
-    """Return one array per output for a plain Python program that calls `fd.execute`.
-
-    On the GPU where there is one; else the reference, with a note on stderr. Outputs that are
-    written into inputs are among them: the caller stores them.
-    """
-    from fusec.run.device import Device, device_available
-    from fusec.run.inputs import bind_sizes
-
-    fusion = replace(fusion, phases=())  # all inputs are given at once
-    inputs = {i.value.name: a for i, a in zip(fusion.inputs, arrays, strict=True)}
-    sizes = bind_sizes(fusion, inputs)
-    reason = device_available()
-    if reason is not None:
-        _note_reference(reason)
-        results = reference(fusion, inputs, sizes)
-    else:
-        from fusec.run.execute import execute as run_program
-
-        with Device() as device:
-            options = for_device(CompileOptions(), device.facts)
-            package = compile_fusion(fusion, options)
-            cubins = package.cubins(options.target)
-            results = run_program(device, package.program.host, cubins, inputs, sizes)
-    return [results[o.value.name] for o in fusion.outputs]
-
-
-def describe(fusion: Fusion, what: str) -> str:
-    """Return the kernels (`cuda`) or the segments (nvFuser's text) that a fusion is compiled to.
-
-    `schedulers`: the name of each segment's, in order.
-    """
-    program = Compilation(replace(fusion, phases=()), CompileOptions())
-    if what == "schedulers":
-        return " ".join(s.scheduler for s in program.segmented.segments)
-    if what == "cuda":
-        return "\n".join(source.text for source in program.kernel_sources)
-    from fusec.dumps.nvfuser import segmented_fusion_text
-
-    return segmented_fusion_text(program.segmented)
-
-
 def measure(device: Device, package: Package, target: str, repeats: int) -> Timing:
     """Return the median times of the kernels for `target` on random inputs, with a cold L2."""
     from fusec.run.execute import Executable
@@ -482,8 +295,3 @@ def for_device(options: CompileOptions, facts: DeviceFacts) -> CompileOptions:
             help=f"one of {', '.join(TARGETS)}",
         )
     return replace(options, targets=(target.arch,))
-
-
-@cache
-def _note_reference(reason: str) -> None:
-    print(f"fusec: results come from the fp64 reference ({reason})", file=sys.stderr)

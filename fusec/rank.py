@@ -54,19 +54,21 @@ def execute(fusion: Fusion, arrays: Sequence[Any]) -> list[Any]:
     """
     from fusec.driver import Compilation
     from fusec.options import CompileOptions
-    from fusec.run.process import links
+
+    whole = replace(fusion, phases=())  # all inputs are given at once
+    inputs = {i.value.name: a for i, a in zip(whole.inputs, arrays, strict=True)}
+    results = called(Compilation(whole, CompileOptions()), inputs)
+    return [results[o.value.name] for o in whole.outputs]
+
+
+def called(program: Compilation, inputs: Mapping[str, Any]) -> dict[str, Array]:
+    """Return the outputs of this process's rank, whose own inputs are given, by the reference."""
+    from fusec.run.process import check_ranks, links
     from fusec.run.ranks import from_environment
     from fusec.run.transports.host import HostTransport
 
-    whole = replace(fusion, phases=())  # all inputs are given at once
-    size = from_environment().size
-    assert whole.mesh is not None
-    if size > 1 and size != whole.mesh.size:
-        raise FusecError(
-            f"the mesh of `{whole.name}` has {whole.mesh.size} ranks, and this run has {size}"
-        )
-    inputs = {i.value.name: a for i, a in zip(whole.inputs, arrays, strict=True)}
-    program = Compilation(whole, CompileOptions())
-    transport = HostTransport(links()) if size > 1 else None
-    results = run_rank(program, inputs, transport, from_environment().rank)
-    return [results[o.value.name] for o in whole.outputs]
+    fusion, ranks = program.original, from_environment()
+    assert fusion.mesh is not None
+    check_ranks(f"`{fusion.name}`", fusion.mesh)
+    transport = HostTransport(links()) if ranks.size > 1 else None
+    return run_rank(program, inputs, transport, ranks.rank)

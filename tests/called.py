@@ -13,6 +13,7 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 from emulated import EmulatedDevice
+from fake_device import ORDER
 
 from fusec import api
 from fusec.call import arrays, frameworks, program
@@ -22,6 +23,8 @@ from fusec.driver import compile_fusion
 from fusec.ir import dtype as dtypes
 from fusec.options import CompileOptions
 from fusec.run.device import Device
+from fusec.shard.partition import partition
+from fusec.shard.place import whole_sizes
 from fusec.target import TARGETS
 
 
@@ -152,6 +155,8 @@ class CallDevice(EmulatedDevice):
                 ctypes.memmove(arguments[0], arguments[1], arguments[2])
             case "cuStreamIsCapturing":
                 return int(self.capturing)
+            case _ if function in ORDER:
+                return super().call(function, *arguments, what=what)
             case _:
                 assert function in ("cuStreamSynchronize", "cuCtxSynchronize"), function
         return None
@@ -176,7 +181,7 @@ def framework(
 
         def made(sizes: Mapping[str, int], on: Any) -> Variant:
             variant = make(sizes, None)
-            hinted = api.at(fusion, sizes)
+            hinted = api.at(fusion, whole_sizes(fusion, partition(fusion), sizes))
             compiled = compile_fusion(hinted, options).program
             place = folder / str(len(device.kernels))
             place.mkdir()

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from fusec.run.rows import Rows
 from fusec.run.streams import Pool
 
 MEMORY = 1 << 18
@@ -151,6 +152,11 @@ class FakeGpu:
     def copy(self, target: int, source: int, size: int, stream: int | None = None) -> None:
         on = self.stream if stream is None else stream
         self._cuMemcpyDtoDAsync(target, source, size, on)
+
+    def copy_rows(self, target: int, source: int, rows: Rows, stream: int | None = None) -> None:
+        for k in range(rows.height):
+            to = target + rows.target + k * rows.target_pitch
+            self.copy(to, source + rows.source + k * rows.source_pitch, rows.width, stream)
 
     def upload(self, address: int, array: np.ndarray) -> None:
         held = array.reshape(-1).view(np.uint8).copy()

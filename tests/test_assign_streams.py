@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from stream_programs import SIZES, every_late, programs, results, with_memory
 
@@ -103,7 +104,7 @@ def assigned(draw: st.DrawFn) -> tuple[HostProgram, HostProgram]:
     return program, with_streams(graph, streams)
 
 
-@settings(max_examples=50, deadline=None)
+@drawn(20)
 @given(assigned())
 def test_results_in_every_order(pair: tuple[HostProgram, HostProgram]) -> None:
     program, found = pair
@@ -112,7 +113,7 @@ def test_results_in_every_order(pair: tuple[HostProgram, HostProgram]) -> None:
     assert all(each == expected for each in every_late(found))
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(15)
 @given(assigned())
 def test_every_event_is_needed(pair: tuple[HostProgram, HostProgram]) -> None:
     program, found = pair
@@ -121,7 +122,7 @@ def test_every_event_is_needed(pair: tuple[HostProgram, HostProgram]) -> None:
         assert any(each != expected for each in every_late(without(found, place))), place
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(15)
 @given(programs(most=5), st.floats(0.05, 1.0))
 def test_results_of_what_the_pass_chooses(program: HostProgram, filled: float) -> None:
     found = assign_streams(program, known(program, filled=filled))

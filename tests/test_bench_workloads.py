@@ -16,7 +16,7 @@ from benchmarks import generated, suites
 from benchmarks.peers import PEERS, Offer, found
 from benchmarks.rows import WORKLOADS, Row
 from benchmarks.run import geometric_mean, main, rows_of, summary
-from fusec import driver
+from fusec import driver, lowering
 from fusec.bench.figures import error_of
 from fusec.bench.work import fewest
 from fusec.ir.graph import Fusion
@@ -150,7 +150,7 @@ def test_drawn_workloads_compile_and_move_64_MiB_at_least(seed: int, number: int
     part = 0.25 if row.function == "sliced" else 1
     assert read >= generated.LEAST * part
     assert read + written >= generated.LEAST
-    assert driver.verify(program.fusion) is None
+    assert lowering.verify(program.fusion) is None
 
 
 def test_every_kind_of_shape_and_layout_is_drawn() -> None:

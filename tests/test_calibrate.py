@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.cli import cli
 from fusec.commands.calibrate import BASE, PROBES, Probe, as_toml, comparison, rates
 from fusec.options import CompileOptions
@@ -30,7 +30,7 @@ def test_there_is_a_probe_for_every_rate() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_probe_takes_the_path_that_it_is_named_after(name: str) -> None:
     fusion = driver.load(str(PROBES / f"{name}.yaml"))
-    segmented = driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
+    segmented = lowering.segment(lowering.optimise(fusion, OPTIONS), OPTIONS)
     (segment,) = segmented.segments
     target = find("sm_90a")
     assert segment.estimate is not None

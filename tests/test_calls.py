@@ -104,6 +104,22 @@ def test_uncovered_sizes_build_once_or_are_refused(
     assert "no build covers" in fixed.plan(H=8)
 
 
+def test_calls_of_a_loop_on_streams(calls: Call) -> None:
+    """Whose build covers other rows; streams and events are made once."""
+    compile, device, _ = calls
+    loop = NORM.replace("outputs: [y]", "outputs:\n  - y: {stream: {0: 4}}").replace("B: 4", "B: 8")
+    program, made = compile(loop), ("cuStreamCreate", "cuEventCreate", "load")
+    counts: list[list[int]] = []
+    for b in (8, 16, 8):
+        x, w = rows(b, 64, b)
+        np.testing.assert_allclose(program(on_gpu(x), on_gpu(w)).array, norm(x, w), rtol=1e-5)
+        counts.append([device.asked.count(name) for name in made])
+    assert counts[0] == counts[1] == counts[2]
+    assert counts[0][0] == 4
+    assert device.asked.count("cuStreamWaitEvent") == 3 * 8
+    assert device.asked.count("cuLaunchKernelEx") == 3 * 5  # the mean is of all rows
+
+
 def test_arrays_of_numpy_also_without_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     """Where there is none the reference answers, which is said; in place is in place."""
     program = fusec.compile(NORM)

@@ -12,7 +12,7 @@ import pytest
 from cli_tools import EXAMPLES, EXECUTED, SCRIPT, SMALL, Result, fusec, small
 from safetensors.numpy import save_file
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.commands import run as run_command
 from fusec.commands.prediction import HEADINGS as PREDICTED
 from fusec.commands.report import HEADINGS
@@ -336,7 +336,7 @@ def test_plans_are_made_for_the_inputs(tmp_path: Path, capsys: Capture, on_gpu: 
 
     def optimise(fusion: Any, options: Any) -> Any:
         seen.append(dict(fusion.hints))
-        return driver.optimise(fusion, options)
+        return lowering.optimise(fusion, options)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver.Compilation.fusion, "run", optimise)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.hostir.coverage import coverage
 from fusec.hostir.lower import lower
 from fusec.ir.dim import symbol
@@ -55,8 +55,8 @@ EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.yaml"))
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_guards_hold_up_to_the_sizes_told(path: Path) -> None:
     options, fusion = CompileOptions(), driver.load(str(path))
-    segmented = driver.segment(driver.optimise(fusion, options), options)
-    guards = lower(segmented, driver.schedule(segmented, options)).guards
+    segmented = lowering.segment(lowering.optimise(fusion, options), options)
+    guards = lower(segmented, lowering.schedule(segmented, options)).guards
     told = coverage(guards, fusion.dims)
     sizes = dict(fusion.hints)
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 from divided import divided_fusion, evaluated_as_if
+from draws import times
 from fake_schedulers import H200, usual
 from segment_runs import check_structure
 from test_segment_random import moody, shuffled, summary, up_to
@@ -26,7 +27,7 @@ from fusec.segment.loops import loops
 from fusec.segment.search import segment
 from fusec.segment.segmented import Segment, SegmentedFusion
 
-SEEDS = range(40)
+SEEDS = range(times(16))
 
 
 def assert_same_passes(fusion: Fusion, passes: Iterable[Pass]) -> None:

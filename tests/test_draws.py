@@ -17,7 +17,7 @@ from fake_device import FakeDevice
 from test_twin import reloaded
 
 import fusec as package
-from fusec import DataType, FusionDefinition, driver
+from fusec import DataType, FusionDefinition, driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.generator import DRAWS_PER_CALL, Generator
 from fusec.ir.dtype import F32, U64
@@ -196,7 +196,7 @@ def test_tensors_of_torch_draw_from_its_generator(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_backward_sees_the_mask_of_its_forward() -> None:
-    phased = split(driver.optimise(read_text(JOINT, "joint.yaml"), CompileOptions()))
+    phased = split(lowering.optimise(read_text(JOINT, "joint.yaml"), CompileOptions()))
     forward, backward = phased.parts
     assert [i.generator for i in forward.inputs if i.generator] == ["seed", "offset"]
     # The backward draws by itself, too, but what it is given is the pair of the forward.
@@ -219,7 +219,7 @@ def test_a_backward_sees_the_mask_of_its_forward() -> None:
 
 def test_a_phase_that_alone_draws_asks_the_generator() -> None:
     text = JOINT.replace("y, mask = dropout(x, 0.5)", "mask = gt(x, 0.0)\n  - y = relu(x)")
-    phased = split(driver.optimise(read_text(text, "joint.yaml"), CompileOptions()))
+    phased = split(lowering.optimise(read_text(text, "joint.yaml"), CompileOptions()))
     forward, backward = phased.parts
     assert not any(i.generator for i in forward.inputs)
     assert [i.generator for i in backward.inputs if i.generator] == ["seed", "offset"]
@@ -302,7 +302,7 @@ def test_two_draws_are_never_merged_and_one_pair_is_drawn_once() -> None:
     for _ in range(2):
         builder.output(builder.apply("rand_like", x))
         builder.output(builder.apply("uniform", 0.0, 1.0, [8], seed, offset))
-    optimised = driver.optimise(builder.finish(), CompileOptions())
+    optimised = lowering.optimise(builder.finish(), CompileOptions())
     assert sum(n.op.name == "uniform" for n in optimised.nodes) == 3
 
 
@@ -333,7 +333,7 @@ def test_the_state_is_part_of_the_text_and_of_the_script(tmp_path: Path) -> None
     assert "rng_" not in script, "the script draws as the file does"
     assert reloaded(fusion, tmp_path) == fusion
     # What is left of a fusion cannot be written so: its draws must keep their numbers.
-    optimised = driver.optimise(read_text(TWO.replace("kept, again, z", "again"), "l.yaml"),
+    optimised = lowering.optimise(read_text(TWO.replace("kept, again, z", "again"), "l.yaml"),
                                 CompileOptions())  # fmt: skip
     assert 'rng_seed = fd.define_generator("seed", name="rng_seed")' in to_python(optimised)
     assert reloaded(optimised, tmp_path) == optimised

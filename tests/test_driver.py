@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli_tools import EXAMPLES, ROOT, SCRIPT, SMALL, small
 
-from fusec import driver
+from fusec import driver, immediate
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.files import Names, with_sizes
 from fusec.ir.graph import Fusion
@@ -21,6 +21,7 @@ from fusec.parse import read_text
 from fusec.reference.evaluate import evaluate
 from fusec.run.device import DeviceFacts
 from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.stages import Timings
 
 ALIASED = """\
 fusion: aliased
@@ -39,12 +40,12 @@ def test_execute_without_a_gpu(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("fusec.run.device.device_available", lambda: "none today")
-    driver._note_reference.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    immediate._note_reference.cache_clear()  # pyright: ignore[reportPrivateUsage]
     fusion = read_text(ALIASED, "aliased.yaml")
     x = np.full((3, 8), 0.1, np.float32)
     total = np.ones((3, 8), np.float32)
     for _ in range(2):
-        half, summed = driver.execute(fusion, [x, total])
+        half, summed = immediate.execute(fusion, [x, total])
     assert half.dtype == np.float16
     assert summed.dtype == np.float32
     assert summed.tolist() == (x.astype(np.float64) + total).astype(np.float32).tolist()
@@ -85,7 +86,7 @@ def test_execute_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fusec.run.device.Device", PlayedDevice)
     monkeypatch.setattr("fusec.run.execute.execute", run_program)
     x = np.ones((5, 8), np.float32)
-    half, summed = driver.execute(fusion, [x, x])
+    half, summed = immediate.execute(fusion, [x, x])
     assert half.dtype == np.float16
     assert summed.tolist() == (x + x).tolist()
     assert seen["sizes"] == {"B": 5, "H": 8}
@@ -98,7 +99,7 @@ def test_execute_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_execute_refuses_inputs_that_do_not_fit() -> None:
     fusion = read_text(ALIASED, "aliased.yaml")
     with pytest.raises(FusecError, match="`H`"):
-        driver.execute(fusion, [np.ones((3, 8), np.float32), np.ones((3, 9), np.float32)])
+        immediate.execute(fusion, [np.ones((3, 8), np.float32), np.ones((3, 9), np.float32)])
 
 
 def test_a_plain_program_executes_and_validates(tmp_path: Path) -> None:
@@ -164,7 +165,7 @@ def test_stages_are_timed_in_order() -> None:
     built = driver.compile_fusion(read_text(SMALL, "small.yaml"), CompileOptions())
     stages = list(built.program.timings.seconds)
     assert stages == ["partition", "passes", "segment", "schedule", "codegen", "build"]
-    timings = driver.Timings()
+    timings = Timings()
     assert timings.measure("a", lambda: 3) == 3
     timings.measure("a", lambda: None)
     assert timings.seconds["a"] > 0

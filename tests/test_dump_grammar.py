@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import fusions
 
-from fusec import driver
+from fusec import lowering
 from fusec.dev.draw import draw_runs
 from fusec.diagnostics import Unsupported
 from fusec.dumps.nvfuser import segmented_fusion_text
@@ -48,7 +48,7 @@ def drawn(first: int, last: int) -> list[SegmentedFusion]:
         for run in draw_runs(3, number):
             options = CompileOptions(without=run.without)
             try:
-                found.append(driver.segment(driver.optimise(run.fusion, options), options))
+                found.append(lowering.segment(lowering.optimise(run.fusion, options), options))
             except Unsupported:
                 assert run.fusion.pins, "only what is pinned together may have no scheduler"
     return found
@@ -100,7 +100,7 @@ ops:
 outputs: [t, y]
 """
     options = CompileOptions()
-    return driver.segment(driver.optimise(read_text(text), options), options)
+    return lowering.segment(lowering.optimise(read_text(text), options), options)
 
 
 def test_schedulers_have_names_that_nvfuser_knows() -> None:

@@ -44,8 +44,8 @@ outputs: [y]
 """
 
 KEYS = {
-    "": "schema fusion target sizes aliases segments crossing rematerialised saved saved_bytes "
-    "bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
+    "": "schema fusion target mesh sizes aliases segments crossing rematerialised saved "
+    "saved_bytes bytes floor_bytes peak_bytes seconds share tensor_share decisions choices exact",
     "segments": "id name scheduler pin nodes inputs outputs bytes floor_bytes workspace_bytes "
     "seconds time bound share tensor_share ctas efficiency kernels occupancy refusals why "
     "overrides chosen tuned iterations exchange",

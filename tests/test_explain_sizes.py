@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fusec
-from fusec import driver
+from fusec import driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.explain import sizes
 from fusec.explain.facts import ChosenSegment
@@ -27,7 +27,7 @@ def kinds(name: str, **given: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return what is chosen at some sizes, found by segmenting there alone."""
     options = CompileOptions()
     fusion = with_sizes(driver.load(str(ROOT / "examples" / f"{name}.yaml")), given)
-    segmented = driver.segment(driver.optimise(fusion, options), options)
+    segmented = lowering.segment(lowering.optimise(fusion, options), options)
     return [
         (s.scheduler, tuple(o.value.name for o in s.fusion.outputs)) for s in segmented.segments
     ]

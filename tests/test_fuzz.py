@@ -104,12 +104,12 @@ outputs: [total, other, wide]
 @pytest.fixture
 def broken_frac(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make fusions with a `frac` fail when they are segmented."""
-    from fusec import driver
+    from fusec import driver, lowering
 
     def failing(fusion, options):
         if any(n.op.name == "frac" for n in fusion.nodes):
             raise ValueError(f"{len(fusion.nodes)} nodes")
-        return driver.segment(fusion, options)
+        return lowering.segment(fusion, options)
 
     monkeypatch.setattr(driver.Compilation.segmented, "run", failing)
 
@@ -184,10 +184,10 @@ def test_candidates_are_simpler() -> None:
 
 
 def test_a_mismatch_of_segments_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fusec import driver
+    from fusec import driver, lowering
 
     def wrong(fusion, options):
-        done = driver.optimise(fusion, options)
+        done = lowering.optimise(fusion, options)
         nodes = [replace(n, op=TABLE["cos"]) if n.op.name == "sin" else n for n in done.nodes]
         users = {n.output: m.output for n, m in zip(done.nodes, nodes, strict=True)}
         assert all(k is v for k, v in users.items())
@@ -268,13 +268,13 @@ def on_the_host(monkeypatch: pytest.MonkeyPatch, folder: Path, spoil: float = 0.
     import cuda_on_cpu
     from emulated import EmulatedDevice, is_on_host
 
-    from fusec import driver
+    from fusec import driver, lowering
     from fusec.diagnostics import Unsupported
 
     sources: list = []
 
     def noting(plans, options):
-        made = driver.render(plans, options)
+        made = lowering.render(plans, options)
         sources[:] = [source for each in made for source in each]
         return made
 

@@ -15,7 +15,8 @@ from fusec.cli import run_main
 from fusec.options import CompileOptions
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-FILES = sorted(EXAMPLES.glob("*.yaml"))
+FILES = sorted([*EXAMPLES.glob("*.yaml"), *EXAMPLES.glob("parallel/*.yaml")])
+KERNELS = sorted(EXAMPLES.rglob("golden/*/*.cu"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
@@ -29,7 +30,7 @@ def test_golden_files(
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
 def test_golden_kernels_do_not_spill(file: Path) -> None:
-    kept = json.loads((EXAMPLES / "golden" / file.stem / "registers.json").read_text())
+    kept = json.loads((file.parent / "golden" / file.stem / "registers.json").read_text())
     assert "spill_bytes" in json.dumps(kept)
     spills = [v for k, v in walk(kept) if k == "spill_bytes"]
     assert spills == [0] * len(spills)
@@ -38,7 +39,7 @@ def test_golden_kernels_do_not_spill(file: Path) -> None:
 STYLE = "{BasedOnStyle: Google, ColumnLimit: 100, BinPackParameters: OnePerLine}"
 
 
-@pytest.mark.parametrize("file", sorted((EXAMPLES / "golden").glob("*/*.cu")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", KERNELS, ids=lambda f: f.stem)
 def test_golden_kernels_are_formatted(file: Path) -> None:
     formatter = shutil.which("clang-format") or pytest.importorskip("clang_format").get_executable(
         "clang-format"
@@ -60,7 +61,7 @@ def unread(text: str) -> set[str]:
     return {name for name in names if len(re.findall(rf"\b{name}\b", code)) == 1}
 
 
-@pytest.mark.parametrize("file", sorted((EXAMPLES / "golden").glob("*/*.cu")), ids=lambda f: f.stem)
+@pytest.mark.parametrize("file", KERNELS, ids=lambda f: f.stem)
 def test_golden_kernels_read_each_parameter(file: Path) -> None:
     assert unread(file.read_text()) == set()
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from cli_tools import fusec
+from draws import drawn
 from host_ir_parser import Container, Statement, parse, split
 from host_json import to_json
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from local_fusions import Local, program_of, segmented
 from test_artifacts import documented, keys_of
@@ -117,7 +118,7 @@ def test_loops_and_exchanges_are_read_back(make: Callable[[], Fusion]) -> None:
     assert {s.parts["exchange"] for s in found.flat() if s.kind == "wait"} <= {*begun}
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(divided(), st.sets(st.sampled_from(LATER)), st.integers(1, 4))
 def test_drawn_programs_are_read_back(
     drawn: tuple[Fusion, object, object], without: set[str], streams: int

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from cli_tools import SMALL, Result, fusec, small
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.commands.lint import lint, lint_strides
 from fusec.diagnostics import Diagnostic, Unsupported
 from fusec.ir.graph import Fusion
@@ -249,7 +249,7 @@ def test_what_is_refused_with_dense_strides_is_no_error(
     def refusing(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         if not any("." in s for i in fusion.inputs for e in i.strides for s in e.symbols):
             raise Unsupported("no scheduler takes the pinned segment")
-        return driver.segment(fusion, options)
+        return lowering.segment(fusion, options)
 
     monkeypatch.setattr(driver.Compilation.segmented, "run", refusing)
     (found,) = strides(tmp_path, SCRIPT.format(first="", second=DENSE))

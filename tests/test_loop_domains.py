@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from draws import drawn
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from loop_scripts import Ranks, X, Y, mesh_of, multidevice, one_tensor, said
 
@@ -164,7 +165,7 @@ def transforms(draw: Any) -> tuple[tuple[int, ...], list[tuple[Any, ...]]]:
     return shape, found
 
 
-@settings(max_examples=150, deadline=None)
+@drawn(60)
 @given(transforms(), st.data())
 def test_parts_are_those_of_the_transformed_array(drawn: Any, data: Any) -> None:
     """Taking one iteration of an axis leaves the elements that the part has, in row-major order."""

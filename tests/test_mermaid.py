@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.cli import run_main
 from fusec.dumps.mermaid import segmented_fusion_mermaid
 from fusec.options import CompileOptions
@@ -40,7 +40,7 @@ LINES = {
 
 def segmented(text: str) -> SegmentedFusion:
     options = CompileOptions()
-    return driver.segment(driver.optimise(read_text(text), options), options)
+    return lowering.segment(lowering.optimise(read_text(text), options), options)
 
 
 def read(text: str) -> dict[str, list[tuple[str, ...]]]:
@@ -81,7 +81,7 @@ def test_a_flowchart_by_the_letter() -> None:
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_flowcharts_of_the_examples(path: Path) -> None:
     options = CompileOptions()
-    found = driver.segment(driver.optimise(driver.load(str(path)), options), options)
+    found = lowering.segment(lowering.optimise(driver.load(str(path)), options), options)
     lines = read(segmented_fusion_mermaid(found))
     assert [name for name, _ in lines["segment"]] == [s.name for s in found.segments]
     edges = {(f"s{e.producer}", e.value.name, f"s{e.consumer}") for e in found.edges}

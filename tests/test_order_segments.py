@@ -5,7 +5,8 @@ from __future__ import annotations
 from itertools import permutations
 
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from stream_programs import SIZES, buffer, program_of, programs, results, with_memory
 
 from fusec.hostir.instructions import Alias, Allocate, Collective, Copy, Free, Post, SetStream, Wait
@@ -65,7 +66,7 @@ def test_little_is_not_worth_another_order() -> None:
     assert order_segments(program, KNOWN) is program
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(programs())
 def test_results_and_peaks(program: HostProgram) -> None:
     found = order_segments(program, KNOWN)
@@ -75,7 +76,7 @@ def test_results_and_peaks(program: HostProgram) -> None:
     assert (found is program) == (posts(found) == posts(program))
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(programs())
 def test_any_allowed_order_has_the_same_results(program: HostProgram) -> None:
     graph = WorkGraph(program)
@@ -102,7 +103,7 @@ def test_an_order_that_nothing_allows_changes_results() -> None:
     assert results(reordered_by(program, [1, 0])) != results(program)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(programs(most=5))
 def test_the_search_finds_the_least_of_all_orders(program: HostProgram) -> None:
     graph = WorkGraph(program)
@@ -117,7 +118,7 @@ def test_the_search_finds_the_least_of_all_orders(program: HostProgram) -> None:
     assert found.peak == min(map(sequencer.peak, orders)) == sequencer.peak(found.tasks)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(programs())
 def test_without_a_search_the_order_is_a_simple_one(program: HostProgram) -> None:
     graph = WorkGraph(program)

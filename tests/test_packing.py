@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fusec.exact.packing import least_packing
+from fusec.hostir import packing
 from fusec.hostir.packing import Block, least_size, pack, size_of
 
 
@@ -99,6 +100,20 @@ def test_first_fit_takes_more() -> None:
     # In the order of time the third block would lie above both others.
     blocks = blocks_of((1, 0, 1), (3, 1, 4), (4, 2, 5))
     assert size_of(blocks, pack(blocks)) == least_size(blocks) == 7
+
+
+def test_no_order_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that streams keep apart are not in use at once: the least size cannot be reached."""
+    placed, orders = packing._placed, list[tuple[int, ...]]()  # pyright: ignore[reportPrivateUsage]
+
+    def noting(blocks: list[Block], order: list[int], tight: bool) -> list[int]:
+        orders.append(tuple(order))
+        return placed(blocks, order, tight)
+
+    monkeypatch.setattr(packing, "_placed", noting)
+    blocks = [Block(4, 0, 1, frozenset({1})), Block(4, 2, 3, frozenset({0}))]
+    assert sorted(pack(blocks)) == [0, 4]
+    assert len(orders) <= 10 + 10 * 2
 
 
 def test_a_search_without_an_end_says_so() -> None:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from strategies import fusions
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.cli import cli
 from fusec.diagnostics import FusecError
 from fusec.ir.annotations import Phase
@@ -33,7 +33,7 @@ GRAPHS = sorted(p.stem for p in FOLDER.glob("*.yaml"))
 
 
 def parts(name: str) -> tuple[Fusion, Phased]:
-    fusion = driver.optimise(read_file(FOLDER / f"{name}.yaml"), CompileOptions())
+    fusion = lowering.optimise(read_file(FOLDER / f"{name}.yaml"), CompileOptions())
     return fusion, split(fusion)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from stream_programs import (
     SIZES,
     UNIT,
@@ -40,13 +41,13 @@ def kept(program: HostProgram) -> list[str]:
     return [b.name for b in program.buffers if b.role in ("input", "output")]
 
 
-@settings(max_examples=50, deadline=None)
+@drawn(25)
 @given(programs())
 def test_results_are_those_with_memory_for_each(program: HostProgram) -> None:
     assert results(program) == results(program, shared=False)
 
 
-@settings(max_examples=40, deadline=None)
+@drawn(20)
 @given(programs())
 def test_peaks_are_within_a_tenth_of_the_optimum(program: HostProgram) -> None:
     found = placement(program, SIZES, kept(program))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.codegen.dispatch import plan_sources
 from fusec.index import domain
 from fusec.index.instances import Lowering
@@ -41,7 +41,7 @@ def domains(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
 def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
     path: Path, domains: Counter[int]
 ) -> None:
-    segmented = driver.segment(driver.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
+    segmented = lowering.segment(lowering.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
     domains.clear()
     plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
     assert max(domains.values(), default=0) <= 1
@@ -56,7 +56,7 @@ def test_the_domain_is_found_once_for_a_segment_and_its_kernel(
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
 def test_text_in_phases_is_printed_of_the_plan(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    segmented = driver.segment(driver.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
+    segmented = lowering.segment(lowering.optimise(driver.load(str(path)), OPTIONS), OPTIONS)
     plans = driver.Compilation(segmented.fusion, OPTIONS, segmented=segmented).plans
 
     def no_more(self: Lowering, *given: object) -> None:

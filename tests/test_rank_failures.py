@@ -18,6 +18,7 @@ from rank_processes import TOKEN, launched
 
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.hostir.instructions import Collective
+from fusec.run import wire
 from fusec.run.links import Links, RankFailure
 from fusec.run.ranks import LOCAL, Ranks
 from fusec.run.rendezvous import PORTS, Meeting, meet
@@ -41,11 +42,11 @@ def gather_until(links: Links, stop: Callable[[int], None], elements: int = 10) 
 
 
 def failing(tmp_path: Path, rank: int, act: Callable[[], Any], elements: int = 10) -> list[Any]:
-    """Return how three ranks end where one does something at its fifth exchange."""
+    """Return how three ranks end where one does something at its third exchange."""
 
     def work(links: Links) -> Any:
         def stop(step: int) -> None:
-            if links.rank == rank and step == 5:
+            if links.rank == rank and step == 2:
                 act()
 
         return gather_until(links, stop, elements)
@@ -175,6 +176,32 @@ def test_a_stranger_that_says_nothing_does_not_hold_the_others_up() -> None:
         stranger.close()
     assert all(isinstance(links, Links) for links in found)
     close_all(found)
+
+
+def test_no_connection_is_closed_that_another_thread_reads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That thread may wait for whatever has the number of its connection next."""
+    reading, wrong = dict[socket.socket, int](), list[socket.socket]()
+    admit, close = wire.admit, wire.close
+
+    def noting(link: socket.socket, token: str) -> None:
+        reading[link] = threading.get_ident()
+        try:
+            admit(link, token)
+        finally:
+            del reading[link]
+
+    def closing(link: socket.socket) -> None:
+        own = threading.get_ident()
+        if reading.get(link, own) != own:
+            wrong.append(link)
+        close(link)
+
+    monkeypatch.setattr(wire, "admit", noting)
+    monkeypatch.setattr(wire, "close", closing)
+    test_a_stranger_that_says_nothing_does_not_hold_the_others_up()
+    assert wrong == []
 
 
 def test_ranks_that_do_not_come_are_named() -> None:

@@ -96,6 +96,8 @@ def test_commands_that_explain_run(
         assert picture == said
     elif "--schedule-space" in words:
         assert said.startswith("s0 inner_persistent (y): 64 schedules\n")
+    elif "--partition" in words:
+        assert re.search(r"= all_gather(.|\n)+= reduce_scatter", said)
     elif "--json" not in words:
         assert re.match(rf"{Path(words[1]).stem}(_forward)? on ", said)
 
@@ -109,6 +111,15 @@ def test_compile_writes_what_the_table_says(tmp_path: Path) -> None:
     assert {"manifest.json", "fusion.yaml"} <= names
     assert any(n.endswith(".cu") for n in names)
     assert sum(n.endswith(".cubin") for n in names) == 2
+
+
+def test_ranks_without_gpus_run(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    (command,) = [c for c in COMMANDS if "--ranks 4 --device reference" in c]
+    assert run_main(shlex.split(command)[1:]) == 0
+    assert capfd.readouterr().out.startswith("verified")
 
 
 def test_a_run_without_a_gpu_says_so(capsys: pytest.CaptureFixture[str]) -> None:

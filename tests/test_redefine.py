@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpu_check import check_on_gpu
 
-from fusec import driver
+from fusec import lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -60,7 +60,7 @@ def last(t: int = 2048, h: int = 1024, n: int = 4096, batch: str = "B") -> Fusio
 
 def segmented(fusion: Fusion, when: str) -> SegmentedFusion:
     options = CompileOptions(targets=("sm_90a",), redefine=when)
-    return driver.segment(driver.optimise(fusion, options), options)
+    return lowering.segment(lowering.optimise(fusion, options), options)
 
 
 def rules(fusion: Fusion) -> list[Redefinition]:
@@ -123,7 +123,7 @@ def test_never_and_pinned_fusions_stay_as_they_are() -> None:
     ids=lambda f: f.name,
 )
 def test_every_rule_keeps_the_numbers(fusion: Fusion) -> None:
-    fusion = driver.optimise(fusion, CompileOptions())
+    fusion = lowering.optimise(fusion, CompileOptions())
     sizes = choose_sizes(fusion)
     inputs = random_inputs(fusion, sizes)
     name = fusion.outputs[0].value.name

@@ -10,7 +10,7 @@ import pytest
 
 import fusec
 from benchmarks.examples import EXAMPLES, figures_of
-from fusec import driver
+from fusec import driver, lowering
 from fusec.explain.text import explanation
 from fusec.files import with_sizes
 from fusec.ir.graph import Fusion
@@ -54,7 +54,7 @@ def read_again() -> Fusion:
 def test_what_a_plan_reads_twice_counts_once() -> None:
     fusion = read_again()
     options = CompileOptions()
-    segmented = driver.segment(driver.optimise(fusion, options), options)
+    segmented = lowering.segment(lowering.optimise(fusion, options), options)
     figures = figures_of(segmented, 0.26674e-3, FACTS.rates)
     assert figures == {
         "moved": 4 * 1024 * 131072 * 2, "bytes": 2 * 1024 * 131072 * 2,

@@ -170,6 +170,17 @@ def test_a_disagreeing_shape_names_input_dim_and_origin():
         bind_sizes(two(), {"x": np.zeros((3, 14))})
 
 
+def test_symbols_of_a_product_alone_are_as_by_default():
+    b = GraphBuilder()
+    h, e = b.declare_dim("H", 6), b.declare_dim("E", 4)
+    b.output(b.apply("set", b.input("x", F32, [h * e, 3])))
+    fusion = b.finish()
+    assert bind_sizes(fusion, {"x": np.zeros((24, 3))}) == {"H": 6, "E": 4}
+    with pytest.raises(FusecError, match=r"dim 0 of input `x` .* is 12, expected 24") as caught:
+        bind_sizes(fusion, {"x": np.zeros((12, 3))})
+    assert "`H` is 6 from its default" in caught.value.render()
+
+
 def test_constant_extents_are_checked():
     with pytest.raises(FusecError, match="dim 1 of input `x` is 3, expected 4"):
         bind_sizes(single(shape=("M", 4)), {"x": np.zeros((2, 3))})

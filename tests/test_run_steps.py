@@ -15,14 +15,15 @@ import numpy as np
 import pytest
 import rank_processes
 from cli_tools import Result, fusec, small
-from hypothesis import given, settings
+from draws import drawn
+from hypothesis import given
 from hypothesis import strategies as st
 from stream_device import StreamDevice
 from streamed_programs import Threads, by_ranks
 from test_run_execute import CUBINS, double
 from test_streams import SIZES, X, loop
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.commands import traced
 from fusec.commands.rank import assembled, parts_of
 from fusec.diagnostics import FusecError, Unsupported
@@ -106,7 +107,7 @@ def test_a_wrong_program_is_found_out(
     streamed: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here every iteration takes the first slice of what it reads."""
-    lower = driver.lower
+    lower = lowering.lower
 
     def wrong(*given: Any, **named: Any) -> HostProgram:
         program = lower(*given, **named)
@@ -271,7 +272,7 @@ def streamed_texts(draw: st.DrawFn) -> str:
 
 
 @given(streamed_texts(), st.integers(0, 2**32))
-@settings(max_examples=25, deadline=None)
+@drawn(15)
 def test_drawn_loops_give_what_the_whole_gives(text: str, seed: int) -> None:
     """On small integers, whose sums are exact, to the bit; in any order that streams allow."""
     fusion = read_text(text, "drawn.yaml")
@@ -371,6 +372,13 @@ inputs:
 ops:
   - a = neg(x)
   - y = linear(a, w, b)
+outputs: [y]
+""",
+    "elements that share memory": """
+inputs:
+  x: {type: "f32[6, 3, 4]", strides: [1, 4, 1], shard: {2: mesh}}
+ops:
+  - y = neg(x)
 outputs: [y]
 """,
     "strides that NumPy forgets of one element": """

@@ -49,13 +49,24 @@ def test_rows_shared_by_blocks(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(scan, "MAX_THREADS", 32)
+    for name, value in (("MAX_THREADS", 32), ("TILE_THREADS", 32), ("TILE_VALUES", 1)):
+        monkeypatch.setattr(scan, name, value)
     monkeypatch.setattr(scan, "VALUES", 1)
     fusion = one_operation(op, dtype, shape, 1, **keywords)
     plan = planned(fusion, "scan").plans[0]
     # More than 32 x 32 tiles: totals of tiles, of groups of them and of groups of groups.
     assert plan.parameters.tiles == -(-shape[1] // (32 * plan.parameters.vector_width))
     check_on_cpu(fusion, "scan", tmp_path)
+
+
+def test_tiles_are_long_while_they_fill_the_gpu() -> None:
+    """Each waits for the totals of those before it."""
+    values = {}
+    for length in (1 << 20, 1 << 26):
+        p = planned(one_operation("cumsum", F32, (1, length), 1), "scan").plans[0].parameters
+        values[length] = p.chunks * p.vector_width
+        assert p.tiles == -(-length // (p.threads_x * values[length]))
+    assert values == {1 << 20: 16, 1 << 26: 64}
 
 
 @pytest.mark.parametrize("shape", [(3, 600), (600, 3)])

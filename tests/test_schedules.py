@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fusec import FusionDefinition, driver
+from fusec import FusionDefinition, driver, lowering
 from fusec.cli import run_main
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion
@@ -60,7 +60,7 @@ def phases_of(fusion: Fusion) -> list[Fusion]:
 
 def segmented(fusion: Fusion):
     """Return the segments."""
-    return driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
+    return lowering.segment(lowering.optimise(fusion, OPTIONS), OPTIONS)
 
 
 @pytest.mark.parametrize("of", ["y", "s", "s0", "inner_persistent"])

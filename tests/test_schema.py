@@ -6,18 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import numpy as np
 import pytest
 import yaml
 from declared import temporary_ops
+from hypothesis import given, settings
+from test_shardings import divided
 
+from fusec.ir.graph import Fusion
 from fusec.ir.text import to_text
 from fusec.ops import TABLE
 from fusec.ops.declare import Array, pointwise
 from fusec.ops.dtypes import PROMOTE
 from fusec.parse import read_file, schema, schema_text
 
+jsonschema = pytest.importorskip("jsonschema")  # of the dev extra alone
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 GOOD: dict[str, Any] = {
@@ -49,6 +52,14 @@ def test_examples_are_valid(path: Path) -> None:
     assert path.read_text().startswith("# yaml-language-server: $schema=../fusec.schema.json\n")
     assert errors(yaml.safe_load(path.read_text())) == []
     assert errors(yaml.safe_load(to_text(read_file(path)))) == []
+
+
+@settings(max_examples=15, deadline=None)
+@given(divided())
+def test_drawn_shardings_are_valid(fusion: Fusion) -> None:
+    """Meshes and shardings as fusec prints them fit the schema."""
+    text = to_text(fusion)
+    assert errors(yaml.safe_load(text)) == [], text
 
 
 def test_a_good_document() -> None:

@@ -10,7 +10,7 @@ from fake_schedulers import H200
 
 from benchmarks.compile_graphs import alternating_sums, fan, row_maxima, shifts
 from benchmarks.compile_time import pinned
-from fusec import driver
+from fusec import driver, lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.schedule.registry import schedulers
@@ -22,7 +22,7 @@ ALONE = Surroundings(frozenset(), frozenset())
 
 
 def segmented(fusion: Fusion) -> SegmentedFusion:
-    return driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
+    return lowering.segment(lowering.optimise(fusion, OPTIONS), OPTIONS)
 
 
 def lines(fusion: Fusion) -> int:
@@ -38,7 +38,7 @@ def lines(fusion: Fusion) -> int:
 )
 def test_what_takes_nvrtc_long_is_several_kernels(make: Callable[[], Fusion]) -> None:
     fusion = make()
-    whole = Offers(schedulers(), H200).ask(driver.optimise(fusion, OPTIONS), ALONE)
+    whole = Offers(schedulers(), H200).ask(lowering.optimise(fusion, OPTIONS), ALONE)
     assert whole.estimate is None
     assert NVRTC in {refusal.rule for _, refusal in whole.refusals}
     assert any("NVRTC would take about" in r.because for _, r in whole.refusals)
@@ -62,8 +62,8 @@ def test_reductions_share_kernels_as_far_as_nvrtc_is_quick() -> None:
 
 def test_a_pinned_segment_is_one_kernel_however_long_nvrtc_takes() -> None:
     fusion = pinned(row_maxima(30, "f32[128, 64]"))
-    assert len(driver.segment(fusion, OPTIONS).segments) == 1
-    assert len(driver.segment(replace(fusion, pins=()), OPTIONS).segments) > 1
+    assert len(lowering.segment(fusion, OPTIONS).segments) == 1
+    assert len(lowering.segment(replace(fusion, pins=()), OPTIONS).segments) > 1
 
 
 def test_chains_of_like_sums_are_few_texts() -> None:

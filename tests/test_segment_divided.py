@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from divided import between, divided
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.diagnostics import FusecError, InternalError, Unsupported
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.exact.bound import bound
@@ -70,7 +70,7 @@ def mlp() -> Fusion:
 
 
 def segmented(fusion: Fusion) -> SegmentedFusion:
-    return driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
+    return lowering.segment(lowering.optimise(fusion, OPTIONS), OPTIONS)
 
 
 def kinds(found: SegmentedFusion) -> list[tuple[str, tuple[str, ...]]]:
@@ -116,7 +116,7 @@ def test_a_loop_over_slices_is_placement_around_a_kernel_that_runs_once_for_each
     estimate = found.segments[1].estimate
     assert estimate is not None
     assert found.seconds(H200) == 4 * estimate.seconds(H200)
-    plans = driver.schedule(found, OPTIONS)
+    plans = lowering.schedule(found, OPTIONS)
     assert plans[0].parameters == Placed("stream_slice", 0, "4")
     assert plans[2].parameters == Placed("stream_stack", 0, "4")
 
@@ -202,6 +202,8 @@ def test_explain_tells_of_exchanges() -> None:
         ("reduce_scatter", "tp", 4, "sum", sent),
     ]
     text = explanation(record)
+    assert record.mesh == {"tp": 4}
+    assert text.splitlines()[1].split(maxsplit=1)[1].startswith("4 (tp: 4); figures are of one")
     assert "reduce_scatter (sum) over tp: each of 4 ranks sends 786 kB" in text
     assert "bound by latency (latency 12 us, links 2.13 us" in text
     assert sum(s.seconds for s in record.segments) == pytest.approx(record.seconds)
@@ -269,7 +271,7 @@ def test_parts_are_computed_in_their_place(axis: int, parts: int) -> None:
     kernel = next(s for s in found.segments if s.scheduler == "pointwise")
     (entry,), (output,) = kernel.fusion.inputs, kernel.fusion.outputs
     assert entry.strides == output.strides == (dim(28), dim(1))
-    plans = driver.schedule(found, OPTIONS)
+    plans = lowering.schedule(found, OPTIONS)
     assert [p.parameters.copied for p in plans if isinstance(p.parameters, Placed)] == [False] * 2
 
 

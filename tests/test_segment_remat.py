@@ -16,7 +16,7 @@ from strategies import fusions
 from strategies import random_inputs as random_arrays
 from test_segment_random import shuffled, summary, up_to
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.dev.segments import run_segments
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -60,8 +60,8 @@ def actions(segmented: SegmentedFusion, action: str) -> list[tuple[str, ...]]:
 
 
 def test_the_seed_computes_its_three_crossing_values_again() -> None:
-    fusion = driver.optimise(driver.load(str(SEED)), CompileOptions())
-    segmented = driver.segment(fusion, CompileOptions())
+    fusion = lowering.optimise(driver.load(str(SEED)), CompileOptions())
+    segmented = lowering.segment(fusion, CompileOptions())
     assert [s.scheduler for s in segmented.segments] == ["reduction", "inner_outer_persistent"]
     # Those are T12, T14 and T15 of the dump that was discussed.
     assert again(segmented) == {"T18": (1,), "T23": (1,), "T24": (1,)}
@@ -72,8 +72,8 @@ def test_the_seed_computes_its_three_crossing_values_again() -> None:
 
 def test_the_seed_without_pins_is_one_segment_at_the_floor() -> None:
     text = SEED.read_text().partition("\nsegments:")[0]
-    fusion = driver.optimise(read_text(text), CompileOptions())
-    segmented = driver.segment(fusion, CompileOptions())
+    fusion = lowering.optimise(read_text(text), CompileOptions())
+    segmented = lowering.segment(fusion, CompileOptions())
     assert len(segmented.segments) == 1
     assert segmented.bytes <= 1.05 * 352e6
 

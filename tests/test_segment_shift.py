@@ -7,7 +7,7 @@ import pytest
 from fake_schedulers import H200, FakeScheduler, family
 from gpu_check import check_on_gpu
 
-from fusec import driver
+from fusec import lowering
 from fusec.dev.segments import run_segments
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
@@ -46,7 +46,7 @@ def narrow() -> Fusion:
 def segmented(fusion: Fusion, redefine: str = "after") -> SegmentedFusion:
     """Return a fusion's segments on the H200, with the schedulers that there are."""
     options = CompileOptions(targets=("sm_90a",), redefine=redefine)
-    return driver.segment(driver.optimise(fusion, options), options)
+    return lowering.segment(lowering.optimise(fusion, options), options)
 
 
 def test_what_crosses_is_the_smallest_value_of_the_chain() -> None:

@@ -17,7 +17,7 @@ from segment_runs import check_structure
 from strategies import fusions
 from test_segment_random import assert_same_numbers, shuffled, summary
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
@@ -78,7 +78,7 @@ outputs: [y]
 
 
 def segmented(fusion: Fusion) -> SegmentedFusion:
-    return driver.segment(driver.optimise(fusion, OPTIONS), OPTIONS)
+    return lowering.segment(lowering.optimise(fusion, OPTIONS), OPTIONS)
 
 
 def blocks(found: SegmentedFusion) -> list[int]:
@@ -245,7 +245,7 @@ def test_no_random_fusion_is_slower_than_what_the_search_has_seen(
 ) -> None:
     if any(i.part for i in fusion.inputs):
         return
-    fusion = driver.optimise(sized(fusion, seed), OPTIONS)
+    fusion = lowering.optimise(sized(fusion, seed), OPTIONS)
     found = assert_nothing_seen_was_faster(fusion, schedulers())
     if len(found.segments) > 1:
         assert found.seconds(H200) >= least_seconds(found.fusion, H200), "the bound is none"

@@ -233,3 +233,30 @@ outputs: [y]
     ]  # fmt: skip
     with pytest.raises(AssertionError, match="is of another loop"):
         agree(fusion, replace(local, fusion=local.fusion.with_nodes(wrong)))
+
+
+BOTH = """
+mesh: [4]
+dims: {T: TOKENS, D: 8, F: 16}
+inputs:
+  x: {type: "f32[T, D]", shard: {0: mesh}}
+  w: {type: "f32[F, D]", shard: {0: mesh}}
+ops:
+  - y = linear(x, w)
+outputs: [y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("tokens", "gathered", "said"),
+    [(8, "x", {1: "mesh"}), (16, "w", {0: "mesh"}), (64, "w", {0: "mesh"})],
+)
+def test_of_operands_that_do_not_agree_the_smaller_is_gathered(
+    tokens: int, gathered: str, said: dict[int, str]
+) -> None:
+    whole = read_text("fusion: f" + BOTH.replace("TOKENS", str(tokens)), "f.yaml")
+    local = agree(whole)
+    (exchange,) = [node for node in local.nodes if node.op.name == "all_gather"]
+    assert [v.name for v in exchange.inputs] == [gathered]
+    dims = partitioned(whole).placed["y"].dims
+    assert {k: p.axis for k, parts in enumerate(dims) for p in parts} == said

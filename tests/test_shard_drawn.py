@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import assume, given, settings
+from draws import drawn
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from lockstep import agree, mesh_of
 
@@ -220,7 +221,7 @@ def refused(fusion: Fusion) -> bool:
     return False
 
 
-@settings(max_examples=60, deadline=None)
+@drawn(30)
 @given(divided_fusions())
 def test_all_ranks_together_compute_what_the_whole_graph_means(fusion: Fusion) -> None:
     assume(not refused(fusion))

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from draws import drawn
 from fake_device import FakeDevice, argument, array_at
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from stream_device import StreamDevice
 from streamed_programs import INDEX, B, H, buffer
@@ -18,7 +19,8 @@ from test_run_execute import CUBINS, double, twice
 from test_run_execute import buffer as flat
 
 from fusec.call.memory import Arena
-from fusec.call.record import LaunchStep, Record
+from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
@@ -326,7 +328,8 @@ def test_calls_hand_exchanges_addresses_and_streams() -> None:
     assert not record.alone
     x, z = device.allocate(128, "x"), device.allocate(128, "z")
     record.issue([x, z], {})
-    (_, begun), waited = carrier.asked
+    (prepared, _), (_, begun), waited = carrier.asked
+    assert prepared == "prepare"
     assert begun.source.address == x
     assert begun.target.address == arena.scratch.address + 128
     assert (begun.target.stream, begun.target.elements) == (1, 32)
@@ -381,7 +384,7 @@ def test_exchanges_are_given_addresses_and_streams() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2)), min_size=1, max_size=4), st.data())
-@settings(max_examples=60, deadline=None)
+@drawn(30)
 def test_copies_between_layouts(dims: list[tuple[int, int]], data: st.DataObject) -> None:
     """Any two layouts of a shape, each with gaps of its own; in the interpreter and on a device."""
     shape = tuple(extent for extent, _ in dims)

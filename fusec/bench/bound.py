@@ -7,7 +7,8 @@ from types import TracebackType
 from fusec.bench.data import Inputs, Tensor
 from fusec.bench.work import Work
 from fusec.call.memory import Arena
-from fusec.call.record import LaunchStep, Record
+from fusec.call.record import Record
+from fusec.call.steps import LaunchStep
 from fusec.run.arrays import span
 from fusec.run.device import Device
 from fusec.run.execute import Executable

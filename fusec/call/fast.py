@@ -13,7 +13,8 @@ from fusec.call.frameworks import Torch
 from fusec.call.given import Given
 from fusec.call.helper import helper
 from fusec.call.memory import Place
-from fusec.call.record import CopyStep, LaunchStep, MapStep, MemsetStep, Record, refused
+from fusec.call.record import Record, refused
+from fusec.call.steps import CopyStep, LaunchStep, MapStep, MemsetStep
 from fusec.diagnostics import InternalError
 from fusec.ir.dtype import DType
 from fusec.ops.checks import INDEX_ERRORS

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from fusec.call.arrays import handle_of
 from fusec.call.fast import Fast, Nodes, helped_call
 from fusec.call.given import Given, ordered
-from fusec.call.record import CopyStep, LaunchStep, MemsetStep, Record
+from fusec.call.record import Record
+from fusec.call.steps import CopyStep, LaunchStep, MemsetStep
 from fusec.diagnostics import FusecError
 
 if TYPE_CHECKING:

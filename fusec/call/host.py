@@ -12,10 +12,10 @@ from fusec.call.given import Given
 from fusec.call.interfaces import DeviceArray
 from fusec.diagnostics import FusecError
 from fusec.generator import default_generator
-from fusec.ir.graph import Input
 from fusec.run.arrays import StridedArray, lay_out, span
-from fusec.run.device import device_available, open_device
+from fusec.run.device import Device, device_available, open_device
 from fusec.run.inputs import bind_sizes, generator_state
+from fusec.run.process import own_gpu
 
 if TYPE_CHECKING:
     from fusec.call.program import Evaluate, Program
@@ -45,35 +45,36 @@ def call_on_host(program: Program, given: Given, evaluate: Evaluate) -> list[Any
 
 
 def _on_copies(program: Program, given: Given) -> list[Any]:
-    device = open_device(0)
+    device = open_device(0 if program.fusion.mesh is None else own_gpu())
     with device.current():
+        names = [i.value.name for i in program.fusion.given]
         copies = [
-            _uploaded(i, given) if i.value.name in given.arrays else given.numbers[i.value.name]
-            for i in program.fusion.given
+            _uploaded(device, given, name) if name in given.arrays else given.numbers[name]
+            for name in names
         ]
         there = Given(program.fusion, copies)
         if not there.arrays:
             raise FusecError("a fusion without tensor inputs is not called", help="use `fusec run`")
         results = program.launch(there)
         device.call("cuCtxSynchronize")
-        return [_downloaded(r) for r in results]
+        return [_downloaded(device, r) for r in results]
 
 
-def _uploaded(declared: Input, given: Given) -> DeviceArray:
-    array = np.asarray(given.arrays[declared.value.name])
+def _uploaded(device: Device, given: Given, name: str) -> DeviceArray:
+    declared = next(i for i in given.fusion.given if i.value.name == name)
+    array = np.asarray(given.arrays[name])
     sizes = bind_sizes(given.fusion, given.values())
     laid = lay_out(array, [s.evaluate(sizes) for s in declared.strides])
-    made = DeviceArray(laid.shape, laid.strides, declared.value.dtype, 0)
-    device = open_device(0)
+    made = DeviceArray(laid.shape, laid.strides, declared.value.dtype, device.index)
     if laid.storage.nbytes:
         device.call("cuMemcpyHtoD", made.address, laid.storage.ctypes.data, laid.storage.nbytes)
     return made
 
 
-def _downloaded(array: DeviceArray) -> Any:
+def _downloaded(device: Device, array: DeviceArray) -> Any:
     flat = np.empty(span(array.shape, array.strides), array.dtype.numpy)
     if flat.nbytes:
-        open_device(0).call("cuMemcpyDtoH", flat.ctypes.data, array.address, flat.nbytes)
+        device.call("cuMemcpyDtoH", flat.ctypes.data, array.address, flat.nbytes)
     return StridedArray(flat, array.shape, array.strides).array
 
 

@@ -91,6 +91,21 @@ class Arena:
         self.beside.close()
 
 
+_rooms: dict[tuple[Device, int], Piece] = {}
+
+
+def room(device: Device, stream: int, size: int) -> int:
+    """Return memory that other ranks may write, in which a stream's programs follow each other.
+
+    It stays as long as the process, for others map it; what was handed out before stays, too.
+    """
+    piece = _rooms.setdefault((device, stream), Piece(zeroed=False))
+    if size > piece.size:
+        piece.size = max(size, 2 * piece.size)
+        piece.address = device.allocate(piece.size, "what other ranks write")
+    return piece.address
+
+
 @dataclass(frozen=True)
 class Place:
     """Where a buffer lies: a slot, whose address each call knows, and an offset in bytes."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from fusec.call.memory import Place
+from fusec.diagnostics import Unsupported
 from fusec.hostir.instructions import Alias, Allocate, Memset
 from fusec.hostir.placement import aligned, placement
 from fusec.hostir.program import Buffer, HostProgram
@@ -44,8 +45,9 @@ class Fresh:
 class Memory:
     """Where the buffers of a program lie at given sizes.
 
-    Slots count the tensor inputs, then fresh tensors, then scratch and counters. scratch, counters:
-    bytes of these. places, by buffer.
+    Slots count the tensor inputs, then fresh tensors, then scratch, counters and what other ranks
+    write. scratch, counters, received: bytes of these. places, by buffer. copied: what is received
+    for a fresh tensor, with its bytes.
     """
 
     inputs: tuple[Buffer, ...]
@@ -54,17 +56,19 @@ class Memory:
     places: Mapping[str, Place]
     scratch: int
     counters: int
+    received: int = 0
+    copied: tuple[tuple[Place, Place, int], ...] = ()
 
     @property
     def scratch_slot(self) -> int:
-        """Return the slot of the arena's scratch memory; its counters have the next."""
+        """Return the slot of the arena's scratch memory; counters and what is received follow."""
         return len(self.inputs) + len(self.fresh)
 
 
 class _Placing:
     """Memory under construction."""
 
-    def __init__(self, program: HostProgram, sizes: Sizes) -> None:
+    def __init__(self, program: HostProgram, sizes: Sizes, received: Collection[str]) -> None:
         self.program, self.sizes = program, sizes
         self.inputs = program.inputs
         self.roots = {b.name: b.name for b in self.inputs}
@@ -78,35 +82,46 @@ class _Placing:
                 step = each.offset.evaluate(sizes) * program.buffer[each.buffer].dtype.size
                 self.roots[each.buffer] = self.roots[each.of]
                 self.offsets[each.buffer] = self.offsets[each.of] + step
+        self.received = dict.fromkeys(self.roots[name] for name in received)
 
     def memory(self) -> Memory:
         """Return where everything lies."""
         into = dict(self.program.aliases)
         given = {b.name: k for k, b in enumerate(self.inputs)}
-        own = dict.fromkeys(self.roots[o] for o in self.program.outputs if o not in into)
-        owners = [n for n in own if n not in given]
+        roots = dict.fromkeys(self.roots[o] for o in self.program.outputs if o not in into)
+        owners = [n for n in roots if n not in given]
         fresh = tuple(Fresh(k, *self._form(name)) for k, name in enumerate(owners, len(given)))
         slots = {**given, **{n: k for k, n in enumerate(owners, len(given))}}
-        scratch = placement(self.program, self.sizes, own=slots.keys() | self.once)
-        counters, total = self._counters()
+        own = slots.keys() | self.once | self.received.keys()
+        scratch = placement(self.program, self.sizes, own=own)
+        counters, total = self._apart([n for n in self.roots if n in self.once])
+        received, reach = self._apart(self.received)
         base = len(given) + len(fresh)
         starts = {name: Place(base, offset) for name, offset in scratch.offsets.items()}
         starts |= {name: Place(base + 1, offset) for name, offset in counters.items()}
         starts |= {name: Place(slot) for name, slot in slots.items()}
+        starts |= {name: Place(base + 2, offset) for name, offset in received.items()}
+        for name in given:
+            if name in received:
+                raise Unsupported(f"other ranks write into the memory of argument `{name}`")
+        copied = tuple(
+            (Place(slots[name]), starts[name], self.program.buffer[name].bytes(self.sizes))
+            for name in received if name in slots
+        )  # fmt: skip
         places = {
             name: starts.get(root, Place(base)).at(self.offsets[name])
             for name, root in self.roots.items()
         }
         results = tuple(self._result(name, into, slots) for name in self.program.outputs)
-        return Memory(self.inputs, fresh, results, places, scratch.size, total)
+        sizes = scratch.size, total, reach
+        return Memory(self.inputs, fresh, results, places, *sizes, copied)
 
-    def _counters(self) -> tuple[dict[str, int], int]:
-        """Return where what is zeroed once lies, one after the other, and the bytes of it all."""
+    def _apart(self, names: Iterable[str]) -> tuple[dict[str, int], int]:
+        """Return where buffers lie one after the other, and the bytes of them all."""
         offsets, total = dict[str, int](), 0
-        for name in self.roots:
-            if name in self.once:
-                offsets[name] = total
-                total += aligned(max(self.program.buffer[name].bytes(self.sizes), 1))
+        for name in names:
+            offsets[name] = total
+            total += aligned(max(self.program.buffer[name].bytes(self.sizes), 1))
         return offsets, total
 
     def _form(self, name: str) -> tuple[tuple[int, ...], tuple[int, ...], Any]:
@@ -122,6 +137,6 @@ class _Placing:
         )
 
 
-def memory_of(program: HostProgram, sizes: Sizes) -> Memory:
-    """Return where a program's buffers lie at `sizes`."""
-    return _Placing(program, sizes).memory()
+def memory_of(program: HostProgram, sizes: Sizes, received: Collection[str] = ()) -> Memory:
+    """Return where a program's buffers lie at `sizes`; `received`: those that other ranks write."""
+    return _Placing(program, sizes, received).memory()

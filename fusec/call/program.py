@@ -24,7 +24,9 @@ from fusec.ir.graph import Fusion
 from fusec.ops.draws import PARTS
 from fusec.parse.dsl.draws import torch_pair
 from fusec.run.device import Device, open_device
+from fusec.run.execute import Executable
 from fusec.run.inputs import bind_sizes, generator_state
+from fusec.run.process import member_of
 
 MOST_SIGNATURES = 256
 """Combinations of shapes, strides and sizes whose launch records are kept, for each stream."""
@@ -66,7 +68,10 @@ class Program:
     def __init__(
         self, fusion: Fusion, variants: Sequence[Variant], make: Make | None, evaluate: Evaluate
     ) -> None:
-        """Take the builds that are there; `make` adds others, None: they are all."""
+        """Take the builds that are there; `make` adds others, None: they are all.
+
+        fusion: what one rank runs.
+        """
         self.fusion, self.variants = fusion, list(variants)
         self._make, self._evaluate = make, evaluate
         self._planned: OrderedDict[Hashable, Planned] = OrderedDict()
@@ -126,6 +131,7 @@ class Program:
 
         Results lie in `out`, or in memory that the graph keeps.
         """
+        self._forbid_several()
         given = Given(self.fusion, ordered(self.fusion, arguments, named))
         device, kind = self._on_gpu(given)
         given.check_writes()
@@ -245,10 +251,32 @@ class Program:
                     oldest.arena.close()
             return lane
 
+    @property
+    def _has_others(self) -> bool:
+        """Return whether other ranks run it, too."""
+        return self.fusion.mesh is not None and self.fusion.mesh.size > 1
+
+    def _forbid_several(self) -> None:
+        """Raise Unsupported for a capture of what other ranks run, too."""
+        if self._has_others:
+            raise Unsupported(
+                f"a graph of `{self.name}`, which runs on several ranks",
+                help="call it: program(...)",
+            )
+
+    def _loaded(self, planned: Planned, device: Device) -> Executable:
+        """Return the kernels on a device; of several ranks, all come here for the same sizes."""
+        executable = planned.variant.on(device)
+        if not self._has_others:
+            return executable
+        sizes = ", ".join(f"{n} = {s}" for n, s in planned.sizes.items() if "." not in n)
+        called = f"`{self.name}` of {sizes}"
+        return executable.among(member_of(called, self.fusion.mesh, device))
+
     def _record(self, lane: Lane, signature: Hashable, planned: Planned) -> Record:
         record = lane.records.get(signature)
         if record is None or record.program is not planned.variant.host:
-            executable = planned.variant.on(lane.device)
+            executable = self._loaded(planned, lane.device)
             record = lane.records[signature] = Record(executable, planned.sizes, lane.arena)
             if len(lane.records) > MOST_SIGNATURES:
                 lane.records.popitem(last=False)
@@ -262,6 +290,7 @@ class Program:
                 f"`{self.name}` draws random numbers, and a graph would replay the same ones",
                 help="program.graph(...) draws anew at each replay",
             )
+        self._forbid_several()
         planned.variant.captured = True
         try:
             record = Record(planned.variant.on(arena.device), planned.sizes, arena, captured=True)

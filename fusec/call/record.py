@@ -10,8 +10,18 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from fusec.call.memory import Arena, Place
+from fusec.call.memory import Arena, Place, room
 from fusec.call.placing import memory_of
+from fusec.call.steps import (
+    CopyStep,
+    ExchangeStep,
+    LaunchStep,
+    MapStep,
+    MemsetStep,
+    OrderStep,
+    RowsStep,
+    Step,
+)
 from fusec.diagnostics import InternalError, Unsupported
 from fusec.hostir.instructions import (
     Alias,
@@ -37,7 +47,6 @@ from fusec.run.exchange import dense_elements, member_for
 from fusec.run.execute import Executable
 from fusec.run.launch import (
     TENSOR_MAP_BYTES,
-    Geometry,
     PackedArguments,
     aligned_block,
     encode_tensor_map,
@@ -46,81 +55,14 @@ from fusec.run.launch import (
     pack_scalar,
     pack_size,
 )
-from fusec.run.rows import Rows, rows_of
+from fusec.run.rows import rows_of
 from fusec.run.streams import Streams
-from fusec.run.transports.protocol import DeviceMemory
+from fusec.run.transports.carriers import MOVING, kind_of
+from fusec.run.transports.protocol import Begin, DeviceMemory
 from fusec.schedule.plan import ScalarArgument, SizeArgument, TensorMapArgument
 
 MAPS = 16
 """Tensor maps of one buffer, for its last addresses, that are kept encoded."""
-
-
-@dataclass(frozen=True)
-class LaunchStep:
-    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots."""
-
-    name: str
-    function: Any
-    shape: Geometry
-    packed: PackedArguments
-    slots: frozenset[int]
-    stream: int = 0
-
-
-@dataclass(frozen=True)
-class MemsetStep:
-    """Memory to fill with zeros."""
-
-    place: Place
-    size: int
-    stream: int = 0
-
-
-@dataclass(frozen=True)
-class CopyStep:
-    """Memory to copy."""
-
-    target: Place
-    source: Place
-    size: int
-    stream: int = 0
-
-
-@dataclass(frozen=True)
-class RowsStep:
-    """Memory to copy between layouts."""
-
-    target: Place
-    source: Place
-    rows: tuple[Rows, ...]
-    stream: int = 0
-
-
-@dataclass(frozen=True)
-class ExchangeStep:
-    """Memory to exchange with other ranks, or (without places) an exchange to wait for."""
-
-    of: ProgramStep
-    target: tuple[Place, int, DType] | None = None
-    source: tuple[Place, int, DType] | None = None
-
-
-@dataclass(frozen=True)
-class OrderStep:
-    """What waits for other streams, or is waited for by them, and does nothing."""
-
-
-@dataclass
-class MapStep:
-    """A tensor map to encode for the address that its buffer has, into `block`."""
-
-    described: TensorMapArgument
-    place: Place
-    block: Any
-    known: dict[int, bytes]
-
-
-Step = LaunchStep | MemsetStep | CopyStep | RowsStep | MapStep | ExchangeStep | OrderStep
 
 
 @dataclass(frozen=True)
@@ -152,7 +94,7 @@ class Record:
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
-        self.memory = memory_of(self._flat, self.sizes)
+        self.memory = memory_of(self._flat, self.sizes, _received(steps.steps))
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -162,19 +104,28 @@ class Record:
             self._add(number, step)
         if self.streams.several:
             self._issue = [self.streams.start, *self._issue, self.streams.end]
+        self._issue += [self._issuer(CopyStep(*each)) for each in self.memory.copied]
         self._by_slot: list[list[tuple[Any, int]]] = [[] for _ in range(self.slots)]
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
-        self.addresses: list[int] = []
         self.fast: Any = None
-        self._shared: list[int] = []
+        self._room = self._reserve()
         self._generation = -1
         self.refresh()
+        self.addresses: list[int] = [0] * self.memory.scratch_slot + self._shared
+        if executable.member is not None:
+            begun = [e for e in map(self._begun, self.steps) if e is not None]
+            executable.member.transport.prepare(begun)
 
     @property
     def slots(self) -> int:
         """Return how many addresses there are."""
-        return self.memory.scratch_slot + 2
+        return self.memory.scratch_slot + 2 + bool(self.memory.received)
+
+    def _reserve(self) -> list[int]:
+        """Return where other ranks write, if they do: all of these programs' memory is mapped."""
+        size, arena = self.memory.received, self.arena
+        return [room(arena.device, arena.stream, size)] if size else []
 
     def refresh(self) -> None:
         """Have the arena's memory as it is now."""
@@ -183,7 +134,7 @@ class Record:
         if arena.generation.value == self._generation:
             return
         self._generation, self.fast = arena.generation.value, None
-        self._shared = [arena.scratch.address, arena.counters.address]
+        self._shared = [arena.scratch.address, arena.counters.address, *self._room]
         for slot, address in enumerate(self._shared, self.memory.scratch_slot):
             self._write(slot, address)
 
@@ -358,16 +309,24 @@ class Record:
             self.executable.device.copy_rows(*ends, rows, self.streams.handles[step.stream])
 
     def _exchange(self, step: ExchangeStep) -> None:
+        member, begun = member_for(step.of, self.executable.member), self._begun(step)
+        if begun is None:
+            stream = int(self.streams.handles[step.of.stream])
+            member.transport.wait(step.of.tag, stream)
+        else:
+            member.begin(begun)
+
+    def _begun(self, step: Step) -> Begin | None:
+        """Return the exchange that a step begins, at the addresses of the call."""
+        if not isinstance(step, ExchangeStep) or isinstance(step.of.instruction, Wait):
+            return None
         member = member_for(step.of, self.executable.member)
         stream = int(self.streams.handles[step.of.stream])
-        if isinstance(step.of.instruction, Wait):
-            member.transport.wait(step.of.tag, stream)
-            return
         target, source = (
             None if m is None else DeviceMemory(self._address(m[0]), m[1], m[2], stream)
             for m in (step.target, step.source)
         )
-        member.begin(member.exchange(step.of, target, source))
+        return member.exchange(step.of, target, source)
 
     def _encode(self, step: MapStep) -> None:
         address = self._address(step.place)
@@ -378,6 +337,15 @@ class Record:
                 step.known.pop(next(iter(step.known)))
             known = step.known[address] = bytes(made)
         ctypes.memmove(ctypes.addressof(step.block), known, len(known))
+
+
+def _received(steps: Sequence[ProgramStep]) -> list[str]:
+    """Return the names of the buffers that copy engines of other ranks write."""
+    exchanges = (s.instruction for s in steps)
+    return [
+        e.target for e in exchanges
+        if isinstance(e, (Collective, Receive)) and kind_of(e) in MOVING
+    ]  # fmt: skip
 
 
 def _nothing() -> None:

@@ -213,16 +213,20 @@ def _call(code: str, column: int, indent: int) -> list[str]:
     pieces = _pieces(inside, places)
     pieces[-1] += code[end:]
     begin = column + opened + 1
-    first, *rest_below = _filled(pieces, begin, indent)
+    deeper = 4 if len(pieces) > 1 else 0
+    first, *rest_below = _filled(pieces, begin, indent, deeper)
     below = [code[: opened + 1] + first, *rest_below]
-    first, *rest = _filled(pieces, indent + 4, indent + 4)
+    first, *rest = _filled(pieces, indent + 4, indent + 4, deeper)
     behind = [code[: opened + 1], " " * (indent + 4) + first, *rest]
     padded = [" " * column + below[0], *rest_below]
     return below if _cost(padded) <= _cost(behind) else behind
 
 
-def _filled(pieces: list[str], column: int, indent: int) -> list[str]:
-    """Return as many pieces a line as fit, all lines from `column` on."""
+def _filled(pieces: list[str], column: int, indent: int, deeper: int = 0) -> list[str]:
+    """Return as many pieces a line as fit, all lines from `column` on.
+
+    deeper: how far the operands of a piece are moved in that is broken between them.
+    """
     lines: list[str] = []
     for piece in pieces:
         if lines and column + len(lines[-1]) + 1 + len(piece) <= WIDTH:
@@ -232,6 +236,8 @@ def _filled(pieces: list[str], column: int, indent: int) -> list[str]:
     done: list[str] = []
     for line in lines:
         first, *rest = _expression(line, column, indent)
+        if any(next(_top(line.rstrip(","), operator), None) for operator in _OPERATORS):
+            rest = [" " * deeper + each for each in rest]
         done += [" " * column + first if done else first, *rest]
     return done
 

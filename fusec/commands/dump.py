@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.files import fusions_of
@@ -137,7 +137,7 @@ def _preseg(program: Compilation, style: str) -> str:
         if after is not before:
             parts.append(f"# after {step.name}\n{to_text(after)}")
 
-    driver.optimise(program.local, program.options, observer=note)
+    lowering.optimise(program.local, program.options, observer=note)
     return "\n".join(parts)
 
 
@@ -205,7 +205,7 @@ def _host_passes(program: Compilation, style: str) -> str:
         texts = before.text().splitlines(True), after.text().splitlines(True)
         parts.extend(difflib.unified_diff(*texts, "before", f"after {step.name}"))
 
-    driver.lower(program.segmented, program.plans, program.original, program.options, note)
+    lowering.lower(program.segmented, program.plans, program.local, program.options, note)
     return "".join(parts) or "no pass changes the host program\n"
 
 

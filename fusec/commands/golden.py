@@ -17,6 +17,8 @@ from fusec.commands.progress import build_progress
 from fusec.diagnostics import FusecError
 from fusec.dumps.nvfuser import segmented_fusion_text
 from fusec.escape import visible
+from fusec.hostir.text import host_ir_text
+from fusec.ir.text import to_text
 from fusec.options import CompileOptions
 from fusec.parse.source import STDIN
 from fusec.target import TARGETS
@@ -80,7 +82,10 @@ def _as_kept(
 
 
 def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) -> dict[str, str]:
-    """Return the golden files of a fusion file by path; several fusions have a folder each."""
+    """Return the golden files of a fusion file by path; several fusions have a folder each.
+
+    Of a divided fusion they also hold what one rank runs, and the program of its host.
+    """
     programs = driver.programs(file, options)
     made: dict[str, str] = {}
     for program in programs:
@@ -93,6 +98,9 @@ def golden_files(file: str, options: CompileOptions, dialects: Sequence[str]) ->
             for dialect in dialects:
                 text = segmented_fusion_text(built.segmented, style=dialect)
                 made[f"{folder}segmented_fusion.{dialect}{mark}.txt"] = text
+            if built.original.shardings:
+                made[f"{folder}partition{mark}.txt"] = to_text(built.local)
+                made[f"{folder}host_ir{mark}.txt"] = host_ir_text(built.posts, built.segmented)
             for source in built.kernel_sources:
                 made[f"{folder}{source.name}{mark}.cu"] = source.text
         manifest = as_data(manifest_of(package, {}))

@@ -10,7 +10,7 @@ import numpy as np
 from fusec import driver
 from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
-from fusec.commands.run import RunOptions, at_sizes, check_sizes, inputs_of
+from fusec.commands.run_inputs import RunOptions, at_sizes, check_sizes, inputs_of
 from fusec.commands.traced import gather_trace, noting, slices_of
 from fusec.commands.verify import agree, differences, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
@@ -18,6 +18,7 @@ from fusec.driver import Compilation
 from fusec.explain.units import time_text
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
+from fusec.run.ranks import COMPILING
 from fusec.run.trace import Slice
 
 if TYPE_CHECKING:
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
-COMPILING = 600.0
-"""Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
 
 
 def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:

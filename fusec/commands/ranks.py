@@ -17,7 +17,7 @@ from fusec.commands.launch import launch
 from fusec.commands.lint import lint
 from fusec.commands.meshes import check_mesh
 from fusec.commands.rank import headline, run_rank
-from fusec.commands.run import RunOptions, check_files
+from fusec.commands.run_inputs import RunOptions, check_files
 from fusec.diagnostics import FusecError, Unsupported
 from fusec.driver import Compilation
 from fusec.files import fusions_of

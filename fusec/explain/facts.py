@@ -216,6 +216,7 @@ class Segmentation:
     schema: int
     fusion: str
     target: Mapping[str, str]
+    mesh: Mapping[str, int]
     sizes: Mapping[str, int]
     aliases: Mapping[str, str]
     segments: tuple[SegmentFacts, ...]

@@ -51,6 +51,7 @@ def describe(
         schema=SCHEMA,
         fusion=fusion.name,
         target={"arch": target.arch, "device": target.device},
+        mesh={} if fusion.mesh is None else dict(fusion.mesh.axes),
         sizes=dict(fusion.hints),
         aliases={v.name: i.value.name for v, i in fusion.effects.into.items()},
         segments=tuple(

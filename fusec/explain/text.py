@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import prod
 
 from fusec.explain.facts import (
     Choice,
@@ -43,6 +44,7 @@ def explanation(record: Segmentation) -> str:
 def _overview(record: Segmentation) -> Iterator[str]:
     target = record.target
     yield f"{record.fusion} on {target['device']} ({target['arch']}): {summary(record)}"
+    yield from _row("ranks", ranks_text(record.mesh)) if record.mesh else ()
     yield from _row("moves", moved(record.bytes, record.floor_bytes))
     yield from _row("peak", f"{bytes_text(record.peak_bytes)} live at once besides the inputs")
     yield from _row("time", f"{time_text(record.seconds)} predicted, {reached(record)}")
@@ -52,6 +54,12 @@ def _overview(record: Segmentation) -> Iterator[str]:
     sizes = ", ".join(f"{n}={s}" for n, s in record.sizes.items() if "." not in n)
     yield from _row("sizes", sizes) if sizes else ()
     yield from _row("exact", exact_text(record)) if record.exact else ()
+
+
+def ranks_text(mesh: Mapping[str, int]) -> str:
+    """Return `8 (dp: 2, tp: 4), ...` of the axes of a mesh."""
+    axes = ", ".join(f"{axis}: {extent}" for axis, extent in mesh.items())
+    return f"{prod(mesh.values())} ({axes}); figures are of one, with its share of divided dims"
 
 
 def summary(record: Segmentation) -> str:

@@ -38,7 +38,8 @@ def pack(blocks: Sequence[Block], most: int = MOST) -> list[int]:
     """Return each block's offset, such that blocks in use at once lie apart.
 
     Blocks are placed one after the other at the lowest offset, or in the tightest gap, in several
-    orders; then, beginning with the best, what stands highest is placed first, again and again.
+    orders; then, beginning with the best, what stands highest is placed first, again and again,
+    until an order comes again.
     """
     least, effort = least_size(blocks), len(blocks) + sum(len(b.beside) for b in blocks)
     tried: list[tuple[int, int, list[int], list[int], bool]] = []
@@ -53,9 +54,12 @@ def pack(blocks: Sequence[Block], most: int = MOST) -> list[int]:
                 return min(tried)[2]
     best = min(tried)[:3]
     for _, number, found, order, tight in sorted(tried):
-        highest = _highest(blocks, found)
+        highest, seen = _highest(blocks, found), {tuple(order)}
         while most > 0 and order[0] != highest:
             order = [highest, *(k for k in order if k != highest)]
+            if tuple(order) in seen:
+                break
+            seen.add(tuple(order))
             found = _placed(blocks, order, tight)
             size = size_of(blocks, found)
             best = min(best, (size, number, found))

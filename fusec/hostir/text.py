@@ -56,6 +56,7 @@ class _Printer:
         for loop in (i for i in program.instructions if isinstance(i, For)):
             self.names.symbols[loop.index] = INDEX
         self.tensors = Tensors(program, self.names)
+        self.views = {i.buffer for i in program.instructions if isinstance(i, Alias)}
         self.current = "0"
         self.callers: dict[str, str] = {}
         self.exchanges: dict[str, str] = {}
@@ -72,6 +73,8 @@ class _Printer:
 
     def _lines(self, instructions: Iterable[Instruction], margin: str) -> Iterator[str]:
         for instruction in instructions:
+            if isinstance(instruction, Free) and instruction.buffer in self.views:
+                continue  # a view has no memory of its own
             if isinstance(instruction, For):
                 yield f"{margin}FOR {INDEX} {self._range(instruction)}:"
                 yield from self._lines(instruction.body, f"{margin}  ")

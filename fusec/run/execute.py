@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
@@ -91,6 +92,12 @@ class Executable:
         for function in self.functions.values():
             self.device.unload(function)
         self.functions = {}
+
+    def among(self, member: Member | None) -> Executable:
+        """Return the same kernels for one of several ranks."""
+        other = copy(self)
+        other.member = member
+        return other
 
     def sizes(self, given: Sizes) -> dict[str, int]:
         """Return all sizes that a program knows: also where its rank stands."""

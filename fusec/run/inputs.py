@@ -175,7 +175,8 @@ def _draw_integers(
 def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
     """Return the size of every symbol, from the shapes and strides of `arrays` and from scalars.
 
-    FusecError names the input and dim that is missing, disagrees or breaks a declared fact.
+    What these leave open (two symbols that occur as a product alone) is as by default. FusecError
+    names the input and dim that is missing, disagrees or breaks a declared fact.
     """
     sizes: dict[str, int] = {}
     origin: dict[str, str] = {}
@@ -196,11 +197,13 @@ def bind_sizes(fusion: Fusion, arrays: Mapping[str, Any]) -> dict[str, int]:
         for axis, (dim, size) in enumerate(zip(value.shape, shape, strict=True)):
             pending.append((dim, size, f"dim {axis} of input `{value.name}`"))
     _solve(pending, sizes, origin)
+    for fact in fusion.dims:
+        if fact.name not in sizes:
+            sizes[fact.name], origin[fact.name] = fact.default, "its default"
+    _solve(pending, sizes, origin)
     for entry in fusion.inputs:
         if not entry.value.is_scalar:
             _read_strides(entry, arrays[entry.value.name], sizes)
-    for fact in fusion.dims:
-        sizes.setdefault(fact.name, fact.default)
     check_facts(fusion, sizes)
     check_layouts(fusion, sizes)
     return sizes

@@ -198,13 +198,15 @@ class Links:
             with suppress(OSError):
                 link.shutdown(socket.SHUT_WR)
         # A connection that is closed before the other's last words were read loses its own.
-        limit = time.monotonic() + (0.1 if self._failure else 1.0)
+        limit = time.monotonic() + (0.1 if self._failure else self.patience)
         for thread in self._threads:
             thread.join(max(0.0, limit - time.monotonic()))
         for link in self._sockets.values():
-            wire.close(link)
+            wire.end(link)
         for thread in self._threads:
             thread.join()
+        for link in self._sockets.values():
+            wire.close(link)
 
     @contextmanager
     def _for(self, other: int, doing: str) -> Generator[None]:

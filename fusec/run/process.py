@@ -5,9 +5,14 @@ from __future__ import annotations
 import atexit
 from functools import cache
 
+from fusec.diagnostics import FusecError
+from fusec.ir.sharding import Mesh
+from fusec.run.device import Device, load_driver
+from fusec.run.exchange import Member
 from fusec.run.links import Links
 from fusec.run.ranks import from_environment, patience
 from fusec.run.rendezvous import meet
+from fusec.run.transports.choice import GpuTransport
 
 
 @cache
@@ -16,6 +21,40 @@ def links() -> Links:
     made = meet(from_environment(), patience())
     atexit.register(made.close)
     return made
+
+
+def check_ranks(name: str, mesh: Mesh) -> None:
+    """Raise FusecError unless this run has as many ranks as the mesh of a fusion."""
+    size = from_environment().size
+    if size != mesh.size:
+        raise FusecError(
+            f"{name}: the mesh has {mesh.size} ranks, and this run has {size}",
+            help=f"torchrun --nproc-per-node {mesh.size}",
+        )
+
+
+def own_gpu() -> int:
+    """Return the number of this rank's GPU: its place on the host, or 0 where it sees but one."""
+    driver = load_driver()
+    driver.cuInit(0)
+    _, count = driver.cuDeviceGetCount()
+    return from_environment().local_rank if count > 1 else 0
+
+
+def member_of(program: str, mesh: Mesh | None, device: Device) -> Member | None:
+    """Return this rank of a mesh for one program on its GPU; None where there are no others.
+
+    All ranks ask for it together.
+    """
+    if mesh is None or mesh.size == 1:
+        return None
+    check_ranks(program, mesh)
+    if device not in _transports:
+        _transports[device] = GpuTransport(links(), device)
+    return Member(mesh, links().rank, _transports[device].another(program))
+
+
+_transports: dict[Device, GpuTransport] = {}
 
 
 def barrier() -> None:

@@ -13,6 +13,8 @@ DEFAULT_PORT = 29500
 """Where ranks of one host meet when no port is said: that of torchrun."""
 PATIENCE = 20.0
 """Seconds without progress after which a rank counts as hung."""
+COMPILING = 600.0
+"""Seconds for the slowest rank to compile, or to have done: nobody waits in an exchange then."""
 LOCAL = "127.0.0.1"
 
 

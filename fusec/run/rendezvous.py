@@ -65,7 +65,7 @@ class Meeting:
     def close(self) -> None:
         """Stop; whoever waits is let go."""
         self._limit = 0.0
-        wire.close(self._listener)
+        wire.end(self._listener)
         self._thread.join()
 
     def _serve(self) -> None:
@@ -87,9 +87,11 @@ class Meeting:
                 with suppress(wire.Ended):
                     wire.send(link, answer)
         for link in self._links:
-            wire.close(link)
+            wire.end(link)
         for thread in welcoming:
             thread.join()
+        for link in self._links:
+            wire.close(link)
 
     def _answer(self) -> dict[str, Any]:
         """Return what all are told: where the others are, or who is missing."""

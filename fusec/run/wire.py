@@ -149,8 +149,16 @@ def _proof(token: str, role: bytes, first: bytes, second: bytes) -> bytes:
     return hmac.digest(token.encode(), role + first + second, "sha256")
 
 
-def close(link: socket.socket) -> None:
-    """Close a socket, and wake whoever waits on it."""
+def end(link: socket.socket) -> None:
+    """Let nothing more come or go, and wake whoever waits on it.
+
+    A thread that is about to wait for what another closes may wait for the next socket instead.
+    """
     with suppress(OSError):
         link.shutdown(socket.SHUT_RDWR)
+
+
+def close(link: socket.socket) -> None:
+    """End a socket that no other thread waits on, and close it."""
+    end(link)
     link.close()

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from fusec.diagnostics import FusecError
+from fusec.ir.dim import product
 from fusec.ir.dtype import BOOL
-from fusec.ir.graph import Node
+from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
 from fusec.shard.axes import Axes, reshaped
@@ -49,15 +50,18 @@ Given = Sequence[Sharding | None]
 """How a node's operands are divided, None for scalars."""
 
 
-def choose(node: Node, axes: Axes, given: Given, said: Sharding | None) -> Choice:
+def choose(
+    node: Node, axes: Axes, given: Given, said: Sharding | None, sizes: Mapping[str, int]
+) -> Choice:
     """Return how a node is computed of operands that are divided so.
 
-    said: how the file divides its results.
+    said: how the file divides its results. sizes: by symbol; where operands do not agree, what the
+    largest says counts, so that less is exchanged.
     """
     if node.op.name == "reshape":
         return _reshape(node, given, said)
     rank = node.output.rank
-    joined = _joined(axes, given, rank)
+    joined = _joined(axes, given, rank, _weightiest_first(node, given, sizes))
     reduction = _reduction(node)
     summed = _summed(node, axes, given, joined)
     partial = tuple(dict.fromkeys(a for parts in summed.values() for a in _named(parts)))
@@ -100,11 +104,25 @@ def _without(parts: Parts, axes: Collection[str]) -> Parts:
     return Sharding((parts,)).without(*axes).dims[0]
 
 
-def _joined(axes: Axes, given: Given, rank: int) -> Sharding:
-    """Return what the operands together say of the results; the first one that does counts."""
+def _weightiest_first(node: Node, given: Given, sizes: Mapping[str, int]) -> Sequence[int]:
+    """Return the places of a node's tensors: those with slices first, then the largest."""
+
+    def weight(k: int) -> tuple[bool, int]:
+        own, value = given[k], node.operands[k]
+        assert own is not None
+        assert isinstance(value, Value)
+        size = product(value.shape).evaluate(sizes) * value.dtype.size
+        return own.along(STREAM) is not None, size
+
+    return sorted((k for k, own in enumerate(given) if own is not None), key=weight, reverse=True)
+
+
+def _joined(axes: Axes, given: Given, rank: int, order: Sequence[int]) -> Sharding:
+    """Return what the operands together say of the results; the first in order counts."""
     dims: list[Parts] = [()] * rank
     used = dict[str, int]()
-    for k, own in enumerate(given):
+    for k in order:
+        own = given[k]
         for a, parts in enumerate(own.dims if own is not None else ()):
             at = axes.same.get((k, a))
             if at is None:

@@ -140,7 +140,7 @@ class _Partitioner:
         read = [self._spanned(o) for o in node.operands]
         check_loops(node, axes, read, self._spanned(known))
         said = self._said(known)
-        choice = choose(node, axes, given, said)
+        choice = choose(node, axes, given, said, self.fusion.hints)
         if said is None and self._defers(node):
             self.deferred[node.output] = node, axes
             self.tensors[node.output] = Tensor(node.output, choice.result)

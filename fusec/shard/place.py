@@ -68,8 +68,7 @@ def assemble(
 def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
     """Return the sizes of a rank's fusion where those of the whole one are given."""
     own = dict(sizes)
-    for name, default in local.hints.items():
-        ranks = original.hints[name] // default if default else 1
+    for name, ranks in _divided(original, local).items():
         if name not in sizes:
             continue
         if sizes[name] % ranks:
@@ -79,6 +78,18 @@ def local_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> di
             )
         own[name] = sizes[name] // ranks
     return own
+
+
+def whole_sizes(original: Fusion, local: Fusion, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Return the sizes of the whole fusion where those of a rank's are given."""
+    ranks = _divided(original, local)
+    return {name: size * ranks.get(name, 1) for name, size in sizes.items()}
+
+
+def _divided(original: Fusion, local: Fusion) -> dict[str, int]:
+    """Return by how many ranks each symbol is divided."""
+    whole = original.hints
+    return {n: whole[n] // own if own else 1 for n, own in local.hints.items()}
 
 
 def _ranks(parts: Parts, mesh: Mesh) -> int:

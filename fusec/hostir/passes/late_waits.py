@@ -27,7 +27,7 @@ from fusec.hostir.program import HostProgram
 def late_waits(program: HostProgram, _: Known) -> HostProgram:
     """Wait for what an exchange brings where it is first used, not where it was begun.
 
-    What is sent stays as it is until then.
+    What is sent stays as it is until then, and its memory is freed after it.
     """
     roots = _roots(program.instructions)
     instructions = _late(program.instructions, roots)
@@ -41,7 +41,9 @@ def _late(instructions: Sequence[Instruction], roots: Mapping[str, str]) -> tupl
     for instruction in reversed(instructions):
         if isinstance(instruction, Wait):
             begun = _begun(instructions, instruction)
-            left.insert(_place(left, begun, roots), instruction)
+            at, freed = _place(left, begun, roots)
+            kept = [i for i in left[:at] if i not in freed]
+            left[:at] = [*kept, instruction, *freed]
         elif isinstance(instruction, For):
             left.insert(0, replace(instruction, body=_late(instruction.body, roots)))
         else:
@@ -65,17 +67,26 @@ def _begun(instructions: Sequence[Instruction], wait: Wait) -> Sequence[Instruct
 
 def _place(
     following: Sequence[Instruction], begun: Sequence[Instruction], roots: Mapping[str, str]
-) -> int:
-    """Return how many of the instructions behind a wait may come before it."""
+) -> tuple[int, Sequence[Instruction]]:
+    """Return how many of the instructions behind a wait may come before it, but for some.
+
+    These free what is sent.
+    """
     targets = _memory({name for i in begun for name in writes(i)}, roots)
     sources = _memory({name for i in begun for name in reads(i)}, roots)
+    freed: list[Instruction] = []
     for k, instruction in enumerate(following):
         if isinstance(instruction, (Send, Receive, GetStream, SetStream, Synchronize)):
-            return k
+            return k, freed
+        if isinstance(instruction, Free) and roots.get(instruction.buffer, instruction.buffer) in (
+            sources - targets
+        ):
+            freed.append(instruction)
+            continue
         changed = _memory(_ended(instruction) | writes(instruction), roots)
         if changed & (targets | sources) or _memory(reads(instruction), roots) & targets:
-            return k
-    return len(following)
+            return k, freed
+    return len(following), freed
 
 
 def _ended(instruction: Instruction) -> frozenset[str]:

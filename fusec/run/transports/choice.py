@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from fusec.diagnostics import EnvironmentProblem, InternalError
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.run.device import Device, load_driver
 from fusec.run.links import Links
+from fusec.run.ranks import COMPILING
 from fusec.run.transports.carriers import NCCL, PEERS, Carrier, carrier_of, kind_of
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
 from fusec.run.transports.protocol import Begin, Exchange
+from fusec.run.transports.streams import SideStream
 
 
 def device_of(links: Links) -> int:
@@ -59,19 +62,44 @@ def reachable(links: Links, device: Device) -> list[set[int]]:
     return [set(ranks) for ranks in links.gather(row, "reach of GPUs")]
 
 
+@dataclass
+class _Shared:
+    """What the transports of a process share: streams by rank, and NCCL where it is needed."""
+
+    access: list[set[int]]
+    sides: dict[int, SideStream] = field(default_factory=dict[int, SideStream])
+    nccl: NcclTransport | None = None
+
+
 class GpuTransport:
     """Gives each exchange to the transport that carries it; NCCL starts where it is needed."""
 
-    def __init__(self, links: Links, device: Device) -> None:
-        """Find out which GPUs reach one another; EnvironmentProblem where two ranks share one."""
-        self._links, self._device = links, device
-        self._access = reachable(links, device)
-        self._peers = PeerTransport(links, device)
-        self._nccl: NcclTransport | None = None
+    def __init__(self, links: Links, device: Device, beside: GpuTransport | None = None) -> None:
+        """Find out which GPUs reach one another; EnvironmentProblem where two ranks share one.
+
+        beside: the process's first transport, for another program; that one is closed last.
+        """
+        self._links, self._device, self._first = links, device, beside is None
+        self._shared = _Shared(reachable(links, device)) if beside is None else beside._shared
+        self._peers = PeerTransport(links, device, self._shared.sides)
+
+    def another(self, program: str) -> GpuTransport:
+        """Return a transport for another program; all ranks ask for it together.
+
+        It waits for the slowest to compile. FusecError where a rank has come to another program.
+        """
+        programs: list[str] = self._links.gather(program, "begin of calls", COMPILING)
+        for rank, other in enumerate(programs):
+            if other != program:
+                raise FusecError(
+                    f"rank {self._links.rank} calls {program}, rank {rank} calls {other}",
+                    help="all ranks call the same programs in the same order",
+                )
+        return GpuTransport(self._links, self._device, self)
 
     def carrier(self, exchange: Exchange, group: tuple[int, ...]) -> Carrier:
         """Return what carries an exchange in a group of ranks."""
-        access = all(b in self._access[a] for a in group for b in group)
+        access = all(b in self._shared.access[a] for a in group for b in group)
         one_host = self._links.on_host(group)
         return carrier_of(kind_of(exchange), one_host=one_host, access=access)
 
@@ -80,10 +108,10 @@ class GpuTransport:
         carriers = [self.carrier(b.exchange, b.group).name for b in exchanges]
         wanted = self._links.gather([NCCL in carriers, PEERS in carriers], "choice of transports")
         if any(nccl for nccl, _ in wanted):
-            if self._nccl is None:
-                self._nccl = NcclTransport(self._links, self._device)
+            if self._shared.nccl is None:
+                self._shared.nccl = NcclTransport(self._links, self._device)
             # A group's communicator is split off by all ranks, whoever carries their own exchange.
-            self._nccl.prepare(exchanges)
+            self._shared.nccl.prepare(exchanges)
         if any(peers for _, peers in wanted):
             own = zip(exchanges, carriers, strict=True)
             self._peers.prepare([b for b, carrier in own if carrier == PEERS])
@@ -95,23 +123,25 @@ class GpuTransport:
         if self.carrier(exchange, group).name == PEERS:
             self._peers.begin(exchange, target, source, group, place)
             return
-        if self._nccl is None:
+        if self._shared.nccl is None:
             raise InternalError(f"`{exchange}` was not prepared")
-        self._nccl.begin(exchange, target, source, group, place)
+        self._shared.nccl.begin(exchange, target, source, group, place)
 
     def wait(self, buffer: str, stream: int = 0) -> None:
         """Let a stream wait for what was begun with a buffer, whoever carries it."""
         self._peers.wait(buffer, stream)
-        if self._nccl is not None:
-            self._nccl.wait(buffer, stream)
+        if self._shared.nccl is not None:
+            self._shared.nccl.wait(buffer, stream)
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)
 
     def close(self) -> None:
-        """Close both."""
+        """Close both, where no other has a part in them."""
+        if not self._first:
+            return
         self._peers.close()
-        if self._nccl is not None:
-            self._nccl.close()
-            self._nccl = None
+        if self._shared.nccl is not None:
+            self._shared.nccl.close()
+            self._shared.nccl = None

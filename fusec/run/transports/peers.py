@@ -12,7 +12,7 @@ from __future__ import annotations
 import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import InternalError
@@ -77,21 +77,22 @@ class _Arrival:
 
 @dataclass(frozen=True)
 class _Plan:
-    """All that one exchange does on this rank; `own`: (target, source, bytes) that stay here."""
+    """All that one exchange does on this rank with others."""
 
     begin: Begin
     copies: tuple[_Copy, ...]
     arrivals: tuple[_Arrival, ...]
-    own: tuple[tuple[int, int, int], ...]
 
 
 class PeerTransport:
     """Copies into the memory of other ranks, on a stream for each of them."""
 
-    def __init__(self, links: Links, device: Device) -> None:
-        """Use a device whose peers' memory it can reach."""
+    def __init__(
+        self, links: Links, device: Device, sides: dict[int, SideStream] | None = None
+    ) -> None:
+        """Use a device whose peers' memory it can reach; `sides`: streams by rank to share."""
         self._links, self._device = links, device
-        self._sides: dict[int, SideStream] = {}
+        self._sides = {} if sides is None else sides
         self._names = Names()
         self._plans: list[_Plan] = []
         self._next = 0
@@ -100,7 +101,10 @@ class PeerTransport:
         self._bases: dict[str, int] = {}
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Map the memory of the other ranks; all ranks of the run call it."""
+        """Map the memory of the other ranks; all ranks of the run call it.
+
+        Sources may lie elsewhere each time that an exchange is begun, targets may not.
+        """
         self._forget()
         cut = [_pieces(begin) for begin in exchanges]
         counts: dict[tuple[str, int], int] = defaultdict(int)
@@ -117,8 +121,7 @@ class PeerTransport:
         copies = self._copies(sent, told)
         arrivals = self._arrivals(received, len(sent), told)
         self._plans = [
-            _Plan(begin, tuple(copies[k]), tuple(arrivals[k]), tuple(cut[k][2]))
-            for k, begin in enumerate(exchanges)
+            _Plan(begin, tuple(copies[k]), tuple(arrivals[k])) for k, begin in enumerate(exchanges)
         ]
 
     def begin(
@@ -128,21 +131,22 @@ class PeerTransport:
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
         plan = self._planned(begin)
+        out, _, own = _pieces(begin)
         memory: DeviceMemory = source if target is None else target
         stream, key = memory.stream, buffers_of(exchange)[0]
         for arrival in plan.arrivals:
             self._write(stream, arrival.flags.free, 1)
         used = set[int]()
-        for to, origin, size in plan.own:
+        for to, origin, size in own:
             side = self._side(self._links.rank)
             side.follow(stream, key)
             self._copy(side, to, origin, size)
             used.add(self._links.rank)
-        for copy in plan.copies:
+        for copy, (_, origin, size) in zip(plan.copies, out, strict=True):
             side = self._side(copy.piece.peer)
             side.follow(stream, key)
             self._await(side.handle, copy.flags.free)
-            self._copy(side, copy.target, copy.piece.address, copy.piece.size)
+            self._copy(side, copy.target, origin, size)
             self._write(side.handle, copy.flags.arrived, 1)
             used.add(copy.piece.peer)
         for peer in used:
@@ -169,7 +173,7 @@ class PeerTransport:
         self._forget()
         for side in self._sides.values():
             side.close()
-        self._sides = {}
+        self._sides.clear()
 
     def _planned(self, begin: Begin) -> _Plan:
         """Return what was prepared for an exchange: the next in turn."""
@@ -177,7 +181,7 @@ class PeerTransport:
             raise InternalError(f"`{begin.exchange}` was not prepared")
         plan = self._plans[self._next]
         self._next = (self._next + 1) % len(self._plans)
-        if plan.begin != begin:
+        if _form(plan.begin) != _form(begin):
             raise InternalError(
                 f"`{begin.exchange}` is begun where `{plan.begin.exchange}` was prepared"
             )
@@ -330,6 +334,13 @@ def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Cu
     into = [(rank, target.address + p * block, block) for p, rank in others]
     own = (target.address + place * block, source.address + place * step, block)
     return out, into, [own]
+
+
+def _form(begin: Begin) -> Begin:
+    """Return an exchange but for the place of its source."""
+    if begin.source is None:
+        return begin
+    return replace(begin, source=replace(begin.source, address=0))
 
 
 def _name(piece: Piece) -> str:

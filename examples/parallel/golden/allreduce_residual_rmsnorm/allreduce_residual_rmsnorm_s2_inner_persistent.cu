@@ -1,0 +1,73 @@
+// allreduce_residual_rmsnorm_s2_inner_persistent: The sum over the ranks, the residual, and the
+//   norm of a row.
+// Source: examples/parallel/allreduce_residual_rmsnorm.yaml
+//   13: r = add(total, residual)
+//   14: f = cast(r, f32)
+//   15: v = mean(mul(f, f), dims=[1], keepdim=true)
+//   16: y = cast(mul(mul(f, rsqrt(add(v, 1e-5))), weight), bf16)
+// Schedule: 256 threads per row, 1 rows per block, accesses of 8 elements; the row stays in
+//   registers.
+#include "combine.cuh"
+#include "math.cuh"
+#include "reduce.cuh"
+#include "rounding.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+
+constexpr int kVec = 8;         // elements per access
+constexpr int kThreadsX = 256;  // threads per row
+constexpr int kThreadsY = 1;    // rows per block
+constexpr int kThreads = kThreadsX * kThreadsY;
+constexpr int kColumns = 8192;  // elements of a row
+constexpr int kChunks = 4;      // vectors of a row per thread
+static_assert(kChunks * kThreadsX * kVec == kColumns);
+
+extern "C" __global__ void __launch_bounds__(kThreads)
+    allreduce_residual_rmsnorm_s2_inner_persistent(const fusec::bf16* __restrict__ residual,
+                                                   const fusec::bf16* __restrict__ weight,
+                                                   const fusec::bf16* __restrict__ total_,
+                                                   fusec::bf16* __restrict__ r_,
+                                                   fusec::bf16* __restrict__ y) {
+  const int row = blockIdx.x;
+  fusec::Vec<fusec::bf16, kVec> residual_row[kChunks];
+  fusec::Vec<fusec::bf16, kVec> total_row[kChunks];
+
+  // The row stays in registers between the phases.
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = (c * kThreadsX + threadIdx.x) * kVec;
+    residual_row[c] = fusec::load_readonly<kVec>(residual + row * kColumns + column);
+    total_row[c] = fusec::load_readonly<kVec>(total_ + row * kColumns + column);
+  }
+  float sum_1_part = fusec::Sum<float>::identity();
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = (c * kThreadsX + threadIdx.x) * kVec;
+    fusec::Vec<fusec::bf16, kVec> r_vec;
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) {
+      const float r_value = fusec::round_to<fusec::bf16>(fusec::to_float(total_row[c][v]) +
+                                                         fusec::to_float(residual_row[c][v]));
+      sum_1_part += r_value * r_value;
+      r_vec[v] = fusec::convert<fusec::bf16>(r_value);
+    }
+    fusec::store(r_ + row * kColumns + column, r_vec);
+  }
+  const float sum_1 = fusec::block_reduce_rows<fusec::Sum<float>, kThreadsX, kThreadsY>(sum_1_part);
+
+  const float add_1 = fusec::divide(sum_1, static_cast<float>(kColumns)) + 1e-5f;
+  const float rsqrt_1 = rsqrtf(add_1);
+#pragma unroll
+  for (int c = 0; c < kChunks; ++c) {
+    const int column = (c * kThreadsX + threadIdx.x) * kVec;
+    const auto weight_vec = fusec::load_readonly<kVec>(weight + column);
+    fusec::Vec<fusec::bf16, kVec> y_vec;
+#pragma unroll
+    for (int v = 0; v < kVec; ++v) {
+      const float r_value = fusec::round_to<fusec::bf16>(fusec::to_float(total_row[c][v]) +
+                                                         fusec::to_float(residual_row[c][v]));
+      y_vec[v] = fusec::convert<fusec::bf16>(r_value * rsqrt_1 * fusec::to_float(weight_vec[v]));
+    }
+    fusec::store(y + row * kColumns + column, y_vec);
+  }
+}

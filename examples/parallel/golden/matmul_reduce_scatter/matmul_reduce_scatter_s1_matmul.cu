@@ -1,0 +1,107 @@
+// matmul_reduce_scatter_s1_matmul: A product whose sum is scattered, the rows of a rank at a time.
+// Source: examples/parallel/matmul_reduce_scatter.yaml
+//   11: p = matmul(x, w)
+// Schedule: M_size x 2048 x 2048 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
+//   into wgmma.
+#include "matmul_fragments.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_tile.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 256;    // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 4;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 128;            // of a thread that multiplies
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = false;         // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 49152;  // of one stage
+  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 196640;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 8;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    matmul_reduce_scatter_s1_matmul(const __grid_constant__ fusec::TensorMap x_slice_map,
+                                    const __grid_constant__ fusec::TensorMap w_map,
+                                    fusec::bf16* __restrict__ p_partial,
+                                    fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int M = M_size;
+  constexpr int N = 2048;
+  constexpr int K = 2048;
+  constexpr int batches = 1;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
+
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&x_slice_map, m, 0};
+        const fusec::TileSource b_columns = {&w_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
+    }
+    return;
+  }
+
+  fusec::take_registers<Config::kConsumerRegisters>();
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> p_partial_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      p_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+    }
+    fusec::store(p_partial + m * 2048 + n, p_partial_vec);
+  };
+
+  const int warp_m = threadIdx.x / 32 * 16;
+  int stage = 0;
+  fusec::u32 parity = 0;
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+    float sums[Config::kSumsOwn] = {};
+    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
+    const auto visit = [&](int row, int column, const Sums& acc) {
+      const Index m = tile_m + warp_m + row;
+      const Index n = tile_n + column;
+      if (m < M && n < N) finish(m, n, acc);
+    };
+    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
+  }
+}

@@ -1,0 +1,110 @@
+// stream_rows_s1_matmul: Two products in turn over parts of the rows.
+// Source: examples/parallel/stream_rows.yaml
+//   11: h = gelu(linear(x, up))
+// Schedule: M_size // 8 x 4096 x 1024 in tiles of 128 x 256, one CTA per SM over all tiles, bulk
+//   copies into wgmma.
+#include "fast_math.cuh"
+#include "matmul_fragments.cuh"
+#include "matmul_hopper.cuh"
+#include "matmul_tile.cuh"
+#include "rounding.cuh"
+#include "tma.cuh"
+#include "types.cuh"
+#include "vector.cuh"
+#include "wgmma.cuh"
+
+using Index = int;
+
+// Tile, stages and roles of this kernel, and where its shared memory holds what.
+struct Config {
+  using T = fusec::bf16;                // of the operands in shared memory
+  static constexpr int kTileM = 128;    // rows of an output tile
+  static constexpr int kTileN = 256;    // columns of an output tile
+  static constexpr int kTileK = 64;     // depth of a stage
+  static constexpr int kStages = 4;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kThreads = 128 * (kConsumers + 1);
+  static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
+  static constexpr int kSumsOwn = 128;            // of a thread that multiplies
+  static constexpr int kProducerRegisters = 40;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kBand = 8;                 // tile rows walked together, for the L2
+  static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
+  static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
+
+  // Shared memory, in bytes.
+  static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
+  static constexpr int kStageBytes = 49152;  // of one stage
+  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 196640;      // barriers, one per stage: all have read it
+};
+
+constexpr int kWidth = 8;  // neighbouring columns of one access
+using Sums = fusec::Vec<float, kWidth>;
+
+extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+    stream_rows_s1_matmul(const __grid_constant__ fusec::TensorMap x_slice_map,
+                          const __grid_constant__ fusec::TensorMap up_map,
+                          fusec::bf16* __restrict__ h,
+                          fusec::i64 M_size) {
+  extern __shared__ __align__(1024) unsigned char shared[];
+  const int M = M_size / 8;
+  constexpr int N = 4096;
+  constexpr int K = 1024;
+  constexpr int batches = 1;
+  const int tile_rows = fusec::tile_count(M, Config::kTileM);
+  const int tile_columns = fusec::tile_count(N, Config::kTileN);
+  const int tiles = tile_rows * tile_columns * batches;
+  const int steps = fusec::tile_count(K, Config::kTileK);
+
+  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  __syncthreads();
+
+  if (threadIdx.x >= 128 * Config::kConsumers) {
+    // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
+    fusec::give_registers<Config::kProducerRegisters>();
+    if (threadIdx.x == 128 * Config::kConsumers) {
+      int stage = 0;
+      fusec::u32 parity = 1;
+      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+        const int m = tile.row * Config::kTileM;
+        const int n = tile.column * Config::kTileN;
+        const fusec::TileSource a_rows = {&x_slice_map, m, 0};
+        const fusec::TileSource b_columns = {&up_map, n, 0};
+        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+      }
+    }
+    return;
+  }
+
+  fusec::take_registers<Config::kConsumerRegisters>();
+  // The epilogue of neighbouring sums of row m, from column n on.
+  const auto finish = [&](Index m, Index n, const Sums& acc) {
+    fusec::Vec<fusec::bf16, kWidth> h_vec;
+#pragma unroll
+    for (int i = 0; i < kWidth; ++i) {
+      const float mul_3 = fusec::gelu_approx(fusec::round_to<fusec::bf16>(acc[i]));
+      h_vec[i] = fusec::convert<fusec::bf16>(mul_3);
+    }
+    fusec::store(h + m * 4096 + n, h_vec);
+  };
+
+  const int warp_m = threadIdx.x / 32 * 16;
+  int stage = 0;
+  fusec::u32 parity = 0;
+  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+    float sums[Config::kSumsOwn] = {};
+    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
+    const auto visit = [&](int row, int column, const Sums& acc) {
+      const Index m = tile_m + warp_m + row;
+      const Index n = tile_n + column;
+      if (m < M && n < N) finish(m, n, acc);
+    };
+    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
+  }
+}

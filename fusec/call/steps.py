@@ -1,0 +1,81 @@
+"""What a call issues, one after the other, with places in the memory that it knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from fusec.call.memory import Place
+from fusec.hostir.steps import Step as ProgramStep
+from fusec.ir.dtype import DType
+from fusec.run.launch import Geometry, PackedArguments
+from fusec.run.rows import Rows
+from fusec.schedule.plan import TensorMapArgument
+
+
+@dataclass(frozen=True)
+class LaunchStep:
+    """A kernel to launch: its arguments lie at fixed addresses, and follow from some slots."""
+
+    name: str
+    function: Any
+    shape: Geometry
+    packed: PackedArguments
+    slots: frozenset[int]
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class MemsetStep:
+    """Memory to fill with zeros."""
+
+    place: Place
+    size: int
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class CopyStep:
+    """Memory to copy."""
+
+    target: Place
+    source: Place
+    size: int
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class RowsStep:
+    """Memory to copy between layouts."""
+
+    target: Place
+    source: Place
+    rows: tuple[Rows, ...]
+    stream: int = 0
+
+
+@dataclass(frozen=True)
+class ExchangeStep:
+    """Memory to exchange with other ranks, or (without places) an exchange to wait for."""
+
+    of: ProgramStep
+    target: tuple[Place, int, DType] | None = None
+    source: tuple[Place, int, DType] | None = None
+
+
+@dataclass(frozen=True)
+class OrderStep:
+    """What waits for other streams, or is waited for by them, and does nothing."""
+
+
+@dataclass
+class MapStep:
+    """A tensor map to encode for the address that its buffer has, into `block`."""
+
+    described: TensorMapArgument
+    place: Place
+    block: Any
+    known: dict[int, bytes]
+
+
+Step = LaunchStep | MemsetStep | CopyStep | RowsStep | MapStep | ExchangeStep | OrderStep

@@ -1,0 +1,402 @@
+"""Programs of divided fusions that are called: each rank passes its parts, and gets its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import rank_processes
+from called import CallDevice, GpuArray, framework, on_gpu
+from fake_device import array_at
+from fake_gpus import FakeGpu, FakeGpus
+from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
+from test_gpu_transports import in_threads
+from test_multidevice_names import run_ranks
+
+import fusec
+from benchmarks import programs_ranks as measured
+from fusec import FusecError, api, driver
+from fusec.call import program as calls
+from fusec.call import record as records
+from fusec.call.memory import Arena
+from fusec.call.program import Program
+from fusec.call.record import Record
+from fusec.diagnostics import Unsupported
+from fusec.driver import Compilation
+from fusec.hostir.program import HostProgram
+from fusec.ir.sharding import Mesh
+from fusec.options import CompileOptions
+from fusec.parse.reader import read_text
+from fusec.run import process
+from fusec.run.exchange import Member
+from fusec.run.execute import Executable
+from fusec.run.links import Links
+from fusec.run.transports.choice import GpuTransport
+from fusec.run.transports.host import HostTransport
+from fusec.run.transports.protocol import DeviceMemory
+from fusec.shard.partition import partitioned
+from fusec.shard.place import local_part, whole_sizes
+
+ROOT = Path(__file__).parent.parent
+SUMS = """
+fusion: sums
+mesh: [2]
+dims: {B: 8, H: 64}
+inputs:
+  x: {type: "f32[B, H]", shard: {0: mesh}}
+  w: {type: "f32[H]", shard: {0: mesh}}
+  p: {type: "f32[2, H]", shard: {0: mesh}}
+  scale: f32 = 1.0
+ops:
+  - s = sum(p, dims=[0])
+  - y = add(mul(x, w), mul(s, scale))
+outputs:
+  - y: {shard: {}}
+  - s
+"""
+STREAMED = """
+fusion: streamed
+dims: {B: 4, H: 64}
+inputs:
+  x: {type: "f32[B, H]", stream: {0: 2}}
+  w: f32[H]
+ops:
+  - y = mul(x, w)
+outputs: [y]
+"""
+
+
+# Exchanges by copy engines, in any order that streams allow.
+
+
+def issued(program: HostProgram, seed: int, calls: int = 3) -> list[list[np.ndarray]]:
+    """Return what each rank has in z after calls one behind the other, each of other arrays."""
+    gpus = FakeGpus(RANKS, Random(seed))
+
+    def work(links: Links) -> list[np.ndarray]:
+        device: Any = gpus.devices[links.rank]
+        first = GpuTransport(links, device)
+        made = list[Record]()
+        for name in ("one", "other"):
+            member = Member(MESH, links.rank, first.another(name))
+            executable = Executable(device, program, {}).among(member)
+            made.append(Record(executable, {}, Arena(device, device.stream)))
+        found = list[int]()
+        for call in range(calls):
+            x, z = device.allocate(B * H * 4, "x"), device.allocate(B * H * 4 * RANKS, "z")
+            device.upload(x, np.full((B, H), links.rank + 1 + call, np.float32))
+            made[call % 2].issue([x, z], {})
+            found.append(z)
+        first._links.until(device.is_done, "the end of the calls")
+        links.gather(None, "all have done")
+        size = B * H * 4 * RANKS
+        return [device.download(z, size).view(np.float32).reshape(-1, H) for z in found]
+
+    return in_threads(RANKS, work)
+
+
+def check(program: HostProgram, seeds: int) -> None:
+    for seed in range(seeds):
+        for found in issued(program, seed):
+            for call, z in enumerate(found):
+                np.testing.assert_array_equal(z, RIGHT + call)
+
+
+@pytest.mark.parametrize("streams", [0, 1, 2])
+def test_calls_follow_each_other_with_other_arrays(streams: int) -> None:
+    """Two programs of a stream receive in the same memory; sources lie elsewhere each time."""
+    check(ring(streams) if streams else gathered(), 3)
+
+
+def test_the_stand_in_finds_what_others_would_write_into_a_callers_array(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its place is not known when memory is mapped."""
+    monkeypatch.setattr(records, "_received", lambda steps: [])
+    with pytest.raises((StopIteration, AssertionError, FusecError)):
+        check(gathered(), 1)
+
+
+def test_the_stand_in_finds_results_that_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They lie where the next call receives."""
+    copied = FakeGpu._cuMemcpyDtoDAsync
+
+    def without(self: Any, to: int, origin: int, size: int, stream: int) -> None:
+        if size < B * H * 4 * RANKS:
+            copied(self, to, origin, size, stream)
+
+    monkeypatch.setattr(FakeGpu, "_cuMemcpyDtoDAsync", without)
+    with pytest.raises(AssertionError):
+        check(gathered(), 1)
+
+
+def test_ranks_that_call_different_programs_are_told_so() -> None:
+    gpus = FakeGpus(2)
+
+    def work(links: Links) -> str:
+        device: Any = gpus.devices[links.rank]
+        with pytest.raises(FusecError) as caught:
+            GpuTransport(links, device).another(f"`p` of B = {links.rank + 4}")
+        return caught.value.diagnostic.message
+
+    assert in_threads(2, work) == [
+        "rank 0 calls `p` of B = 4, rank 1 calls `p` of B = 5",
+        "rank 1 calls `p` of B = 5, rank 0 calls `p` of B = 4",
+    ]
+
+
+# Whole programs, with kernels on the host's processor.
+
+
+class Lanes(CallDevice):
+    """Its streams do at once what they are given."""
+
+    def call(self, function: str, *arguments: Any, what: str = "") -> Any:
+        """Do what the driver does."""
+        match function:
+            case "cuStreamCreate" | "cuEventCreate":
+                return len(self.asked)
+            case "cuEventRecord" | "cuStreamWaitEvent":
+                return None
+            case _:
+                return super().call(function, *arguments, what=what)
+
+
+class OverSockets(HostTransport):
+    """Carries what is said to lie on a GPU."""
+
+    def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
+        """Begin with the arrays that lie there."""
+        super().begin(exchange, _array(target), _array(source), group, place)
+
+
+def _array(memory: DeviceMemory | None) -> Any:
+    if memory is None:
+        return None
+    return array_at(memory.address, memory.elements, memory.dtype.numpy)
+
+
+@pytest.fixture(scope="module")
+def device(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lanes]:
+    """Yield the device that calls find."""
+    with pytest.MonkeyPatch.context() as patch:
+        yield framework(patch, tmp_path_factory.mktemp("kernels"), Lanes())[0]  # type: ignore
+
+
+@pytest.fixture(scope="module")
+def program(device: Lanes) -> Program:
+    """Return the sums over two ranks, built."""
+    return fusec.compile(SUMS, target="sm_90a")
+
+
+def sums(x: Any, w: Any, p: Any, scale: float) -> tuple[Any, Any]:
+    """Return what the fusion is, in fp64."""
+    s = p.astype(np.float64).sum(0)
+    return x * w + s * scale, s
+
+
+def whole(b: int, h: int, seed: int = 0) -> Any:
+    """Return random inputs of all ranks together."""
+    draw = np.random.default_rng(seed)
+    return tuple(draw.standard_normal(shape, np.float32) for shape in ((b, h), h, (2, h)))
+
+
+def parts() -> tuple[Any, ...]:
+    """Return arrays as a rank of two has them."""
+    x, w, p = whole(8, 64)
+    return x[:4].copy(), w[:32].copy(), p[:1].copy()
+
+
+def test_each_rank_passes_its_parts_and_gets_its_parts(
+    program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They meet for the first call alone."""
+    fusion = read_text(SUMS)
+    assert program.inputs["x"] == "f32[B, H * 2]"
+    assert program.inputs["w"] == "f32[H]"
+    assert program.outputs == {"y": "f32[B * 2, H * 2]", "s": "f32[H * 2]"}
+    assert "H = 32" in repr(program)
+    placed, mesh = partitioned(fusion).placed, fusion.mesh
+    assert mesh is not None
+
+    def work(links: Links) -> list[dict[str, np.ndarray]]:
+        met = list[str]()
+
+        def member_of(called: str, of: Mesh, device: Any) -> Member:
+            met.append(called)
+            return Member(of, links.rank, OverSockets(links))
+
+        monkeypatch.setattr(calls, "member_of", member_of)
+        found = list[dict[str, np.ndarray]]()
+        for k, (b, eps) in enumerate(((8, 1.0), (8, 0.5))):
+            given = zip("xwp", whole(b, 64, k), strict=True)
+            own = [local_part(a, placed[n], mesh, links.rank) for n, a in given]
+            y, s = program(*map(on_gpu, own), eps)
+            found.append({"y": np.array(y.array), "s": np.array(s.array)})
+        assert met == ["`sums` of B = 4, H = 32"]
+        return found
+
+    ranks = rank_processes.run(2, work, tmp_path)
+    for k, (b, eps) in enumerate(((8, 1.0), (8, 0.5))):
+        x, w, p = whole(b, 64, k)
+        for name, wanted in zip(("y", "s"), sums(x, w, p, eps), strict=True):
+            for found in ranks:
+                np.testing.assert_allclose(found[k][name], wanted, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.usefixtures("device")
+def test_a_fusion_over_streams_alone_is_called() -> None:
+    program = fusec.compile(STREAMED, target="sm_90a")
+    for b in (4, 6):
+        x, w, _ = whole(b, 64)
+        y = program(on_gpu(x), on_gpu(w))
+        assert type(y) is GpuArray
+        np.testing.assert_array_equal(y.array, x * w)
+    with pytest.raises(FusecError, match=r"B.*multiple of 2"):
+        program(*map(on_gpu, whole(5, 64)[:2]))
+
+
+def test_a_fusion_over_streams_alone_is_called_without_a_gpu() -> None:
+    x, w, _ = whole(4, 64)
+    np.testing.assert_array_equal(fusec.compile(STREAMED)(x, w), x * w)
+
+
+# What is measured where there are several GPUs.
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
+    """By blocks in a loop, or once before or behind."""
+
+    def schedulers(text: str) -> list[str]:
+        segments = Compilation(read_text(text), CompileOptions()).segmented.segments
+        return [s.scheduler for s in segments]
+
+    before, behind = (ranks, 64, 64, 32), (ranks, 64, 32, 64)
+    loop = schedulers(measured.gather_matmul(*before, looped=True))
+    assert loop == ["communication", "matmul", "placement"]
+    loop = schedulers(measured.matmul_scatter(*behind, looped=True))
+    assert loop == ["placement", "matmul", "communication", "reduction"]
+    once = schedulers(measured.gather_matmul(*before, looped=False))
+    assert once == ["communication", "matmul"]
+    assert schedulers(measured.matmul_scatter(*behind, looped=False)) == once[::-1]
+    assert schedulers(measured.norm(ranks, 8)) == ["reduction", "communication", "inner_persistent"]
+    assert schedulers(measured.norm(0, 8)) == ["inner_persistent"]
+    assert schedulers(measured.mlp(ranks)) == [*schedulers(measured.mlp(0)), "communication"]
+
+
+@dataclass
+class Lying:
+    """A tensor of half precision on a GPU of tests."""
+
+    device: Any
+    shape: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        self.address = self.device.allocate(2 * prod(self.shape), "a tensor")
+
+    def data_ptr(self) -> int:
+        return self.address
+
+
+def test_an_exchange_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kernel."""
+    gpus, firsts = FakeGpus(2), dict[Any, GpuTransport]()
+
+    def member_of(called: str, mesh: Mesh, device: Any) -> Member:
+        return Member(mesh, device.rank, firsts[device].another(called))
+
+    def work(links: Links) -> list[int]:
+        device: Any = gpus.devices[links.rank]
+        stream = SimpleNamespace(cuda_stream=device.stream)
+        device.cuda = SimpleNamespace(
+            current_device=lambda: links.rank, current_stream=lambda: stream
+        )
+        first = firsts[device] = GpuTransport(links, device)
+        x, y = Lying(device, (2, 8)), Lying(device, (4, 8))
+        device.upload(x.address, np.full(x.shape, links.rank + 1, np.uint16))
+        measured.exchange(measured.Ranks(2, links.rank, device, None), "all_gather", x, y)()
+        first._links.until(device.is_done, "the end")
+        links.gather(None, "all have done")
+        return device.download(y.address, 64).view(np.uint16).tolist()
+
+    monkeypatch.setattr(measured, "member_of", member_of)
+    monkeypatch.setattr(measured, "open_device", lambda index: gpus.devices[index])
+    assert in_threads(2, work) == [[1] * 16 + [2] * 16] * 2
+
+
+# What is refused, and what is built.
+
+
+def test_one_process_is_not_two_ranks(program: Program) -> None:
+    for arrays in (parts(), [*map(on_gpu, parts())]):
+        with pytest.raises(FusecError, match=r"`sums`.* has 2 ranks, and this run has 1"):
+            program(*arrays)
+    with pytest.raises(Unsupported, match="a graph of `sums`, which runs on several ranks"):
+        program.graph(*map(on_gpu, parts()))
+
+
+def test_a_capture_of_several_ranks_is_refused(
+    program: Program, device: Lanes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(device, "capturing", True)
+    with pytest.raises(Unsupported, match="a graph of `sums`"):
+        program(*map(on_gpu, parts()))
+
+
+def test_sizes_of_a_rank_are_scaled_to_the_whole() -> None:
+    """Both are divided here."""
+    fusion = read_text(SUMS)
+    local = partitioned(fusion).fusion
+    assert whole_sizes(fusion, local, {"B": 3, "H": 5, "s": 7}) == {"B": 6, "H": 10, "s": 7}
+
+
+def test_builds_are_planned_for_the_sizes_of_a_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Planned(Exception):
+        """What is to be compiled."""
+
+    def compile_fusion(fusion: Any, options: Any) -> Any:
+        raise Planned(Compilation(fusion, options).local.hints)
+
+    monkeypatch.setattr(driver, "compile_fusion", compile_fusion)
+    with pytest.raises(Planned, match=r"'B': 4, 'H': 32"):
+        fusec.compile(SUMS, target="sm_90a", sizes={"B": 8})
+    make: Any = api.program_for(read_text(SUMS))._make
+    with pytest.raises(Planned, match=r"'B': 6, 'H': 10"):
+        make({"B": 6, "H": 10}, None)
+
+
+def test_a_rank_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Driver:
+        gpus = 4
+
+        def cuInit(self, flags: int) -> None: ...
+        def cuDeviceGetCount(self) -> tuple[int, int]:
+            return 0, self.gpus
+
+    driver = Driver()
+    monkeypatch.setattr(process, "load_driver", lambda: driver)
+    for name, value in {"RANK": 6, "WORLD_SIZE": 8, "LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 4,
+                        "MASTER_ADDR": "h", "MASTER_PORT": 1}.items():  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+    assert process.own_gpu() == 2
+    driver.gpus = 1
+    assert process.own_gpu() == 0
+
+
+def snippet() -> str:
+    """Return the script of docs/calls.md."""
+    text = (ROOT / "docs" / "calls.md").read_text(encoding="utf-8")
+    return text.split("```python\n", 1)[1].split("```", 1)[0]
+
+
+def test_the_script_in_the_docs_runs() -> None:
+    said = run_ranks(snippet())
+    assert [line.split()[-2:] for line in said] == [["(4,", "32)"]] * 2, said

@@ -1,0 +1,142 @@
+"""Examples of divided programs: what ranks exchange and compute, and what is kept of them."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamed_programs import Threads, by_ranks
+
+from fusec.commands.rank import assembled, parts_of
+from fusec.driver import Compilation
+from fusec.hostir.instructions import Collective, For, Instruction, Receive, Send
+from fusec.ir.graph import Fusion
+from fusec.ir.sharding import Mesh
+from fusec.nvfuser.script import load_script
+from fusec.options import CompileOptions
+from fusec.parse import read_file, read_text
+from fusec.rank import run_rank
+from fusec.reference.nodes import Model
+from fusec.reference.verdict import Verdict, compare
+from fusec.run.inputs import choose_sizes, random_inputs
+from fusec.shard.partition import partitioned
+
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "examples" / "parallel"
+SIZES = {
+    "allreduce_residual_rmsnorm": "{B: 6, H: 40}",
+    "data_parallel_gradients": "{T: 24, D: 12, F: 20}",
+    "matmul_reduce_scatter": "{M: 24, K: 40, N: 12}",
+    "ring_gather_matmul": "{M: 24, K: 40, N: 12}",
+    "sequence_parallel_mlp": "{T: 24, D: 12, F: 40}",
+    "stream_rows": "{M: 24, K: 12, F: 20}",
+    "tensor_parallel_attention": "{B: 2, S: 6, D: 12, H: 8, E: 5}",
+    "tensor_parallel_mlp": "{T: 6, D: 12, F: 40}",
+}
+"""Sizes of a test, which 1, 2, 4 and (of streams) 8 divide."""
+EXCHANGES: dict[str, dict[str, int]] = {
+    "allreduce_residual_rmsnorm": {"all_reduce": 1},
+    "data_parallel_gradients": {"all_reduce": 2},
+    "matmul_reduce_scatter": {"send": 4, "receive": 4},
+    "ring_gather_matmul": {"send": 4, "receive": 4},
+    "sequence_parallel_mlp": {"all_gather": 1, "reduce_scatter": 1},
+    "stream_rows": {},
+    "tensor_parallel_attention": {"all_reduce": 1},
+    "tensor_parallel_mlp": {"all_reduce": 1},
+}
+"""What each of four ranks begins."""
+FILES = sorted(FOLDER.glob("*.yaml"))
+DIVIDED = [name for name in SIZES if name != "stream_rows"]
+
+
+def small(name: str, ranks: int = 4, dtype: str = "f32") -> Fusion:
+    """Return an example at small sizes, for a number of ranks."""
+    text = (FOLDER / f"{name}.yaml").read_text()
+    text = re.sub(r"(?m)^dims: .*$", f"dims: {SIZES[name]}", text).replace("bf16", dtype)
+    text = re.sub(r"(?<=[\[ ])4(?=[\],}])", str(ranks), text)
+    return read_text(text, f"{name}.yaml")
+
+
+def begun(instructions: Iterable[Instruction], times: int = 1) -> Counter[str]:
+    """Return how often exchanges of each kind are begun."""
+    found = Counter[str]()
+    for each in instructions:
+        match each:
+            case For():
+                found += begun(each.body, times * each.count.value)
+            case Collective():
+                found[each.kind] += times
+            case Send() | Receive():
+                found[type(each).__name__.lower()] += times
+            case _:
+                pass
+    return found
+
+
+def verdict_of(fusion: Fusion, kind: str = "ranges") -> Verdict:
+    """Run a fusion on as many threads as it has ranks, and compare it with the whole reference."""
+    sizes, program = choose_sizes(fusion), Compilation(fusion, CompileOptions())
+    inputs = random_inputs(fusion, sizes, 3, kind)
+    assert program.posts.posts  # planned once, before the threads start
+    divided, mesh = partitioned(fusion), fusion.mesh or Mesh((("alone", 1),), (0,))
+
+    def one(rank: int, transport: Threads) -> dict[str, Any]:
+        own = parts_of(fusion, inputs, divided.placed, mesh, rank)
+        return run_rank(program, own, transport, rank)
+
+    found, copies = assembled(fusion, by_ranks(mesh.size, one), divided.placed, mesh)
+    assert copies == []
+    return compare(fusion, sizes, inputs, found, model=Model(parts=divided.parts))
+
+
+def test_every_example_is_here() -> None:
+    assert {f.stem for f in FILES} == SIZES.keys() == EXCHANGES.keys()
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_what_ranks_exchange(name: str) -> None:
+    program = Compilation(read_file(FOLDER / f"{name}.yaml"), CompileOptions())
+    assert begun(program.posts.instructions) == EXCHANGES[name]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 4])
+@pytest.mark.parametrize("name", DIVIDED)
+def test_ranks_compute_the_whole(name: str, ranks: int) -> None:
+    fusion = small(name, ranks)
+    assert fusion.mesh is not None
+    assert fusion.mesh.size == ranks
+    verdict = verdict_of(fusion)
+    assert verdict.ok, verdict.text()
+
+
+@pytest.mark.parametrize("name", ["ring_gather_matmul", "stream_rows"])
+def test_sums_of_integers_in_half_precision(name: str) -> None:
+    verdict = verdict_of(small(name, dtype="bf16"), "integers")
+    assert verdict.ok, verdict.text()
+
+
+def test_a_lost_share_of_a_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamed_programs.sum", lambda came: came[0] + came[1], raising=False)
+    assert verdict_of(small("tensor_parallel_mlp")).word == "differs"
+
+
+def test_the_script_is_the_file() -> None:
+    (python,) = load_script(FOLDER / "tensor_parallel_mlp.py")
+    yaml = read_file(FOLDER / "tensor_parallel_mlp.yaml")
+    assert (python, python.name, python.doc) == (yaml, yaml.name, yaml.doc)
+    assert python.mesh == yaml.mesh
+    divided = [{n: s.dims for n, s in each.shardings.items()} for each in (python, yaml)]
+    assert divided[0] == divided[1]
+
+
+def test_goldens_tell_what_a_rank_runs() -> None:
+    for file in FILES:
+        folder = FOLDER / "golden" / file.stem
+        assert (folder / "partition.txt").read_text().startswith(f"fusion: {file.stem}\n")
+        program = (folder / "host_ir.txt").read_text()
+        assert program.count("Communication 0 (") == bool(EXCHANGES[file.stem])
+        assert ("FOR StreamIdx" in program) == ("stream:" in file.read_text())
