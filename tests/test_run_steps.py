@@ -364,6 +364,23 @@ ops:
   - y = reshape(a, new_shape=[C * 8])
 outputs: [y]
 """,
+    "slices of a bias that is added behind an exchange": """
+inputs:
+  x: {type: "f32[8, 16]", shard: {1: mesh}, stream: {1: 2}}
+  w: {type: "f32[12, 16]"}
+  b: {type: "f32[12]", stream: {0: 3}}
+ops:
+  - a = neg(x)
+  - y = linear(a, w, b)
+outputs: [y]
+""",
+    "elements that share memory": """
+inputs:
+  x: {type: "f32[6, 3, 4]", strides: [1, 4, 1], shard: {2: mesh}}
+ops:
+  - y = neg(x)
+outputs: [y]
+""",
     "strides that NumPy forgets of one element": """
 inputs:
   x: {type: "f32[8, 5, 1]", contiguity: [true, null, false], shard: {0: mesh}}
