@@ -32,7 +32,7 @@ def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
     """Return what one rank runs of a fusion; the fusion itself where nothing is divided."""
     if not fusion.shardings:
         return fusion
-    from fusec.shard import partition
+    from fusec.shard.partition import partition
 
     _allow_depth(fusion)
     return partition(fusion)

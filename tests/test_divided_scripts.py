@@ -22,7 +22,7 @@ from fusec.parse.dsl.datatype import DataType
 from fusec.parse.dsl.loops import ParallelType
 from fusec.parse.dsl.session import recording
 from fusec.parse.twin import to_python
-from fusec.shard import partition
+from fusec.shard.partition import partition
 
 # -- what scripts say
 

@@ -19,7 +19,7 @@ from fusec.diagnostics import FusecError, Unsupported
 from fusec.ir.graph import Fusion
 from fusec.nvfuser.definition import DirectDefinition
 from fusec.parse.dsl.session import recording
-from fusec.shard import partition
+from fusec.shard.partition import partition
 
 ROOT = Path(__file__).parent.parent
 

@@ -10,8 +10,7 @@ from lockstep import agree, divided, exchanges_of, mesh_of, ops_of, sharding
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion, Node
 from fusec.parse import read_text
-from fusec.shard import partition
-from fusec.shard.partition import Partition, partitioned
+from fusec.shard.partition import Partition, partition, partitioned
 
 COPY = read_text("""
 fusion: copy

@@ -12,7 +12,7 @@ from fusec.ir.graph import Fusion
 from fusec.ops.communication import STREAM_STACK, communicates, places
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.shard import partition
+from fusec.shard.partition import partition
 
 
 def read(text: str) -> Fusion:

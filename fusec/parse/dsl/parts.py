@@ -11,7 +11,7 @@ from fusec.ir.graph import Fusion
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.parse.dsl.inputs import Actual, bind, with_hints
 from fusec.parse.dsl.steps import Sizes
-from fusec.shard import partition
+from fusec.shard.partition import partition
 
 
 def is_divided(fusion: Fusion) -> bool:
