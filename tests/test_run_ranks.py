@@ -276,6 +276,20 @@ def test_what_several_ranks_do_not_run_is_named(
     assert "a compiled folder on several ranks" in capsys.readouterr().err
 
 
+def test_compiled_folders_are_of_what_one_rank_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "alone.yaml", str(tmp_path / "out")
+    file.write_text(ALONE.replace("  - y\n", "  - y: {stream: {0: 2}}\n", 1))
+    assert run_main(["compile", str(file), "-o", folder]) == 0
+    assert run_main(["run", folder, "--device", "reference"]) == 0
+    file.write_text(FILE)
+    assert run_main(["compile", str(file), "-o", folder]) == 0
+    capsys.readouterr()
+    assert run_main(["run", folder]) == 3
+    assert "a compiled folder on several ranks" in capsys.readouterr().err
+
+
 def test_starters_do_not_matter_where_nothing_is_divided(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,9 +306,9 @@ def test_copies_that_differ_between_ranks_are_named() -> None:
     parts: list[dict[str, Any]] = [
         {"y": np.full((2, 6), rank), "z": np.zeros((4, 6))} for rank in range(2)
     ]
-    outputs, copies = assembled(fusion, parts, placed, mesh)
+    outputs, copies = assembled(fusion, parts, placed, mesh, {})
     assert outputs["y"].tolist() == [[0] * 6] * 2 + [[1] * 6] * 2
     assert copies == []
     parts[0]["z"][3, 3] = 1
-    _, copies = assembled(fusion, parts, placed, mesh)
+    _, copies = assembled(fusion, parts, placed, mesh, {})
     assert copies == ["`z`: rank 0 has other values than ranks with its part"]

@@ -74,6 +74,22 @@ def test_full_precision_and_other_reductions_have_no_rounded_parts() -> None:
     assert partitioned(largest).parts == {}
 
 
+def test_factors_that_ranks_have_rounded() -> None:
+    """A product of a wrong factor is none."""
+    text = FILE.replace("TYPE[B, K]", "f16[B, 8]").replace("matmul(x, w)", "prod(x, dims=[1])")
+    fusion = read_text(text.replace('  w: {type: "TYPE[K, H]", shard: {0: mesh}}\n', ""), "p.yaml")
+    inputs = random_inputs(fusion, choose_sizes(fusion), 3)
+    model = Model(parts=partitioned(fusion).parts)
+    assert model.parts == {"y": RANKS}
+    for scale, word in ((1.0, "verified"), (1.02, "differs")):
+        x = np.split(np.asarray(inputs["x"]).astype(np.float32) * np.sqrt(scale), RANKS, 1)
+        factors = [part.prod(axis=1).astype(np.float16) for part in x]
+        outputs = {"y": reduce_blocks(factors, "prod")}
+        sizes = choose_sizes(fusion)
+        assert compare(fusion, sizes, inputs, outputs, model=model).word == word
+        assert compare(fusion, sizes, inputs, outputs).word == "differs"
+
+
 def test_explain_says_what_carries_an_exchange(
     tmp_path: object, capsys: pytest.CaptureFixture[str]
 ) -> None:

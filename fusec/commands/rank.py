@@ -44,8 +44,8 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     assert fusion.mesh is not None
     expected = None if options.expect is None else load_expected(fusion, options.expect)
     divided = partitioned(fusion)
-    placed = divided.placed
-    own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank)
+    placed, shares = divided.placed, divided.fusion.hints
+    own = parts_of(fusion, inputs, placed, fusion.mesh, links.rank, shares)
     on_gpu = _on_gpu(options)
     slices = list[Slice]() if options.trace else None
     if on_gpu:
@@ -57,7 +57,7 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         gather_trace(links, options.trace, fusion.name, slices or [])
     if parts is None:
         return 0
-    outputs, copies = assembled(fusion, parts, placed, fusion.mesh)
+    outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
     # Sums are taken of the ranks' own sums, in an order that no single plan tells.
     model = Model(parts=divided.parts, hops=on_gpu)
     right = _judge(fusion, model, inputs, sizes, outputs, options) and not copies
@@ -77,33 +77,45 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
 
 
 def parts_of(
-    fusion: Fusion, inputs: Arrays, placed: Mapping[str, Sharding], mesh: Mesh, rank: int
+    fusion: Fusion,
+    inputs: Arrays,
+    placed: Mapping[str, Sharding],
+    mesh: Mesh,
+    rank: int,
+    shares: Mapping[str, int],
 ) -> dict[str, Any]:
-    """Return what a rank has of the whole inputs."""
+    """Return what a rank has of the whole inputs; shares: its own sizes of symbols."""
     from fusec.shard.place import local_part
 
     own = dict(inputs)
     for entry in fusion.inputs:
         name = entry.value.name
         if name in inputs and not entry.value.is_scalar:
-            own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank)
+            own[name] = local_part(np.asarray(inputs[name]), placed[name], mesh, rank, shares)
     return own
 
 
 def assembled(
-    fusion: Fusion, parts: Sequence[Arrays], placed: Mapping[str, Sharding], mesh: Mesh
+    fusion: Fusion,
+    parts: Sequence[Arrays],
+    placed: Mapping[str, Sharding],
+    mesh: Mesh,
+    shares: Mapping[str, int],
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return the whole outputs of the ranks' parts, and what to say of copies that differ."""
+    """Return the whole outputs of the ranks' parts, and what to say of copies that differ.
+
+    shares: a rank's own sizes of symbols.
+    """
     from fusec.shard.place import assemble, local_part
 
     outputs, copies = dict[str, Any](), list[str]()
     for output in fusion.outputs:
         name, sharding = output.value.name, placed[output.value.name]
         own = {rank: parts[rank][name] for rank in mesh.ranks}
-        outputs[name] = assemble(own, sharding, mesh)
+        outputs[name] = assemble(own, sharding, mesh, shares)
         wrong = [
             rank for rank, part in own.items()
-            if local_part(outputs[name], sharding, mesh, rank).tobytes() != part.tobytes()
+            if local_part(outputs[name], sharding, mesh, rank, shares).tobytes() != part.tobytes()
         ]  # fmt: skip
         if wrong:
             copies.append(f"`{name}`: rank {wrong[0]} has other values than ranks with its part")

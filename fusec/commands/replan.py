@@ -37,6 +37,7 @@ from fusec.files import variant
 from fusec.hostir.form import RECORDS
 from fusec.ir.graph import Fusion
 from fusec.options import REDEFINITIONS, CompileOptions
+from fusec.shard.partition import partition
 from fusec.version import __version__
 
 _SHOWN = 80
@@ -62,13 +63,14 @@ def check_targets(path: Path, manifest: Manifest) -> None:
 
 
 def check_head(folder: Path, manifest: Manifest, fusion: Fusion) -> None:
-    """Raise FusecError where a manifest says of its fusion what that is not."""
+    """Raise FusecError where a manifest says of its fusion, as one rank runs it, what is not so."""
+    local = partition(fusion)
     wanted = replace(
         manifest,
-        fusion=fusion.name,
-        dims=dims_of(fusion),
-        inputs=inputs_of(fusion),
-        outputs=outputs_of(fusion),
+        fusion=local.name,
+        dims=dims_of(local),
+        inputs=inputs_of(local),
+        outputs=outputs_of(local),
     )
     difference = first_difference(manifest, wanted)
     if difference is not None:

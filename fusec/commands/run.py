@@ -29,7 +29,7 @@ from fusec.commands.run_inputs import (
 )
 from fusec.commands.traced import has_steps, interpret, judge, slices_of
 from fusec.commands.verify import agree, load_expected, verify
-from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
 from fusec.files import Names, fusions_of, with_schedule, with_sizes
@@ -114,6 +114,11 @@ def _run_folder(
             "--trace of a compiled folder needs a GPU", help="without one, run the fusion file"
         )
     contents = read_folder(path)
+    mesh = contents.fusion.mesh
+    if mesh is not None and mesh.size > 1:
+        raise Unsupported(
+            "a compiled folder on several ranks", help="run the fusion file", span=mesh.span
+        )
     for name in contents.edited:
         print(visible(f"edited since it was compiled: {path / name}"))
     package = None

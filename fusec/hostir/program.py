@@ -249,4 +249,6 @@ def _may_be_empty(program: HostProgram, name: str) -> bool:
         return False
     fixed = {str(g.value): dim(g.bound) for g in program.guards if g.relation == "=="}
     elements = program.buffer[name].elements
-    return elements.substitute(fixed) == 0 or fixed.get(str(elements)) == 0
+    none = (g.value for g in program.guards if g.relation == "==" and g.bound == 0)
+    # A guard may be of a part of it.
+    return elements.substitute(fixed) == 0 or any(elements.divide(n) is not None for n in none)

@@ -53,6 +53,12 @@ def ring(node: Node | None) -> str | None:
     return node.attributes["axis"] if node is not None and goes else None
 
 
+def gathers(node: Node | None) -> str | None:
+    """Return the axis of the mesh along which a node needs the same slice of all ranks, if any."""
+    waits = node is not None and communicates(node) and ring(node) is None
+    return node.attributes["axis"] if node is not None and waits else None
+
+
 def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
     """Yield each result of a segment that is a part of another tensor, with that."""
     yield from ((v.name, v.base) for v in plan.views)
@@ -130,11 +136,23 @@ class _Grouping:
             inside.append(found)
             del self.left[found]
 
+    def _turns(self, number: int, axis: str | None, inside: Sequence[int]) -> bool:
+        """Return whether a segment can take slices in a loop's order.
+
+        Around a ring each rank begins with another slice: where all need the same one at a time,
+        that is another loop.
+        """
+        node = alone(self.segments[number])
+        own, along = ring(node), gathers(node)
+        if along is not None and along == axis:
+            return False
+        same = (gathers(alone(self.segments[k])) for k in inside)
+        return own is None or (axis in (None, own) and own not in same)
+
     def _joins(
         self, number: int, parts: Dim | None, axis: str | None, inside: Sequence[int]
     ) -> bool:
-        own = ring(alone(self.segments[number]))
-        fits = self.parts[number] == parts and (own is None or axis is None or own == axis)
+        fits = self.parts[number] == parts and self._turns(number, axis, inside)
         if not fits or not self._ready(number, inside):
             return False
         if not self._slices(number):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from fusec.ir.dim import Dim
+from fusec.ir.effects import own_strides
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.communication import communicates, stands_alone
@@ -24,7 +27,8 @@ def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
     """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
 
     An exchange takes dense tensors. What is stacked is computed in its place: by a kernel, for the
-    stack alone. A slice of what an output overwrites would see that.
+    stack alone. A slice of what an output overwrites would see that. Behind a node stand copies
+    into outputs that lie otherwise than what it gives.
     """
     if not any(stands_alone(n) for n in fusion.nodes):
         return fusion, []
@@ -44,6 +48,13 @@ def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
             if communicates(node):
                 dense[source] = copy
             node = replace(node, operands=(copy,))
+        because = _lies_otherwise(fusion, node) if stands_alone(node) else None
+        if because is not None:
+            value = node.output
+            made = Value(fresh_name(taken, f"{value.name}_dense"), value.type)
+            nodes.append(replace(node, outputs=(made,)))
+            copies.append(Misplaced(value.name, made.name, because))
+            node = Node(find_op("set"), (made,), NO_ATTRIBUTES, (value,), node.span)
         nodes.append(node)
     return (fusion.with_nodes(nodes) if copies else fusion), copies
 
@@ -61,10 +72,33 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
         others = value in fusion.output_of or len(fusion.users[value]) > 1
         return f"`{value.name}` is needed elsewhere, too" if others else None
     strides = fusion.effects.strides(value) if entry is None else entry.strides
-    pairs = zip(value.shape, strides, contiguous_strides(value.shape), strict=True)
-    if any(extent != 1 and stride != own for extent, stride, own in pairs):
+    if not _is_dense(value, strides):
         return f"`{value.name}` is not dense"
     return f"`{value.name}` lies in host memory" if entry is not None and entry.on_cpu else None
+
+
+def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
+    """Return why an output cannot be what a node gives, or None."""
+    output = fusion.output_of.get(node.output)
+    if output is None:
+        return None
+    name, strides = output.value.name, fusion.effects.strides(output.value)
+    if communicates(node):
+        return None if _is_dense(output.value, strides) else f"`{name}` is not dense"
+    if node.op.lies != "inside":
+        return None
+    if output.part is not None:
+        return f"`{name}` is a part of complex numbers"
+    if output.alias is not None:
+        return f"`{name}` is written into `{output.alias}`"
+    if output.stride_order is not None and strides != own_strides(output):
+        return f"`{name}` must lie in memory in another order"
+    return None
+
+
+def _is_dense(value: Value, strides: Sequence[Dim]) -> bool:
+    pairs = zip(value.shape, strides, contiguous_strides(value.shape), strict=True)
+    return all(extent == 1 or stride == own for extent, stride, own in pairs)
 
 
 def _is_view(node: Node) -> bool:

@@ -17,6 +17,7 @@ from fusec.ir.evaluate import (
 )
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.op import Block
+from fusec.ir.roles import Combine
 from fusec.reference.contractions import contract
 from fusec.reference.estimate import SPREAD, Estimate, add, converted, squared
 from fusec.reference.order import Order, Stage, unknown
@@ -36,8 +37,8 @@ class Model:
     errors: false for a plain evaluation. eager: every operation rounds its result to the half type
     that its operands come from, as a framework does that runs them one by one. approximated: the
     values that are computed by cheaper forms of their operations; inside: of products around them.
-    parts: of the values that are sums of what several ranks have summed, and rounded, their number.
-    hops: whether such a sum is rounded again after each rank that has added its part.
+    parts: of the values that are sums or products of what several ranks have computed, and rounded,
+    their number. hops: whether it is rounded again after each rank that has added its part.
     """
 
     orders: Mapping[str, Order] = field(default_factory=dict[str, Order])
@@ -115,7 +116,8 @@ class Nodes:
         for value, estimate in zip(node.outputs, found, strict=True):
             if value.name in self.model.parts and value.dtype.is_half and self.model.errors:
                 parts = self.model.parts[value.name]
-                estimate = _in_parts(estimate, parts, value.dtype, hops=self.model.hops)
+                how = _of_factors if node.op.combine is Combine.PRODUCT else _in_parts
+                estimate = how(estimate, parts, value.dtype, hops=self.model.hops)
             half = self._halves.get(value)
             if half is not None:
                 own = squared(estimate.value) * (half.epsilon**2 * SPREAD)
@@ -168,6 +170,13 @@ def _in_parts(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Es
         # Of k parts in turn, which are shares of the whole.
         rounded = rounded + parts / 3 * whole + parts / 2 * spread
     own = rounded * (dtype.epsilon**2 * SPREAD)
+    return replace(estimate, independent=add(estimate.independent, own))
+
+
+def _of_factors(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Estimate:
+    """Return a product of parts that were rounded to a half type; of `hops`, so were products."""
+    times = 2 * parts if hops else parts
+    own = squared(estimate.value) * (times * dtype.epsilon**2 * SPREAD)
     return replace(estimate, independent=add(estimate.independent, own))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from zlib import crc32
 
@@ -280,15 +280,28 @@ def _solve_one(dim: Dim, name: str, size: int, sizes: Sizes) -> int | None:
     return (size - base) // slope if (size - base) % slope == 0 else None
 
 
+def _stride_of(
+    entry: Input, axis: int, actual: Sequence[int], shape: Sequence[int], sizes: Sizes
+) -> int:
+    """Return a stride that is read from an array: of one element, by others that follow from it."""
+    for k, stride in enumerate(entry.strides if shape[axis] == 1 else ()):
+        factor = stride.divide(entry.strides[axis])
+        if shape[k] > 1 and factor is not None and factor.symbols <= sizes.keys():
+            times = factor.evaluate(sizes)
+            if times and actual[k] % times == 0:
+                return actual[k] // times
+    return actual[axis]
+
+
 def _read_strides(entry: Input, array: Any, sizes: dict[str, int]) -> None:
     actual = strides_of(array)
     if any(stride < 0 for stride in actual):
         # A flipped view is copied: memory is only ever read forwards.
         actual = dense_strides(np.shape(array))
-    for name, axis in _own_strides(entry).items():
-        sizes[name] = actual[axis]
-    strides = tuple(s.evaluate(sizes) for s in entry.strides)
     shape = tuple(np.shape(array))
+    for name, axis in _own_strides(entry).items():
+        sizes[name] = _stride_of(entry, axis, actual, shape, sizes)
+    strides = tuple(s.evaluate(sizes) for s in entry.strides)
     for axis, (found, expected) in enumerate(zip(actual, strides, strict=True)):
         # NumPy's own arrays are laid out anew before they go to the GPU.
         if not isinstance(array, np.ndarray) and shape[axis] > 1 and found != expected:

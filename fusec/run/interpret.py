@@ -190,8 +190,9 @@ class _Interpreter:
 
     def _alias(self, alias: Alias) -> None:
         buffer, of = self.program.buffer[alias.buffer], self.regions[alias.of]
-        offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size
         size = buffer.bytes(self.sizes)
+        # A part without elements lies nowhere, and strides may lead it out of what is empty, too.
+        offset = alias.offset.evaluate(self.sizes) * buffer.dtype.size if size else 0
         if offset < 0 or offset + size > of.size:
             raise InternalError(
                 f"`{alias}` reaches over bytes {offset} to {offset + size} of {of.size}"

@@ -27,8 +27,8 @@ from fusec.shard.tensors import Tensor
 class Partition:
     """The fusion that one rank runs.
 
-    placed: how ranks hold each input and output, by name. parts: of the values that are sums of
-    what ranks have summed, the number of those.
+    placed: how ranks hold each input and output, by name. parts: of the values that are sums or
+    products of what ranks have computed, the number of those.
     """
 
     fusion: Fusion
@@ -229,7 +229,7 @@ class _Partitioner:
         self.computed[value] = own
         for axis in choice.partial:
             assert self.fusion.mesh is not None
-            if choice.reduction == "sum":
+            if choice.reduction in ("sum", "prod"):
                 self.parts[name] = self.parts.get(name, 1) * self.fusion.mesh.extent(axis)
             if axis == choice.sent:
                 held = self.reshard.sent(held, axis, choice.reduction, name)
@@ -255,6 +255,7 @@ class _Partitioner:
         bias = self._held(added.value, own).value
         at = {"shape": held.value.shape, "broadcast_dims": added.dims}
         (wide,) = self.graph.add(find_op("broadcast_in_dim"), [bias], at)
+        self.graph.lies(wide, held.sharding.along(STREAM))
         name = held.value.name
         (total,) = self.graph.add(find_op("add"), [held.value, wide], {}, [f"{name}_biased"])
         self.graph.lies(total, held.sharding.along(STREAM))

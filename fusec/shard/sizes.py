@@ -142,6 +142,12 @@ def local_strides(entry: Input, shape: Shape, sizes: Mapping[str, int]) -> Shape
         return entry.strides
     sized = list(zip(entry.strides, whole, range(len(whole)), strict=True))
     sized.sort(key=lambda s: (s[0].evaluate(sizes), s[1].evaluate(sizes), -s[2]))
+    reach = 1
+    for stride, extent, _ in sized:
+        step, count = stride.evaluate(sizes), extent.evaluate(sizes)
+        if step and count != 1 and step < reach:
+            return entry.strides  # elements share memory, which no denser layout would let them
+        reach += step * (count - 1)
     found: dict[int, Dim] = {}
     for stride, _, axis in sized:
         inner = next(_followed(entry, stride, found), None)
