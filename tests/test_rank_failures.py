@@ -264,3 +264,20 @@ def test_nothing_is_left_open(tmp_path: Path) -> None:
     assert open_files() == before
     assert threading.active_count() == threads
     assert set(os.listdir("/dev/shm")) == shared
+
+
+def test_ranks_part_also_where_a_socket_seems_to_have_no_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What asks the system for room may be told of none while short frames go out at once."""
+    ends = socket.socketpair()
+    hosts = ("here", "here")
+    first, second = (Links(k, {1 - k: end}, hosts, 2.0) for k, end in enumerate(ends))
+    monkeypatch.setattr(wire, "can_send", lambda _: False)
+    thread = threading.Thread(target=first.close)
+    thread.start()
+    while thread.is_alive() and not (second.failed or second._left):  # pyright: ignore[reportPrivateUsage]
+        time.sleep(0.01)
+    second.close()
+    thread.join()
+    assert not (first.failed or second.failed)

@@ -194,7 +194,7 @@ class Links:
             return
         self._closed.set()
         for other, link in self._sockets.items():
-            self._say(other, {"bye": True})
+            self._part(other)
             with suppress(OSError):
                 link.shutdown(socket.SHUT_WR)
         # A connection that is closed before the other's last words were read loses its own.
@@ -274,6 +274,17 @@ class Links:
             pass  # it is gone, as the thread that reads of it finds, too
         finally:
             lock.release()
+
+    def _part(self, other: int) -> None:
+        """Say goodbye: without it the connection's end is a death."""
+        limit = self._tick if self._failure else self.patience
+
+        def idle(seconds: float) -> None:
+            if seconds > limit:
+                raise wire.Ended
+
+        with self._sending[other], suppress(wire.Ended):
+            wire.send_all(self._sockets[other], wire.pack({"bye": True}, 0), self._tick, idle)
 
     def _beat(self) -> None:
         """Tell the others from time to time that this process runs, and for whom it waits."""
