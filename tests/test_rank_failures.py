@@ -280,4 +280,5 @@ def test_ranks_part_also_where_a_socket_seems_to_have_no_room(
         time.sleep(0.01)
     second.close()
     thread.join()
-    assert not (first.failed or second.failed)
+    assert not first.failed
+    assert not second.failed
