@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from hypothesis import reject
 from hypothesis import strategies as st
 
 from fusec.diagnostics import FusecError
@@ -336,7 +337,10 @@ def fusions(
             # What was drawn does not fit together: the tables' own rules say so.
             continue
     draw_outputs(sketch, aliases)
-    fusion = sketch.builder.finish()
+    try:
+        fusion = sketch.builder.finish()
+    except FusecError:
+        reject()  # sizes that steps have left together
     return draw_pins(sketch, fusion) if pins else fusion
 
 

@@ -14,6 +14,7 @@ from host_json import from_json, to_json
 from hypothesis import given
 from hypothesis import strategies as st
 from local_fusions import Local, M, N, launched, plans_of, program_of, segmented
+from program_races import races
 from streamed_programs import Threads, by_ranks
 
 from fusec.codegen.render import KernelSource
@@ -34,7 +35,6 @@ from fusec.hostir.instructions import (
 from fusec.hostir.lower import lower
 from fusec.hostir.passes import PIPELINE
 from fusec.hostir.program import HostProgram, check_program
-from fusec.hostir.races import races
 from fusec.hostir.unroll import unroll
 from fusec.ir.dim import Dim, dim
 from fusec.ir.graph import Fusion, Output, Value

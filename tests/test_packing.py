@@ -7,8 +7,8 @@ from itertools import permutations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from least_packing import least_packing
 
-from fusec.exact.packing import least_packing
 from fusec.hostir import packing
 from fusec.hostir.packing import Block, least_size, pack, size_of
 

@@ -83,12 +83,13 @@ def verdict_of(fusion: Fusion, kind: str = "ranges") -> Verdict:
     inputs = random_inputs(fusion, sizes, 3, kind)
     assert program.posts.posts  # planned once, before the threads start
     divided, mesh = partitioned(fusion), fusion.mesh or Mesh((("alone", 1),), (0,))
+    shares = divided.fusion.hints
 
     def one(rank: int, transport: Threads) -> dict[str, Any]:
-        own = parts_of(fusion, inputs, divided.placed, mesh, rank)
+        own = parts_of(fusion, inputs, divided.placed, mesh, rank, shares)
         return run_rank(program, own, transport, rank)
 
-    found, copies = assembled(fusion, by_ranks(mesh.size, one), divided.placed, mesh)
+    found, copies = assembled(fusion, by_ranks(mesh.size, one), divided.placed, mesh, shares)
     assert copies == []
     return compare(fusion, sizes, inputs, found, model=Model(parts=divided.parts))
 

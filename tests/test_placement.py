@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from draws import drawn
 from hypothesis import given
+from least_packing import least_packing
 from stream_programs import (
     SIZES,
     UNIT,
@@ -19,7 +20,6 @@ from stream_programs import (
 )
 
 from fusec.diagnostics import InternalError
-from fusec.exact.packing import least_packing
 from fusec.hostir.instructions import (
     Allocate,
     Collective,

@@ -89,8 +89,8 @@ def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
         return None
     if output.part is not None:
         return f"`{name}` is a part of complex numbers"
-    if output.alias is not None:
-        return f"`{name}` is written into `{output.alias}`"
+    if output.value in fusion.effects.into:
+        return f"`{name}` is written into `{fusion.effects.buffer(output.value)}`"
     if output.stride_order is not None and strides != own_strides(output):
         return f"`{name}` must lie in memory in another order"
     return None

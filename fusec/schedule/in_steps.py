@@ -205,7 +205,7 @@ def _has_steps(node: Node) -> bool:
     """
     kinds = {v.dtype for v in (node.inputs[0], *node.outputs)}
     if node.op.combine is Combine.MOMENTS:
-        plain = node.op.results[0] == "var" or node.op.name == "var"
+        plain = node.op.name.startswith("var")
         return plain and node.attributes["correction"] == 0 and kinds in ({F32}, {F64})
     if node.op.combine not in AGAIN or node.attributes.get("dtype") is not None:
         return False

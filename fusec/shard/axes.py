@@ -63,10 +63,21 @@ def _multiplied(node: Node) -> Iterator[tuple[int, int]]:
         yield 1, ranks[1] - (1 if product.transposed or ranks[1] == 1 else 2)
 
 
+def is_filled(node: Node) -> bool:
+    """Return whether all elements of a node's result are alike, whatever its extents."""
+    return node.op.family == "factory" and bool(node.op.extents)
+
+
+def is_reshape(node: Node) -> bool:
+    """Return whether a node's result is its operand's elements, in order, under other dims."""
+    access = node.op.access
+    return access is not None and access.view and access.along is None
+
+
 def _makes_any_part(node: Node) -> bool:
     """Return whether a node makes any part of a dim that no operand has."""
     access = node.op.access
-    return access.repeats if access is not None else node.op.name == "full"
+    return access.repeats if access is not None else is_filled(node)
 
 
 # Parts in another shape of the same elements.

@@ -11,7 +11,7 @@ from fusec.ir.dtype import BOOL
 from fusec.ir.graph import Node, Value
 from fusec.ir.roles import Combine
 from fusec.ir.sharding import STREAM, Part, Parts, Sharding
-from fusec.shard.axes import Axes, reshaped
+from fusec.shard.axes import Axes, is_reshape, reshaped
 
 REDUCTIONS = {
     Combine.SUM: "sum",
@@ -58,7 +58,7 @@ def choose(
     said: how the file divides its results. sizes: by symbol; where operands do not agree, what the
     largest says counts, so that less is exchanged.
     """
-    if node.op.name == "reshape":
+    if is_reshape(node):
         return _reshape(node, given, said)
     rank = node.output.rank
     joined = _joined(axes, given, rank, _weightiest_first(node, given, sizes))

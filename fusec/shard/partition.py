@@ -13,7 +13,7 @@ from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
-from fusec.shard.axes import Axes, axes_of, distinct_sizes
+from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_filled, is_reshape
 from fusec.shard.choose import Choice, check_loops, choose, part_of
 from fusec.shard.graph import LocalGraph
 from fusec.shard.loops import settle_loops
@@ -175,7 +175,7 @@ class _Partitioner:
         So it is with what repeats elements, and with what is made of whole inputs one by one.
         """
         access = node.op.access
-        if node.op.name == "full" or (access is not None and access.repeats):
+        if is_filled(node) or (access is not None and access.repeats):
             return True
         moves = access is not None and access.along is not None and access.window is None
         read = [v for v in node.inputs if not v.is_scalar]
@@ -216,7 +216,7 @@ class _Partitioner:
         if node.op.extents:
             whole: tuple[Dim, ...] = attributes[node.op.extents]
             attributes[node.op.extents] = tuple(
-                own if parts or node.op.name == "reshape" else extent
+                own if parts or is_reshape(node) else extent
                 for extent, own, parts in zip(whole, shape, result.dims, strict=True)
             )
         return attributes
@@ -286,7 +286,7 @@ class _Partitioner:
 
     def _scalar(self, node: Node) -> None:
         """Keep a scalar: all ranks have the same."""
-        if node.op.name == "size":
+        if any(not v.is_scalar for v in node.inputs):  # its size
             made = (self._size(node),)
         else:
             operands = [self._operand(o, None) for o in node.operands]

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from fusec.hostir.clocks import Clocks
+from program_clocks import Clocks
+
 from fusec.hostir.instructions import (
     Alias,
     Allocate,
