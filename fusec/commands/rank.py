@@ -12,7 +12,7 @@ from fusec.commands.progress import build_progress, working
 from fusec.commands.report import print_outputs
 from fusec.commands.run_inputs import RunOptions, at_sizes, check_sizes, inputs_of
 from fusec.commands.traced import gather_trace, noting, slices_of
-from fusec.commands.verify import agree, differences, load_expected
+from fusec.commands.verify import agree, judge, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.explain.units import time_text
@@ -24,7 +24,6 @@ from fusec.run.trace import Slice
 if TYPE_CHECKING:
     from fusec.ir.graph import Fusion
     from fusec.ir.sharding import Mesh, Sharding
-    from fusec.reference.nodes import Model
 
 Arrays = Mapping[str, Any]
 
@@ -60,7 +59,9 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
     # Sums are taken of the ranks' own sums, in an order that no single plan tells.
     model = Model(parts=divided.parts, hops=on_gpu)
-    right = _judge(fusion, model, inputs, sizes, outputs, options) and not copies
+    how = options.judging
+    right = not options.verify or judge(fusion, lambda: model, inputs, sizes, outputs, how)
+    right = right and not copies
     for line in copies:
         print(line)
     if options.values:
@@ -203,28 +204,3 @@ def headline(error: BaseException) -> str:
     if isinstance(error, FusecError):
         return f"{error.severity}: {error.diagnostic.message}"
     return f"{type(error).__name__}: {error}".rstrip(": ")
-
-
-def _judge(
-    fusion: Fusion,
-    model: Model,
-    inputs: Arrays,
-    sizes: Mapping[str, int],
-    outputs: Arrays,
-    options: RunOptions,
-) -> bool:
-    """Compare assembled outputs with the reference of the whole, and print the verdict."""
-    if not options.verify:
-        return True
-    from fusec.reference.verdict import compare
-
-    how = options.judging
-    with working("comparing with the reference"):
-        if how.by_tolerance:
-            reference = driver.reference(fusion, inputs, sizes)
-            lines = differences(fusion, outputs, reference, "the reference", how)
-            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
-            return not lines
-        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
-    print(verdict.text())
-    return how.accepts(verdict)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,8 +28,8 @@ from fusec.commands.run_inputs import (
     check_sizes,
     inputs_of,
 )
-from fusec.commands.traced import has_steps, interpret, judge, slices_of
-from fusec.commands.verify import agree, load_expected, verify
+from fusec.commands.traced import has_steps, interpret, slices_of
+from fusec.commands.verify import agree, judge, load_expected, verify
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
 from fusec.driver import Compilation, Package
 from fusec.escape import visible
@@ -213,8 +214,9 @@ def _perform(
     if place.evaluates and program is not None and (options.trace or has_steps(program)):
         outputs = interpret(program, inputs, options.trace)
         if options.verify:
-            compared = (inputs, sizes, outputs, options.judging)
-            right = timings.measure("verify", lambda: judge(program, *compared))
+            model = partial(driver.model_of, program.posts, sizes)
+            judged = (program.original, model, inputs, sizes, outputs, options.judging)
+            right = timings.measure("verify", lambda: judge(*judged))
     elif place.evaluates:
         with working("evaluating the reference"):
             evaluated = (fusion, inputs, sizes)

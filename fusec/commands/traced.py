@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from fusec import driver
 from fusec.commands.progress import working
-from fusec.commands.verify import Judging, differences
 
 if TYPE_CHECKING:
     from fusec.driver import Compilation
@@ -80,26 +78,3 @@ def interpret(program: Compilation, inputs: Mapping[str, Any], trace: str | None
     if trace is not None:
         write_trace(trace, program.original.name, slices)
     return outputs
-
-
-def judge(
-    program: Compilation,
-    inputs: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    outputs: Mapping[str, Any],
-    how: Judging,
-) -> bool:
-    """Compare what a host program has computed with the reference; print how, return if right."""
-    from fusec.reference.verdict import compare
-
-    fusion = program.original
-    with working("comparing with the reference"):
-        if how.by_tolerance:
-            reference = driver.reference(fusion, inputs, sizes)
-            lines = differences(fusion, outputs, reference, "the reference", how)
-            print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
-            return not lines
-        model = driver.model_of(program.posts, sizes)
-        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
-    print(verdict.text())
-    return how.accepts(verdict)

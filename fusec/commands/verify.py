@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fusec import driver
@@ -13,6 +14,7 @@ from fusec.commands.report import no_array, print_verdict
 if TYPE_CHECKING:
     from fusec.driver import Package
     from fusec.ir.graph import Fusion
+    from fusec.reference.nodes import Model
     from fusec.reference.verdict import Verdict
 
 
@@ -53,18 +55,41 @@ def verify(
     how: Judging,
 ) -> bool:
     """Compare outputs with the reference, print the verdict, and return whether it is accepted."""
+    program = package.program
+
+    def show(verdict: Verdict) -> None:
+        print_verdict(package, verdict)
+
+    model = partial(driver.model_of, program.host, sizes)
+    return judge(program.original, model, inputs, sizes, outputs, how, show)
+
+
+def judge(
+    fusion: Fusion,
+    model: Callable[[], Model],
+    inputs: Arrays,
+    sizes: Mapping[str, int],
+    outputs: Arrays,
+    how: Judging,
+    show: Callable[[Verdict], None] | None = None,
+) -> bool:
+    """Compare outputs with the reference, print how they do, and return whether that is accepted.
+
+    model: what is expected of their errors, where no tolerances are given. show: prints a verdict.
+    """
     from fusec.reference.verdict import compare
 
-    fusion = package.program.original
     with working("comparing with the reference"):
         if how.by_tolerance:
             reference = driver.reference(fusion, inputs, sizes)
             lines = differences(fusion, outputs, reference, "the reference", how)
             print("\n".join(["differs", *lines] if lines else ["within the tolerances"]))
             return not lines
-        model = driver.model_of(package.program.host, sizes)
-        verdict = compare(fusion, sizes, inputs, outputs, model=model, seed=how.seed)
-    print_verdict(package, verdict)
+        verdict = compare(fusion, sizes, inputs, outputs, model=model(), seed=how.seed)
+    if show is None:
+        print(verdict.text())
+    else:
+        show(verdict)
     return how.accepts(verdict)
 
 
