@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import threading
@@ -273,7 +274,14 @@ def test_ranks_part_also_where_a_socket_seems_to_have_no_room(
     ends = socket.socketpair()
     hosts = ("here", "here")
     first, second = (Links(k, {1 - k: end}, hosts, 2.0) for k, end in enumerate(ends))
-    monkeypatch.setattr(wire, "can_send", lambda _: False)
+
+    class NoRoom:
+        def register(self, *_: Any) -> None: ...
+
+        def poll(self, *_: Any) -> list[Any]:
+            return []
+
+    monkeypatch.setattr(select, "poll", NoRoom)
     thread = threading.Thread(target=first.close)
     thread.start()
     while thread.is_alive() and not (second.failed or second._left):  # pyright: ignore[reportPrivateUsage]

@@ -267,9 +267,7 @@ class Links:
         if not lock.acquire(timeout=self._tick):
             return
         try:
-            link = self._sockets[other]
-            if wire.can_send(link):
-                wire.send_all(link, wire.pack(head, 0), self._tick, lambda _: None)
+            wire.offer(self._sockets[other], wire.pack(head, 0), self._tick)
         except (wire.Ended, OSError, ValueError):
             pass  # it is gone, as the thread that reads of it finds, too
         finally:

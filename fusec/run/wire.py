@@ -56,11 +56,18 @@ def send_all(link: socket.socket, data: Any, tick: float, idle: Callable[[float]
             raise Ended from error
 
 
-def can_send(link: socket.socket) -> bool:
-    """Return whether a short frame goes out without waiting."""
-    poll = select.poll()
-    poll.register(link, select.POLLOUT)
-    return any(events & select.POLLOUT for _, events in poll.poll(0))
+def offer(link: socket.socket, frame: bytes, tick: float) -> None:
+    """Send a short frame unless even its first byte would have to wait; Ended as in `send_all`.
+
+    The system is not asked for room: it may tell of none while short frames go out at once.
+    """
+    try:
+        sent = link.send(frame, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    except BlockingIOError:
+        return
+    except OSError as error:
+        raise Ended from error
+    send_all(link, frame[sent:], tick, lambda _: None)
 
 
 def receive_exactly(
