@@ -31,8 +31,8 @@ from fusec.ops.communication import (
     make_node,
 )
 from fusec.ops.find import find_op
+from fusec.ops.names import fresh_name
 from fusec.parse import read_text
-from fusec.passes.rewrite import fresh_name
 
 
 @dataclass(frozen=True)

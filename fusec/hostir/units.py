@@ -9,11 +9,11 @@ from fusec.diagnostics import InternalError
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Value
 from fusec.ops.communication import (
+    LEAVE,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
-    STREAM_STACK,
     communicates,
     places,
 )
@@ -70,7 +70,7 @@ def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
 def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:
     """Return the values of which each iteration of a loop has its own, with the iterations."""
     counts = loops(segmented.fusion).items()
-    inside = ((n, c) for n, c in counts if n.op not in (STREAM_STACK, SEND_SLICE))
+    inside = ((n, c) for n, c in counts if n.op not in LEAVE)
     return {value: count for node, count in inside for value in node.outputs}
 
 

@@ -141,6 +141,17 @@ OPERATIONS = (
 )  # fmt: skip
 
 
+LEAVE = (STREAM_STACK, SEND_SLICE)
+"""What is there after a loop, of what its iterations made."""
+
+
+def slices_begun(node: Node) -> Dim | None:
+    """Return into how many slices a loop divides what a node takes slices of."""
+    if node.op is STREAM_SLICE:
+        return node.attributes["parts"]
+    return dim(node.attributes["ranks"]) if node.op is RECEIVE_SLICE else None
+
+
 def communicates(node: Node) -> bool:
     """Return whether a node's rank waits for others."""
     return node.op.family == FAMILY

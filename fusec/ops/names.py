@@ -64,3 +64,13 @@ def check_name(name: str, what: str, span: Span | None = None) -> None:
         raise FusecError(
             f"a {what} name of {len(name)} letters is too long", span=span, help=f"at most {most}"
         )
+
+
+def fresh_name(taken: set[str], base: str) -> str:
+    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
+    name, count = base, 1
+    while name in taken:
+        count += 1
+        name = f"{base}_{count}"
+    taken.add(name)
+    return name

@@ -15,7 +15,8 @@ from fusec.ops.communication import stands_alone
 from fusec.ops.complex_formulas import Pair
 from fusec.ops.complexes import MOVED
 from fusec.ops.find import find_op
-from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name, typed
+from fusec.ops.names import fresh_name
+from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, typed
 
 SUFFIXES = ("re", "im")
 SUMS = (None, "sum")

@@ -12,7 +12,8 @@ from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ops.communication import communicates, stands_alone
 from fusec.ops.find import find_op
-from fusec.passes.rewrite import NO_ATTRIBUTES, fresh_name
+from fusec.ops.names import fresh_name
+from fusec.passes.rewrite import NO_ATTRIBUTES
 
 
 class Misplaced(NamedTuple):

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ops.find import find_op
-from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins, fresh_name
+from fusec.ops.names import fresh_name
+from fusec.passes.rewrite import NO_ATTRIBUTES, edit_pins
 
 
 class Copied(NamedTuple):

@@ -13,6 +13,7 @@ from fusec.ir.graph import Const, Fusion, Node, Operand, Type, Value
 from fusec.ir.op import OpDef
 from fusec.ops.arguments import attributes_of
 from fusec.ops.find import find_op
+from fusec.ops.names import fresh_name
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 
@@ -228,13 +229,3 @@ def edit_pins(
         if kept or more:
             edited.append(replace(pin, values=(*kept, *more)))
     return tuple(edited)
-
-
-def fresh_name(taken: set[str], base: str) -> str:
-    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    taken.add(name)
-    return name

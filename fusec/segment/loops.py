@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Node, Value
-from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE, STREAM_SLICE, STREAM_STACK
+from fusec.ops.communication import LEAVE, slices_begun
 
 
 def loops(fusion: Fusion) -> Mapping[Node, Dim]:
@@ -20,17 +20,16 @@ def loops(fusion: Fusion) -> Mapping[Node, Dim]:
     varying: dict[Value, Dim] = {}
     for node in fusion.nodes:
         parts = {varying[v] for v in node.inputs if v in varying}
-        if node.op is STREAM_SLICE:
-            parts.add(node.attributes["parts"])
-        elif node.op is RECEIVE_SLICE:
-            parts.add(dim(node.attributes["ranks"]))
+        begun = slices_begun(node)
+        if begun is not None:
+            parts.add(begun)
         if not parts:
             continue
         if len(parts) > 1:
             counts = " and ".join(sorted(map(str, parts)))
             raise InternalError(f"`{node}` reads slices of loops of {counts}", span=node.span)
         (found[node],) = parts
-        if node.op not in (STREAM_STACK, SEND_SLICE):
+        if node.op not in LEAVE:
             varying.update(dict.fromkeys(node.outputs, found[node]))
     return found
 

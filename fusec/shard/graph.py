@@ -11,9 +11,9 @@ from fusec.diagnostics import InternalError, Span
 from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Operand, Value, needed_nodes
 from fusec.ir.op import OpDef
-from fusec.ops.communication import STREAM_SLICE, STREAM_STACK
+from fusec.ops.communication import LEAVE, STREAM_SLICE, STREAM_STACK
 from fusec.ops.find import find_op
-from fusec.shard.loops import LEAVE, fresh_name
+from fusec.ops.names import fresh_name
 
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 

@@ -6,27 +6,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from fusec.diagnostics import Unsupported
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.ops.communication import (
+    LEAVE,
     RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
     communicates,
     places,
+    slices_begun,
 )
 from fusec.ops.find import find_op
-
-LEAVE = (STREAM_STACK, SEND_SLICE)
-"""What is there after a loop."""
-
-
-def slices_begun(node: Node) -> Dim | None:
-    """Return into how many slices a loop divides what a node takes slices of."""
-    if node.op is STREAM_SLICE:
-        return node.attributes["parts"]
-    return dim(node.attributes["ranks"]) if node.op is RECEIVE_SLICE else None
+from fusec.ops.names import fresh_name
 
 
 def settle_loops(fusion: Fusion) -> Fusion:
@@ -123,13 +116,3 @@ class _Settling:
 
     def _fresh(self, base: str) -> str:
         return fresh_name(self._names, base)
-
-
-def fresh_name(taken: set[str], base: str) -> str:
-    """Return the first of `base`, `base_2`, `base_3`, ... that is not taken, and take it."""
-    name, count = base, 1
-    while name in taken:
-        count += 1
-        name = f"{base}_{count}"
-    taken.add(name)
-    return name
