@@ -222,8 +222,9 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
     storage, keep = "registers", fit and held.again > 0
     if not fit:
         width, threads = widest, MAX_THREADS // 2
+        alone = held_with(problem, width).fits(threads, columns, target.registers)
         small = row_bytes(problem, width) <= target.shared
-        storage = "shared" if small else "none"
+        storage = "registers" if alone else "shared" if small else "none"
     if keep:
         least = power_above(-(-columns // KEPT_VALUES))
         roomier = min(MAX_THREADS, max(threads, least))
@@ -242,8 +243,9 @@ def by_rows(problem: RowsProblem, target: Target) -> InnerPersistentParameters:
         chunks,
         problem.wide,
         keep,
-        # Where a row stays on chip the other form computes each exponential once.
-        online=storage == "none" and problem.online is not None,
+        # Where exponentials stay on chip the other form computes each of them once.
+        online=(storage == "none" or not (fit or storage == "shared"))
+        and problem.online is not None,
         shifted=shifted,
     )
 

@@ -282,7 +282,8 @@ def _cost(
         pieces = max(1, width * bytes_ // 16)
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
         whole &= kind != "scalar"
-        if kind == "scalar" and address.coefficient(chunk) != width:
+        along = chunk not in address.variables or address.coefficient(chunk) == width
+        if not along and (kind == "scalar" or width == 1):
             cost += 4.0  # strided: each access its own sector
         for atom in _atoms(address):
             depends = variables_of(atom)
@@ -292,14 +293,6 @@ def _cost(
     if width > 1 and held > registers:
         return float("inf"), False
     return cost, whole
-
-
-def _side_by_side(vectors: int) -> int:
-    """Return the threads of blocks of one row, of which few are without a vector."""
-    tried = [n for n in (THREADS, THREADS // 2, THREADS // 4) if n <= power_above(vectors)]
-    idle = {n: -vectors % n for n in tried or [WARP]}
-    least = min(idle, key=lambda n: idle[n])
-    return next((n for n, left in idle.items() if 8 * left <= vectors), least)
 
 
 def _atoms(address: Index) -> list[Atom]:
@@ -333,11 +326,13 @@ def _shape(
             rows = -(-rows // width)
         unroll = max(unroll, rows_of_thread(loads, rows, threads))
         if not loads.late:
-            most = min(8, IN_FLIGHT * 2 // bytes_per_thread, threads // LEAST_THREADS)
+            flight = IN_FLIGHT * (4 if loads.elements else 2)  # elements take a turn each
+            most = min(8, flight // bytes_per_thread, threads // LEAST_THREADS)
             unroll = max(unroll, min(power_below(max(1, most)), power_above(rows)))
         if shifted:
             unroll = min(unroll, power_below(rows))
-    threads_x = _side_by_side(chunks) if shifted else min(THREADS, power_above(chunks))
+    # Also of shifted rows, whose blocks have one each: a block more costs more than idle threads.
+    threads_x = min(THREADS, max(WARP if shifted else 1, power_above(chunks)))
     threads_x = max(threads_x, power_above(-(-chunks // MAX_GRID_Y)))
     threads_y = 1 if shifted else max(1, THREADS // threads_x)
     if shifted and 2 * threads_x < THREADS and not heavy:

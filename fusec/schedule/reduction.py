@@ -253,7 +253,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
 def at_once(plan: ReductionPlan) -> int:
     """Return how many vectors a thread loads together that has no loop, 0 where it has one."""
     p, rows = plan.parameters, plan.problem.rows
-    if p.splits > 1 or p.shifted:
+    if p.splits > 1 or (p.shifted and not p.inner):
         return 0
     if not p.inner:
         size = sum(i.dtype.size * p.vector_width for i in plan.phases.loads[0])

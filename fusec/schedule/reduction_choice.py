@@ -41,10 +41,12 @@ FLIGHT = 64
 """Bytes that a thread has on their way with UNROLLED of the widest vectors."""
 THREADS_PER_SM = 1024
 """Threads with FLIGHT bytes each on their way that keep an SM's part of the memory busy."""
-MOMENTS_WIDTH = 2
-"""Columns of a thread that has a mean and a variance of each: of 8 it has too few neighbours.
+STATE_WORDS = 8
+"""Words of the partial results of a thread's columns, where one has several: of 8 columns with a
+mean and a variance each it has too few neighbours.
 
-Those of 200704 x 256 halves take 47 us on an H200, and 56 with 8 columns each.
+Those of 200704 x 256 halves take 47 us on an H200 by 2 columns and 56 by 8; the maxima and sums of
+exponentials of 1889 x 45288 halves 65 us by 4 and 83 by 8.
 """
 THREADS_OF_MOMENTS = 2048
 """The same of rows whose Welford states divide for each vector, as one thread waits for that."""
@@ -132,17 +134,20 @@ def by_rows(
     """Return the parameters of a kernel that takes rows, or columns, by themselves."""
     whole = _of_rows(problem) if problem.inner else _of_columns(problem, target)
     blocks = blocks_of(problem, whole).evaluate(problem.hints)
-    if _most(problem, whole) <= 1 or blocks >= _busy(problem, whole) * target.sms:
+    if _most(problem, whole) <= 1:
         return whole
-    best, least = _shared(problem, whole, target, resident(whole))
-    if problem.inner or best.splits == 1 or _has_moments(problem):
+    alone = blocks >= _busy(problem, whole) * target.sms
+    if problem.inner and alone:
+        return whole
+    best, least = _shared(problem, whole, target, resident(whole), alone=alone)
+    if problem.inner or (best.splits == 1 and not alone) or _has_moments(problem):
         return best
     for threads in LARGER_BLOCKS:
         larger = replace(whole, threads_y=threads // whole.threads_x)
         block = larger.vector_width, larger.threads_x, larger.threads_y
         fits = problem.block_trouble(*block, larger.shifted)
         if fits is None and _most(problem, larger) > 1:
-            found, seconds = _shared(problem, larger, target, resident(larger))
+            found, seconds = _shared(problem, larger, target, resident(larger), alone=alone)
             if seconds < least * (1 - LARGER):
                 best, least = found, seconds
     return best
@@ -190,8 +195,9 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     """
     shifted = problem.takes_shifted() and not _has_moments(problem)
     width = problem.shifted if shifted else problem.vectors[0]
-    if _has_moments(problem):
-        width = min(width, MOMENTS_WIDTH)
+    states = max((partial_words(n) for n in problem.fusion.nodes if n in problem.domain.reduced))
+    if states > 1:
+        width = min(width, power_below(STATE_WORDS // states))
     results, length = _extents(problem)
     vectors = -(-results // width)
     threads = min(32, power_above(vectors))
@@ -219,9 +225,17 @@ def _unrolled(problem: RowsProblem, width: int) -> int:
 
 
 def _shared(
-    problem: RowsProblem, whole: ReductionParameters, target: Target, resident: int
+    problem: RowsProblem,
+    whole: ReductionParameters,
+    target: Target,
+    resident: int,
+    *,
+    alone: bool,
 ) -> tuple[ReductionParameters, float]:
-    """Return a kernel whose results as many blocks share as is best, and about its seconds."""
+    """Return a kernel whose results as many blocks share as is best, and about its seconds.
+
+    alone: whether there are enough results for each block to have its own.
+    """
     _, length = _extents(problem)
     read = traffic(problem.segment) / target.bandwidth
     rows = whole.threads_x * whole.vector_width if problem.inner else whole.threads_y
@@ -237,7 +251,7 @@ def _shared(
         threads=whole.side_by_side,
         step=step_of(problem, whole),
     )
-    splits = sharing.splits(_most(problem, whole))
+    splits = 1 if alone else sharing.splits(_most(problem, whole))
     method = quickest(splits, whole.side_by_side, step_of(problem, whole))
     return replace(whole, splits=splits, grid_reduce=method), sharing.seconds(splits)
 

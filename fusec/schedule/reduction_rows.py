@@ -7,6 +7,8 @@ from fusec.schedule.space import power_above
 
 UNROLLED = 4
 """Vectors of a thread that are on their way together."""
+AT_ONCE = 8
+"""Vectors of a thread that are loaded together where it has no more than these."""
 MOST_THREADS = 512
 SIDE_BY_SIDE = 8
 """Threads that rather have two vectors than four: their widest ones are a line of the caches."""
@@ -28,7 +30,7 @@ def is_at_once(rows: Rows, step: int) -> bool:
     A loop over as few would load them one after the other: some threads have one less than others,
     so that no turn of an unrolled loop is taken. step: elements that threads take side by side.
     """
-    return rows.columns.is_const and -(-rows.columns.value // step) <= UNROLLED
+    return rows.columns.is_const and -(-rows.columns.value // step) <= AT_ONCE
 
 
 def rows_at_once(rows: Rows, threads: int, size: int) -> int:

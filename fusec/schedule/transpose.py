@@ -130,7 +130,7 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters | Refusal:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
-        shifted = min(read * min(problem.sizes), write * _least_stored(problem)) < NARROW
+        shifted = max(read * min(problem.sizes), write * _least_stored(problem)) < NARROW
         tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
             widest = 16 // min(*problem.sizes, _least_stored(problem))
@@ -272,9 +272,10 @@ def _with_tiles(
     problem: Crossing, read: int, write: int, *, shifted: bool
 ) -> list[TransposeParameters]:
     """Return parameters with accesses of some widths, and each tile that goes with them."""
+    most = problem.column.extent.evaluate(problem.hints) + write - 1 if shifted else 0
     every = (
         TransposeParameters(lines, columns, read, write, shifted, problem.wide)
-        for lines, columns in shapes(min(problem.sizes), shifted=shifted)
+        for lines, columns in shapes(min(problem.sizes), most)
     )
     return [p for p in every if Tile(p, problem.sizes).trouble is None]
 
