@@ -45,8 +45,8 @@ from fusec.segment.price import traffic, work
 from fusec.segment.protocol import Estimate, Refusal
 from fusec.target import Target
 
-NARROW = 8
-"""Bytes of accesses below which vectors are rather shifted."""
+WORD, NARROW = 4, 8
+"""Bytes of accesses of one side, and of both, below which vectors are rather shifted."""
 MOST_UNITS = 1.25
 """Times the fewest vectors of any tiles' shape that larger tiles may take, the ends' among them."""
 SHIFTED_OPERATIONS = 16
@@ -130,7 +130,8 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
     def likeliest(self, problem: Crossing, target: Target) -> TransposeParameters | Refusal:
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
-        shifted = max(read * min(problem.sizes), write * _least_stored(problem)) < NARROW
+        sides = read * min(problem.sizes), write * _least_stored(problem)
+        shifted = min(sides) < WORD or max(sides) < NARROW
         tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
             widest = 16 // min(*problem.sizes, _least_stored(problem))
