@@ -47,6 +47,8 @@ from fusec.target import Target
 
 WORD, NARROW = 4, 8
 """Bytes of accesses of one side, and of both, below which vectors are rather shifted."""
+LEAST_VECTORS = 4
+"""Vectors of a line and of a column from which on they are shifted for the sake of one side."""
 MOST_UNITS = 1.25
 """Times the fewest vectors of any tiles' shape that larger tiles may take, the ends' among them."""
 SHIFTED_OPERATIONS = 16
@@ -131,10 +133,12 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         """Return the parameters: the widest accesses, and tiles that fill the GPU."""
         read, write = widest_accesses(problem, Facts(problem.hints))
         sides = read * min(problem.sizes), write * _least_stored(problem)
-        shifted = min(sides) < WORD or max(sides) < NARROW
+        widest = 16 // min(*problem.sizes, _least_stored(problem))
+        runs = min(a.extent.evaluate(problem.hints) for a in (problem.line, problem.column))
+        long = runs >= LEAST_VECTORS * widest
+        shifted = max(sides) < NARROW or (min(sides) < WORD and long)
         tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
-            widest = 16 // min(*problem.sizes, _least_stored(problem))
             tried_ones = _with_tiles(problem, widest, widest, shifted=True)
         tried_ones = tried_ones or _with_tiles(problem, read, write, shifted=False)
         if not tried_ones:
