@@ -134,9 +134,10 @@ class Transpose(Family[Crossing, TransposeParameters, TransposePlan]):
         read, write = widest_accesses(problem, Facts(problem.hints))
         sides = read * min(problem.sizes), write * _least_stored(problem)
         widest = 16 // min(*problem.sizes, _least_stored(problem))
-        runs = min(a.extent.evaluate(problem.hints) for a in (problem.line, problem.column))
-        long = runs >= LEAST_VECTORS * widest
-        shifted = max(sides) < NARROW or (min(sides) < WORD and long)
+        shortest = min(v.extent.evaluate(problem.hints) for v in (problem.line, problem.column))
+        long = shortest >= LEAST_VECTORS * widest
+        one_side = (min(sides) < WORD and long) or 2 * shortest < COLUMNS[0]
+        shifted = max(sides) < NARROW or (min(sides) < NARROW and one_side)
         tried_ones: list[TransposeParameters] = []
         if shifted and _shift_trouble(problem) is None:
             tried_ones = _with_tiles(problem, widest, widest, shifted=True)
@@ -277,10 +278,9 @@ def _with_tiles(
     problem: Crossing, read: int, write: int, *, shifted: bool
 ) -> list[TransposeParameters]:
     """Return parameters with accesses of some widths, and each tile that goes with them."""
-    most = problem.column.extent.evaluate(problem.hints) + write - 1 if shifted else 0
     every = (
         TransposeParameters(lines, columns, read, write, shifted, problem.wide)
-        for lines, columns in shapes(min(problem.sizes), most)
+        for lines, columns in shapes(min(problem.sizes), shifted=shifted)
     )
     return [p for p in every if Tile(p, problem.sizes).trouble is None]
 

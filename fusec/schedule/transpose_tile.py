@@ -131,17 +131,12 @@ class Tile:
         return None
 
 
-def shapes(smallest: int, most_columns: int = 0) -> Iterator[tuple[int, int]]:
-    """Yield the lines and columns of tiles, the likeliest first: runs of a line of the caches.
+def shapes(smallest: int, *, shifted: bool = False) -> Iterator[tuple[int, int]]:
+    """Yield the lines and columns of tiles, the largest first: runs of a line of the caches.
 
-    most_columns: those that tiles have side by side whose vectors are shifted; 0: none are. These
-    have SHIFTED_LINES at least, as runs begin within a line, and the most columns only if that is
-    all of them.
+    Of SHIFTED_LINES at least where vectors are shifted, as runs begin within a line.
     """
-    shifted = most_columns > 0
-    most = max(RUN_BYTES // smallest, SHIFTED_LINES if shifted else LINES[0])
-    most = min(most, LINES[-1])
-    wide = COLUMNS[::-1] if most_columns <= COLUMNS[-1] else (*COLUMNS[-2::-1], COLUMNS[-1])
+    most = min(max(RUN_BYTES // smallest, SHIFTED_LINES if shifted else LINES[0]), LINES[-1])
     for lines in (n for n in reversed(LINES) if n <= most):
-        for columns in wide:
+        for columns in reversed(COLUMNS):
             yield lines, columns
