@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from fusec.index.instances import Lowering
+from fusec.index.instances import Instance, Lowering
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
 from fusec.ir.dtype import F32, U32
@@ -248,6 +248,17 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         """Return sums of exponentials in one reading with their maximum, others in two steps."""
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
         return (*online, *(outside or shared_first(segment, fusion)))
+
+
+def loads_once(plan: ReductionPlan) -> frozenset[Instance]:
+    """Return the loads of which every element is read by one thread, and nothing else."""
+    row, chunk, _ = plan.loops
+    written = plan.fusion.effects.overwritten
+    return frozenset(
+        i
+        for i in plan.phases.loads[0]
+        if {row, chunk} <= i.variables and not i.gathered and i.name not in written
+    )
 
 
 def at_once(plan: ReductionPlan) -> int:

@@ -72,7 +72,8 @@ class ReductionParameters(Parameters):
     unrolled: rows at a time of columns that a thread loads before it uses them; splits: blocks that
     share one result; grid_reduce: how they combine their partial results. shifted: whether vectors
     lie at multiples of their size, wherever rows begin. tile_rows: rows of a block that pass
-    through shared memory together, of which threads_y are taken at a time; 0: none do.
+    through shared memory together, of which threads_y are taken at a time; 0: none do. streaming:
+    whether what is read leaves L2 before what waits there to be written back.
     """
 
     inner: bool
@@ -85,6 +86,7 @@ class ReductionParameters(Parameters):
     unrolled: int = UNROLLED
     shifted: bool = False
     tile_rows: int = 0
+    streaming: bool = False
     free: ClassVar = (
         Field("vector_width", WIDTHS),
         Field("threads_x", THREADS),
@@ -94,6 +96,7 @@ class ReductionParameters(Parameters):
         Field("grid_reduce", METHODS),
         Field("shifted", (False, True)),
         Field("tile_rows", TILE_ROWS),
+        Field("streaming", (False, True)),
     )
 
     @property
@@ -125,7 +128,11 @@ def likeliest(
     resident: how many blocks of a kernel an SM holds.
     """
     tiles = of_tiles(problem, target, shifted=problem.inner and problem.takes_shifted())
-    return tiles or by_rows(problem, target, resident)
+    if tiles is not None:
+        return tiles
+    found = by_rows(problem, target, resident)
+    # What is smaller is rather there when something reads it again.
+    return replace(found, streaming=traffic(problem.segment) > target.l2)
 
 
 def by_rows(
@@ -195,7 +202,7 @@ def _of_columns(problem: RowsProblem, target: Target) -> ReductionParameters:
     """
     shifted = problem.takes_shifted() and not _has_moments(problem)
     width = problem.shifted if shifted else problem.vectors[0]
-    states = max((partial_words(n) for n in problem.fusion.nodes if n in problem.domain.reduced))
+    states = max(partial_words(n) for n in problem.fusion.nodes if n in problem.domain.reduced)
     if states > 1:
         width = min(width, power_below(STATE_WORDS // states))
     results, length = _extents(problem)
