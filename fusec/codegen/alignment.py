@@ -41,7 +41,7 @@ def alignments(kernel: Kernel, text: str) -> dict[str, int]:
 
 def _asked(name: str, size: int, body: str, widths: dict[str, int]) -> Iterator[int]:
     """Yield what each place asks where a pointer to elements of `size` bytes is read."""
-    load = r"fusec::(?:load|load_readonly|load_once|load_streaming)<(\w+)>\($"
+    load = r"fusec::(?:load|load_readonly|load_streaming)<(\w+)>\($"
     for place in re.finditer(rf"(?<![\w.]){name}\b(?!\[)", body):
         before = body[max(0, place.start() - 80) : place.start()]
         loaded = re.search(load, before)

@@ -34,7 +34,7 @@ class Emitter(Nest):
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
     written: names of buffers that the kernel writes, never read through the non-coherent path.
-    once: loads that leave L2 first.
+    streamed: loads of what is used once.
     given: texts of instances that the family has computed already, in their compute types;
     given_after: the same, from the phase after the given one on. cached: where a load's copy on
     chip is; tiles: of one that comes by tiles, the tile's name and its place there. reduced: the
@@ -43,7 +43,7 @@ class Emitter(Nest):
     """
 
     written: frozenset[str] = frozenset()
-    once: frozenset[Instance] = frozenset()
+    streamed: frozenset[Instance] = frozenset()
     parts: Mapping[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
     cached: dict[Instance, str] = field(default_factory=dict[Instance, str])
     tiles: dict[Instance, tuple[str, Index]] = field(
@@ -331,8 +331,8 @@ class Emitter(Nest):
         """Return the expression that loads an element by itself, zero where not needed."""
         name, at = self._place(instance)
         text = Text(f"{identifier(name)}[{self.index(at, phase)}]")
-        if instance in self.once:
-            text = Text(f"fusec::load_once(&{text})[0]")
+        if instance in self.streamed:
+            text = Text(f"fusec::load_streaming(&{text})[0]")
         if instance.conditions:
             test = self.condition(instance.conditions, phase)
             zero = f"{storage_type(instance.dtype)}{{}}"
@@ -369,8 +369,8 @@ class Emitter(Nest):
         base = at if self.width == 1 else self._base(instance)
         assert base is not None
         plain = name in self.written or instance in self.tiles
-        once = instance in self.once
-        function = "load" if plain else "load_once" if once else "load_readonly"
+        once = instance in self.streamed
+        function = "load" if plain else "load_streaming" if once else "load_readonly"
         pointer = self.pointer(name, base, phase)
         if self.part:
             part = "kPart, true" if once else "kPart"

@@ -20,7 +20,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.expression import Var
 from fusec.ir.graph import Node
 from fusec.schedule.plan import Kernel
-from fusec.schedule.reduction import ReductionPlan, at_once, loads_once
+from fusec.schedule.reduction import ReductionPlan, at_once, loaded_once
 from fusec.schedule.reduction_choice import FLIGHT, ReductionParameters
 from fusec.schedule.reduction_rows import UNROLLED
 from fusec.schedule.registers import words
@@ -219,7 +219,7 @@ def _parts(plan: ReductionPlan, kernel: Kernel) -> Parts:
         aliases={chunk: Alias("column", 1 if start is not None else p.vector_width)},
         part="0, columns - column" if p.shifted and not p.inner else "",
         written=plan.fusion.effects.overwritten,
-        once=loads_once(plan) if p.streaming else frozenset(),
+        streamed=loaded_once(plan) if p.streaming else frozenset(),
         wide=p.wide_index,
         symbols=named(columns=columns),
         counts=named(columns=columns) if p.inner else named(rows=rows),
@@ -270,7 +270,7 @@ def _load_across(emitter: Emitter, plan: ReductionPlan) -> None:
         if lane in load.variables:
             name = emitter.fresh(f"{load.name}_vec", "vec", 0, len(emitter.scopes) - 2)
             about = place_of(emitter, plan.fusion, load, 0)
-            part = "kPart, true" if load in emitter.once else "kPart"
+            part = "kPart, true" if load in emitter.streamed else "kPart"
             line = f"const auto {name} = fusec::load_across<kVec, {part}>({about});"
             emitter.add(0, "row", line)
             emitter.cached[load] = f"{name}[{lane.name}]"

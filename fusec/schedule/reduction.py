@@ -250,7 +250,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         return (*online, *(outside or shared_first(segment, fusion)))
 
 
-def loads_once(plan: ReductionPlan) -> frozenset[Instance]:
+def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
     """Return the loads of which every element is read by one thread, and nothing else."""
     row, chunk, _ = plan.loops
     written = plan.fusion.effects.overwritten
