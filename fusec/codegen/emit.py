@@ -34,8 +34,7 @@ class Emitter(Nest):
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
     written: names of buffers that the kernel writes, never read through the non-coherent path.
-    streamed: loads of what is used once.
-    given: texts of instances that the family has computed already, in their compute types;
+    streamed: loads of what is used once. given: texts of instances that the family has computed already, in their compute types;
     given_after: the same, from the phase after the given one on. cached: where a load's copy on
     chip is; tiles: of one that comes by tiles, the tile's name and its place there. reduced: the
     results of reductions, by (node, result). parts: by the name of a buffer that is a part of a
@@ -369,12 +368,12 @@ class Emitter(Nest):
         base = at if self.width == 1 else self._base(instance)
         assert base is not None
         plain = name in self.written or instance in self.tiles
-        once = instance in self.streamed
-        function = "load" if plain else "load_streaming" if once else "load_readonly"
+        streams = instance in self.streamed
+        function = "load" if plain else "load_streaming" if streams else "load_readonly"
         pointer = self.pointer(name, base, phase)
         if self.part:
-            part = "kPart, true" if once else "kPart"
-            return f"fusec::load_part<{self.width_name}, {part}>({pointer}, {self.part})"
+            part = f"{self.width_name}, kPart{', true' * streams}"
+            return f"fusec::load_part<{part}>({pointer}, {self.part})"
         text = f"fusec::{function}<{self.width_name}>({pointer})"
         if not instance.conditions:
             return text

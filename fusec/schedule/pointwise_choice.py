@@ -34,6 +34,8 @@ fast as they are.
 WORD = 4
 NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
+PARTS = 2
+"""Elements from one complex number to the next: both are one access."""
 IN_FLIGHT = 16
 """Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
 MOST_THREADS = 1024
@@ -282,8 +284,8 @@ def _cost(
         pieces = max(1, width * bytes_ // 16)
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
         whole &= kind != "scalar"
-        along = chunk not in address.variables or address.coefficient(chunk) == width
-        if not along and (kind == "scalar" or width == 1):
+        step = address.coefficient(chunk) if chunk in address.variables else width
+        if step != width and (kind == "scalar" or (width == 1 and step != PARTS)):
             cost += 4.0  # strided: each access its own sector
         for atom in _atoms(address):
             depends = variables_of(atom)

@@ -30,8 +30,10 @@ extern "C" __global__ void __launch_bounds__(kThreads)
   const int row = is_row ? row_of_thread : rows - 1;
   const float picked_value = picked[row];
   fusec::ExpSum<float> top_part = fusec::ExpSumMerge<float>::identity();
-#pragma unroll 4
-  for (int column = threadIdx.x * kVec; column < columns; column += kThreadsX * kVec) {
+#pragma unroll
+  for (int first = 0; first < columns; first += kThreadsX * kVec) {
+    const int column = first + threadIdx.x * kVec;
+    if (first + kThreadsX * kVec > columns && column >= columns) continue;
     const auto logits_vec = fusec::load_readonly<kVec>(logits + row * columns + column);
     float top_values[kVec];
 #pragma unroll
