@@ -34,11 +34,11 @@ class Emitter(Nest):
     """Collects the lines of each (phase, scope); asking for an instance emits what it needs, once.
 
     written: names of buffers that the kernel writes, never read through the non-coherent path.
-    streamed: loads of what is used once. given: texts of instances that the family has computed already, in their compute types;
-    given_after: the same, from the phase after the given one on. cached: where a load's copy on
-    chip is; tiles: of one that comes by tiles, the tile's name and its place there. reduced: the
-    results of reductions, by (node, result). parts: by the name of a buffer that is a part of a
-    complex tensor, the name of its real part and which part it is.
+    streamed: loads of what is used once. given: texts of instances that the family has computed
+    already, in their compute types; given_after: the same, from the phase after the given one on.
+    cached: where a load's copy on chip is; tiles: of one that comes by tiles, the tile's name and
+    its place there. reduced: the results of reductions, by (node, result). parts: by the name of a
+    buffer that is a part of a complex tensor, the name of its real part and which part it is.
     """
 
     written: frozenset[str] = frozenset()
