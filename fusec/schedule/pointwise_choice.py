@@ -34,8 +34,6 @@ fast as they are.
 WORD = 4
 NARROW = 8
 """Bytes of accesses below which vectors are rather shifted."""
-PARTS = 2
-"""Elements from one complex number to the next: both are one access."""
 IN_FLIGHT = 16
 """Bytes that a thread reads and writes at a time at least, in as many turns as that takes."""
 MOST_THREADS = 1024
@@ -277,6 +275,8 @@ def _cost(
         return float("inf"), False
     if break_point and size < 32 * width:
         cost += 32 * width / max(1, size)  # short rows leave threads idle
+    # Both parts of a complex number are one access.
+    paired = any(e.part is not None for e in (*fusion.inputs, *fusion.outputs))
     whole, held = True, 0
     for address, conditions, bytes_ in accesses(fusion, lowering):
         kind = access_class(address, conditions, lane, width, facts)
@@ -285,7 +285,7 @@ def _cost(
         cost += {"uniform": 1 / width, "vector": pieces / width, "scalar": 1.0}[kind]
         whole &= kind != "scalar"
         step = address.coefficient(chunk) if chunk in address.variables else width
-        if step != width and (kind == "scalar" or (width == 1 and step != PARTS)):
+        if step != width and (kind == "scalar" or (width == 1 and not paired)):
             cost += 4.0  # strided: each access its own sector
         for atom in _atoms(address):
             depends = variables_of(atom)
