@@ -69,6 +69,8 @@ def test_kernels_build_without_spills(name: str) -> None:
 
 SMALL: dict[str, Callable[[], Fusion]] = {
     "rows": lambda: reduce("sum", BF16, (5, 264), (1,)),
+    "shifted rows at once": lambda: reduce("sum", F32, (9, 1803), (1,)),
+    "short shifted columns": lambda: reduce("sum", F16, (130, 61), (0,)),
     "short rows": lambda: reduce("max", F32, (70, 3), (1,)),
     "columns": lambda: reduce("var_mean", F32, (37, 40), (0,)),
     "odd columns": lambda: reduce("sum", F64, (65, 7), (0,)),
@@ -171,7 +173,7 @@ def test_blocks_of_many_threads_leave_fewer_parts() -> None:
 
 @pytest.mark.parametrize(
     ("shape", "dtype", "rows"),
-    [((811500, 125), BF16, 16), ((811500, 126), BF16, 8), ((8192, 12616), BF16, 4)],
+    [((811500, 45), BF16, 16), ((811500, 46), BF16, 8), ((8192, 12616), BF16, 4)],
 )
 def test_narrow_accesses_are_of_more_rows(shape: tuple[int, int], dtype: DType, rows: int) -> None:
     fusion = reduce("sum", dtype, shape, (0,))
@@ -213,6 +215,28 @@ def test_few_rows_are_shared_by_more_blocks_than_a_cluster(shape: tuple[int, int
         fusion = reduce("var_mean", dtype, shape, (1,))
         both = estimate("reduction", fusion), estimate("inner_persistent", fusion)
         assert both[0].seconds(GPU) < both[1].seconds(GPU)
+
+
+@pytest.mark.parametrize(
+    ("shape", "streaming"),
+    [((4096, 2048), False), ((16384, 1536), True), ((65536, 2048), False)],
+)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_l2_does_not_hold_is_read_by_streaming_loads(
+    shape: tuple[int, int], axis: int, streaming: bool
+) -> None:
+    """Unless there is so much of it that what waits in L2 to be written back is little beside."""
+    plan: Any = plan_of("reduction", reduce("sum", F32, shape, (axis,)))
+    assert plan.parameters.streaming is streaming
+    assert ("load_streaming" in text_of(plan)) is streaming
+
+
+@pytest.mark.parametrize(
+    ("operation", "width"), [("sum", 8), ("var_mean", 2)], ids=["sums", "moments"]
+)
+def test_columns_with_states_have_few_of_them_in_a_thread(operation: str, width: int) -> None:
+    plan: Any = plan_of("reduction", reduce(operation, BF16, (4096, 8192), (0,)))
+    assert plan.parameters.vector_width == width
 
 
 def test_a_tree_needs_blocks() -> None:

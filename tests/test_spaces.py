@@ -16,8 +16,8 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (381, 135),
-    "reduction_inner": (150, 169),
-    "reduction_outer": (240, 162),
+    "reduction_inner": (300, 211),
+    "reduction_outer": (480, 202),
     "inner_persistent": (252, 279),
     "outer_persistent": (54, 50),
     "inner_outer_persistent": (1800, 278),
@@ -34,7 +34,7 @@ SIZES = {
     "scatter_sums": (6, 6),
     "matmul": (171, 201),
     "ring": (192, 212),
-    "reduction_in_bulk": (112, 128),
+    "reduction_in_bulk": (224, 164),
 }
 """Schedules and pairs of values of each case: a space that shrinks would be tested less."""
 
