@@ -143,6 +143,8 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
             return found
         if p.splits > 1 or p.shifted:
             return Refusal("tile_rows", "rows of tiles are not split, and taken as they are")
+        if p.streaming:
+            return Refusal("streaming", "what comes by tiles is copied, and not loaded")
         about = p.vector_width, p.threads_x, p.threads_y, p.tile_rows
         return tile_trouble(problem, *about, target.shared)
 
