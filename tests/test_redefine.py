@@ -58,6 +58,23 @@ def last(t: int = 2048, h: int = 1024, n: int = 4096, batch: str = "B") -> Fusio
     return read_text(LAST.format(t=t, h=h, n=n, batch=batch))
 
 
+FEW = """
+fusion: few
+inputs:
+  x: {{type: '{dtype}[{parts}, 9, 40, 1848]', strides: [{pitch}, {rows}, 1, 40]}}
+ops:
+  - y = sum(x, dims=[0])
+outputs: [y]
+"""
+
+
+def few(parts: int = 3, dtype: str = "f32", scale: int = 1) -> Fusion:
+    """Return sums of a few elements that are stored along another axis than they are read."""
+    rows = 40 * 1848
+    text = FEW.format(parts=parts, dtype=dtype, rows=rows, pitch=9 * scale * rows)
+    return read_text(text.replace(", 9, 40", f", {9 * scale}, 40"))
+
+
 def segmented(fusion: Fusion, when: str) -> SegmentedFusion:
     options = CompileOptions(targets=("sm_90a",), redefine=when)
     return lowering.segment(lowering.optimise(fusion, options), options)
@@ -96,6 +113,20 @@ def test_a_slice_of_a_product_is_a_product_of_slices(when: str) -> None:
     assert "redefine" in [d.action for d in found.decisions]
 
 
+def test_sums_of_few_elements_turn_as_additions() -> None:
+    found = segmented(few(scale=50), "after")
+    assert [s.scheduler for s in found.segments] == ["transpose"]
+    assert any(d.action == "redefine" and "additions" in d.because for d in found.decisions)
+    plain = segmented(few(scale=50), "never")
+    assert found.seconds(TARGET) < 0.8 * plain.seconds(TARGET)
+
+
+@pytest.mark.parametrize(("parts", "dtype"), [(5, "f32"), (3, "bf16"), (1, "f32")])
+def test_sums_that_additions_do_not_make_are_left(parts: int, dtype: str) -> None:
+    """Those of many; and halves, which each addition would round."""
+    assert not [r for r in rules(few(parts, dtype)) if r.name == "additions"]
+
+
 def test_what_does_not_pay_is_undone_with_both_times() -> None:
     found = segmented(norm(m=256, n=256), "after")
     told = [d for d in found.decisions if d.because.startswith("split_k")]
@@ -119,6 +150,8 @@ def test_never_and_pinned_fusions_stay_as_they_are() -> None:
         norm(m=32, n=48, k=8192, linear=True),
         last(t=5, h=16, n=24),
         last(t=5, h=16, n=24, batch="1"),
+        few(),
+        few(4, "f64"),
     ],
     ids=lambda f: f.name,
 )
@@ -191,13 +224,19 @@ def test_offers_without_end_come_to_one() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(
-    "fusion",
-    [norm(), norm(linear=True), norm(m=130, n=520, k=65536), last(), last(batch="1")],
-    ids=["matmul", "linear", "ragged", "last", "last_shared"],
+    ("fusion", "scheduler"),
+    [
+        pytest.param(norm(), "matmul", id="matmul"),
+        pytest.param(norm(linear=True), "matmul", id="linear"),
+        pytest.param(norm(m=130, n=520, k=65536), "matmul", id="ragged"),
+        pytest.param(last(), "matmul", id="last"),
+        pytest.param(last(batch="1"), "matmul", id="last_shared"),
+        pytest.param(few(scale=50), "transpose", id="few"),
+    ],
 )
-def test_redefined_fusions_on_a_gpu(fusion: Fusion) -> None:
+def test_redefined_fusions_on_a_gpu(fusion: Fusion, scheduler: str) -> None:
     checked = check_on_gpu(fusion)
-    assert "matmul" in checked.schedulers
+    assert scheduler in checked.schedulers
 
 
 @pytest.mark.gpu

@@ -34,12 +34,13 @@ from fusec.schedule.orders import PlannedOrder, along_rows_in_turns, in_ranges, 
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Kernel, Staged, StepKernel, Workspace, staged_in_turn
 from fusec.schedule.pressure import Pressure, of_template
+from fusec.schedule.redefinitions import sums_of_few
 from fusec.schedule.registers import MOST_THREAD_REGISTERS, words
 from fusec.schedule.rows import PhasedPlan, lowered
 from fusec.schedule.two_pass import name_of_sum, two_pass
 from fusec.segment.price import traffic
 from fusec.segment.price import work as operations
-from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
 ROW_LOOP = 9
@@ -166,6 +167,12 @@ class InnerOuterPersistent(Family[Split, InnerOuterParameters, InnerOuterPlan]):
             waits=finish_of(split, parameters.ranges).seconds,
             build=build_time(phases, parameters.vector_width * parameters.chunks),
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> tuple[Redefinition, ...]:
+        """Return additions where sums are of few."""
+        return sums_of_few(segment)
 
     def pressure(self, plan: InnerOuterPlan, kernel: Kernel) -> Pressure:
         """Return what a thread holds: its part of a row, of column sums and of constants."""

@@ -6,9 +6,11 @@ whole fusion; whether it stays is decided by segmenting again (Fuser#1243 propos
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 
-from fusec.ir.dim import Dim, dim
+from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
@@ -16,6 +18,8 @@ from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.online import pairs_of
 from fusec.segment.protocol import Redefinition
 
+MOST_ADDED = 4
+"""Elements of a sum that may be added one by one."""
 MOST_SPLITS = 16
 LEAST_DEPTH = 512
 """Elements of K that a part of a split product keeps at least."""
@@ -151,6 +155,55 @@ def _slice_rule(name: str, product: str) -> Rule:
                 )
             )
         return work.become(node, "matmul", sides)
+
+    return rule
+
+
+def sums_of_few(segment: Fusion) -> tuple[Redefinition, ...]:
+    """Return the ways to add the few elements of a sum one by one, as any other element by element.
+
+    Such a sum may be of any kernel that moves tensors, like one that turns what it reads.
+    """
+    found: list[Redefinition] = []
+    for node in segment.nodes:
+        if node.op.name != "sum":
+            continue
+        source = node.inputs[0]
+        few = product(source.shape[d] for d in tuple[int, ...](node.attributes["dims"]))
+        if not few.is_const or not 1 < few.value <= MOST_ADDED:
+            continue
+        exact = source.dtype == node.output.dtype and not source.dtype.is_half
+        if exact and node.attributes.get("dtype") is None:
+            name, because = (
+                node.output.name,
+                f"sums of {few} elements are {few.value - 1} additions",
+            )
+            found.append(Redefinition("additions", name, because, _additions_rule(name)))
+    return tuple(found)
+
+
+def _additions_rule(name: str) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op.name != "sum":
+            return None
+        source, dims = node.inputs[0], tuple[int, ...](node.attributes["dims"])
+        shape = source.shape
+        total: Value | None = None
+        places = [range(shape[d].value) for d in dims]
+        for number, place in enumerate(itertools.product(*places)):
+            at = dict(zip(dims, place, strict=True))
+            starts = tuple(dim(at.get(d, 0)) for d in range(source.rank))
+            ends = tuple(dim(at[d] + 1) if d in at else shape[d] for d in range(source.rank))
+            ways = {"start_indices": starts, "end_indices": ends, "strides": (1,) * source.rank}
+            one = work.add(node, "slice", [source], ways)
+            one = work.add(node, "squeeze", [one], {"dims": dims})
+            if total is None:
+                total = one
+            elif number + 1 == math.prod(map(len, places)):
+                return work.become(node, "add", [total, one])
+            else:
+                total = work.add(node, "add", [total, one])
+        return None
 
     return rule
 

@@ -9,7 +9,7 @@ from fusec.index.instances import Instance, Lowering
 from fusec.ir.annotations import Setting
 from fusec.ir.dim import dim, product
 from fusec.ir.dtype import F32, U32
-from fusec.ir.expression import Var
+from fusec.ir.expression import Var, index
 from fusec.ir.graph import Fusion, Value
 from fusec.ir.roles import Combine
 from fusec.schedule.common import (
@@ -32,7 +32,7 @@ from fusec.schedule.orders import PlannedOrder, along_rows, down_columns, of_all
 from fusec.schedule.phased_pressure import Loops, phased_pressure
 from fusec.schedule.plan import Guard, Kernel, Workspace
 from fusec.schedule.pressure import Pressure, occupancy
-from fusec.schedule.redefinitions import exponentials_online
+from fusec.schedule.redefinitions import exponentials_online, sums_of_few
 from fusec.schedule.reduction_choice import (
     FEW_ROWS,
     ReductionParameters,
@@ -47,7 +47,7 @@ from fusec.schedule.registers import blocks_beside_doubles, partial_words
 from fusec.schedule.row_tiles import TILE_REACH, tile_bytes, tile_trouble
 from fusec.schedule.rows import PhasedPlan, Rows, in_place_hazard, lowered
 from fusec.schedule.rows_problem import RowsProblem, as_rows, with_any_rows, with_columns
-from fusec.segment.price import traffic, work
+from fusec.segment.price import SECTOR, traffic, work
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.target import Target
 
@@ -217,7 +217,7 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
         elif parameters.inner:
             efficiency = reach_of_pieces(problem, efficiency, target)
         return Estimate(
-            bytes=traffic(problem.segment),
+            bytes=traffic(problem.segment) + _apart(plan),
             workspace_bytes=0 if parameters.splits == 1 else 8 * results * parameters.splits,
             flops=flops,
             sfu=sfu,
@@ -247,9 +247,29 @@ class Reduction(Family[RowsProblem, ReductionParameters, ReductionPlan]):
     def redefinitions(
         self, segment: Fusion, fusion: Fusion, target: Target
     ) -> tuple[Redefinition, ...]:
-        """Return sums of exponentials in one reading with their maximum, others in two steps."""
+        """Return sums of exponentials in one reading with their maximum, others in two steps, and
+        additions where they are of few.
+        """
         online, outside = exponentials_online(segment), outside_first(segment, fusion)
-        return (*online, *(outside or shared_first(segment, fusion)))
+        return (*online, *sums_of_few(segment), *(outside or shared_first(segment, fusion)))
+
+
+def _apart(plan: ReductionPlan) -> int:
+    """Return the bytes of sectors that results fill in part, whose neighbours are stored apart."""
+    row, chunk, lane = plan.loops
+    inner = plan.parameters.inner
+    neighbour = row if inner else lane if plan.parameters.vector_width > 1 else chunk
+    first, found = {v: index(0) for v in plan.loops}, 0
+    for output in plan.fusion.outputs:
+        address = plan.lowering.address(output.value, plan.fusion.effects.strides(output.value))
+        if address.variables & ({chunk, lane} if inner else {row}):
+            continue  # an element beside the results
+        places = (address.substitute({**first, neighbour: index(k)}) for k in (0, 1))
+        low, high = (place.constant.evaluate(plan.fusion.hints) for place in places)
+        size = output.value.dtype.size
+        reach = min(SECTOR, max(1, abs(high - low)) * size)
+        found += product(output.value.shape).evaluate(plan.fusion.hints) * (reach - size)
+    return found
 
 
 def loaded_once(plan: ReductionPlan) -> frozenset[Instance]:
