@@ -97,7 +97,7 @@ def check_sums(
     [
         ((3, 64), (1,)),  # a part of a warp
         ((3, 1000), (1,)),  # warps; some threads have a vector less
-        ((2, 1001), (1,)),  # no vectors
+        ((2, 701), (1,)),  # no vectors
         ((1, 80004), (1,)),  # many blocks, whose parts do not fill the last block's warps
         ((5, 300, 11), (0, 2)),
         ((100, 7), (0,)),

@@ -29,7 +29,8 @@ def orders_of(
     sums = [n for n in original.nodes if is_sum(n)]
     found: dict[str, PlannedOrder] = {}
     for node in sums:
-        orders = map(made.order, names_of(original, node))
+        names = tuple(names_of(original, node))
+        orders = (*map(made.order, names), *(made.additions(name) for name in names))
         order = next((o for o in orders if o is not None), None)
         if order is not None:
             found[node.output.name] = order
@@ -68,6 +69,26 @@ class _Made:
         if node is None:
             return None
         return self._of_sum(node) if is_sum(node) else self._of_parts(node)
+
+    def additions(self, name: str) -> PlannedOrder | None:
+        """Return the order of the value called `name`, if it is made of slices by new additions."""
+        slices, rest = 0, [self._makers.get(name)]
+        while rest:
+            node = rest.pop()
+            moved = node is not None and node.op.name == "squeeze"
+            source = self._makers.get(node.inputs[0].name) if node and moved else None
+            if source is not None and source.op.name == "slice":
+                slices += 1
+            elif (
+                node is None
+                or node.op.name != "add"
+                or len(node.inputs) != 2
+                or (node.output.name != name and node.output.name in self._given)
+            ):
+                return None
+            else:
+                rest += [self._makers.get(v.name) for v in node.inputs]
+        return PlannedOrder((serial(slices),)) if slices > 1 else None
 
     def _of_sum(self, node: Node) -> PlannedOrder | None:
         own = self._planned.get(node.output.name)
