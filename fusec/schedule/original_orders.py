@@ -6,6 +6,7 @@ Passes and redefinitions keep the names of what they rewrite, but they share, dr
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
+from typing import TypeGuard
 
 from fusec.ir.graph import Const, Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
@@ -75,19 +76,14 @@ class _Made:
         slices, rest = 0, [self._makers.get(name)]
         while rest:
             node = rest.pop()
-            moved = node is not None and node.op.name == "squeeze"
-            source = self._makers.get(node.inputs[0].name) if node and moved else None
-            if source is not None and source.op.name == "slice":
-                slices += 1
-            elif (
-                node is None
-                or node.op.name != "add"
-                or len(node.inputs) != 2
-                or (node.output.name != name and node.output.name in self._given)
+            if _is_addition(node) and (
+                node.output.name == name or node.output.name not in self._given
             ):
-                return None
-            else:
                 rest += [self._makers.get(v.name) for v in node.inputs]
+            elif node is not None and node.op.family == "movement":
+                slices += 1
+            else:
+                return None
         return PlannedOrder((serial(slices),)) if slices > 1 else None
 
     def _of_sum(self, node: Node) -> PlannedOrder | None:
@@ -96,7 +92,7 @@ class _Made:
             return own
         first = self._of_new(node.operands[0])
         added = self._source(node.operands[0])
-        if first is None and added is not None and added.op.name == "add":
+        if first is None and _is_addition(added):
             # Variances of parts and the squared distances of their means.
             first = next((o for o in map(self._of_new, added.operands) if o is not None), None)
         return own if first is None else first.then(own)
@@ -114,7 +110,7 @@ class _Made:
         while rest:
             operand = rest.pop()
             source = self._source(operand)
-            if source is not None and source.op.name == "add":
+            if _is_addition(source):
                 rest += source.operands
             else:
                 parts.append(self._of_new(operand))
@@ -133,6 +129,10 @@ class _Made:
                 return node
             operand = next(o for o in node.operands if not _is_factor(o))
         return None
+
+
+def _is_addition(node: Node | None) -> TypeGuard[Node]:
+    return node is not None and node.op.name == "add"
 
 
 def _passes(node: Node) -> bool:

@@ -166,7 +166,7 @@ def sums_of_few(segment: Fusion) -> tuple[Redefinition, ...]:
     """
     found: list[Redefinition] = []
     for node in segment.nodes:
-        if node.op.name != "sum":
+        if node.op.family != "reduction" or node.op.combine is not Combine.SUM:
             continue
         source = node.inputs[0]
         few = product(source.shape[d] for d in tuple[int, ...](node.attributes["dims"]))
@@ -184,7 +184,7 @@ def sums_of_few(segment: Fusion) -> tuple[Redefinition, ...]:
 
 def _additions_rule(name: str) -> Rule:
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.output.name != name or node.op.name != "sum":
+        if node.output.name != name or node.op.combine is not Combine.SUM:
             return None
         source, dims = node.inputs[0], tuple[int, ...](node.attributes["dims"])
         shape = source.shape
