@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from fusec.options import ASKED, CompileOptions
+from fusec.options import ASKED, PEER_READS, CompileOptions
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
@@ -51,16 +51,17 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     return check_indices(fusion) if options.check_bounds else fusion
 
 
-def _left_out(options: CompileOptions) -> tuple[list[str], list[str]]:
-    """Return which passes over fusions and which over host programs are left out."""
+def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
+    """Return which passes over fusions, over host programs and over segments are left out."""
     from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
     from fusec.passes import PIPELINE
-    from fusec.passes.pipeline import known_name
+    from fusec.passes.pipeline import one_of
 
-    every = (*PIPELINE, *HOST_PIPELINE)
-    names = [known_name(every, name) for name in options.without]
-    before = {step.name for step in PIPELINE}
-    return [n for n in names if n in before], [n for n in names if n not in before]
+    known = [{step.name for step in steps} for steps in (PIPELINE, HOST_PIPELINE)]
+    every = [step.name for step in (*PIPELINE, *HOST_PIPELINE)]
+    names = [one_of([*every, PEER_READS], name) for name in options.without]
+    before, after, between = ([n for n in names if n in k] for k in (*known, {PEER_READS}))
+    return before, after, between
 
 
 def _asked(options: CompileOptions) -> list[str]:
@@ -97,6 +98,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         all,
         gpu,
         options.redefine,
+        _left_out(options)[2],
     )
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
     chosen = with_tuned(with_overrides(found, gpu), gpu, stores)

@@ -59,6 +59,8 @@ ASKED = {
 }
 """Passes that run only where they are asked for: no GPU has measured what they gain."""
 
+PEER_READS = "peer_reads"
+"""The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
 REDEFINITIONS = ("after", "before", "never")
 
 

@@ -10,7 +10,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.effects import own_strides
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Operand, Value
-from fusec.ops.communication import communicates, stands_alone
+from fusec.ops.communication import PEER_VIEWS, communicates, stands_alone
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
 from fusec.passes.rewrite import NO_ATTRIBUTES
@@ -27,7 +27,7 @@ class Misplaced(NamedTuple):
 def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
     """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
 
-    An exchange takes dense tensors. What is stacked is computed in its place: by a kernel, for the
+    An exchange takes dense tensors, and what ranks read of one another is none of the caller's. What is stacked is computed in its place: by a kernel, for the
     stack alone. A slice of what an output overwrites would see that. Behind a node stand copies
     into outputs that lie otherwise than what it gives.
     """
@@ -72,6 +72,8 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
             return f"no kernel makes `{value.name}`"
         others = value in fusion.output_of or len(fusion.users[value]) > 1
         return f"`{value.name}` is needed elsewhere, too" if others else None
+    if node.op is PEER_VIEWS and _is_given(fusion, value):
+        return f"`{value.name}` lies in memory of whoever calls, which other ranks do not reach"
     strides = fusion.effects.strides(value) if entry is None else entry.strides
     if not _is_dense(value, strides):
         return f"`{value.name}` is not dense"
@@ -100,6 +102,15 @@ def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
 def _is_dense(value: Value, strides: Sequence[Dim]) -> bool:
     pairs = zip(value.shape, strides, contiguous_strides(value.shape), strict=True)
     return all(extent == 1 or stride == own for extent, stride, own in pairs)
+
+
+def _is_given(fusion: Fusion, value: Value) -> bool:
+    """Return whether a value may lie in the memory of an input."""
+    producer = fusion.producer.get(value)
+    while producer is not None and _is_view(producer):
+        value = producer.inputs[0]
+        producer = fusion.producer.get(value)
+    return value in fusion.input_of
 
 
 def _is_view(node: Node) -> bool:

@@ -12,8 +12,11 @@ from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
+from fusec.ops.communication import ALL_REDUCE, PEER_VIEWS
+from fusec.options import PEER_READS
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.online import pairs_of
+from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 
 MOST_SPLITS = 16
@@ -151,6 +154,48 @@ def _slice_rule(name: str, product: str) -> Rule:
                 )
             )
         return work.become(node, "matmul", sides)
+
+    return rule
+
+
+MOST_PEERS = 16
+"""Ranks whose memory one kernel reads at most: each is an argument of its own."""
+
+
+def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
+    """Return the way to sum an all-reduce's parts in whatever kernel reads the sum.
+
+    Each rank reads the others' parts where they lie, and adds them in order of place, in f32 where
+    they are halves: all ranks get the same bits. In a loop over slices exchanges have their time.
+    """
+    if node.op is not ALL_REDUCE or node in loops(fusion):
+        return ()
+    value, given = node.output, node.attributes
+    ranks: int = given["ranks"]
+    if given["reduction"] != "sum" or not value.dtype.is_float or ranks > MOST_PEERS:
+        return ()
+    if value in fusion.output_of and fusion.output_of[value].strides is not None:
+        return ()
+    because = f"kernels read the parts of {ranks} ranks where they lie, between two barriers"
+    return (Redefinition(PEER_READS, value.name, because, _peers_rule(value.name)),)
+
+
+def _peers_rule(name: str) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name != name or node.op is not ALL_REDUCE:
+            return None
+        dtype, at = node.output.dtype, {k: node.attributes[k] for k in ("axis", "ranks")}
+        parts = work.add_all(node, PEER_VIEWS, node.operands, at)
+        if dtype.compute != dtype:
+            wide = {"dtype": dtype.compute}
+            parts = tuple(work.add(node, "cast", [part], wide) for part in parts)
+        total = parts[0]
+        for part in parts[1:-1]:
+            total = work.add(node, "add", [total, part])
+        if dtype.compute == dtype:
+            return work.become(node, "add", [total, parts[-1]])
+        total = work.add(node, "add", [total, parts[-1]])
+        return work.become(node, "cast", [total], {"dtype": dtype})
 
     return rule
 
