@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from random import Random
@@ -19,6 +19,7 @@ from fake_gpus import FakeGpu, FakeGpus
 from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
 from test_gpu_transports import in_threads
 from test_multidevice_names import run_ranks
+from test_peer_reads import gathering
 
 import fusec
 from benchmarks import programs_ranks as measured
@@ -30,6 +31,7 @@ from fusec.call.program import Program
 from fusec.call.record import Record
 from fusec.diagnostics import Unsupported
 from fusec.driver import Compilation
+from fusec.hostir.instructions import Share
 from fusec.hostir.program import HostProgram
 from fusec.ir.sharding import Mesh
 from fusec.options import CompileOptions
@@ -115,6 +117,24 @@ def test_calls_follow_each_other_with_other_arrays(streams: int) -> None:
     check(ring(streams) if streams else gathered(), 3)
 
 
+def test_calls_read_what_others_have_where_it_lies() -> None:
+    """In memory that stays where it is, whatever the callers pass."""
+    check(gathering(RANKS, "mesh"), 4)
+
+
+def test_the_stand_in_finds_reads_of_memory_that_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other ranks read lies in no program's own scratch memory."""
+    record = records.Record._write_shared
+
+    def moved(self: Record) -> None:
+        self._viewed = [0 for _ in self._viewed]
+        record(self)
+
+    monkeypatch.setattr(records.Record, "_write_shared", moved)
+    with pytest.raises(AssertionError):
+        check(gathering(RANKS, "mesh"), 1)
+
+
 def test_the_stand_in_finds_what_others_would_write_into_a_callers_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,11 +190,27 @@ class Lanes(CallDevice):
 
 
 class OverSockets(HostTransport):
-    """Carries what is said to lie on a GPU."""
+    """Carries what is said to lie on a GPU; what kernels read of others are copies."""
+
+    def prepare(self, exchanges: Any) -> None:
+        """Have memory for what others share."""
+        super().prepare([replace(b, source=_array(b.source)) for b in exchanges])
+        shares = [b for b in exchanges if isinstance(b.exchange, Share)]
+        self.copies = {
+            b.exchange.source: np.empty((len(b.group), b.source.elements), b.source.dtype.numpy)
+            for b in shares
+        }
 
     def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
         """Begin with the arrays that lie there."""
         super().begin(exchange, _array(target), _array(source), group, place)
+        if isinstance(exchange, Share):
+            for there, copy in enumerate(self.copies[exchange.source]):
+                copy[...] = super().view(exchange.source, there)
+
+    def view(self, buffer: str, place: int) -> Any:
+        """Return where a copy is."""
+        return self.copies[buffer][place].ctypes.data
 
 
 def _array(memory: DeviceMemory | None) -> Any:

@@ -96,7 +96,11 @@ def test_explain_says_what_carries_an_exchange(
     file = f"{tmp_path}/sums.yaml"
     with open(file, "w") as out:
         out.write(FILE.replace("TYPE", "bf16"))
-    assert run_main(["explain", file]) == 0
+    assert run_main(["explain", file, "--without", "peer-reads"]) == 0
     assert "carried       by NCCL: numbers are added, which copy engines cannot" in (
+        capsys.readouterr().out
+    )
+    assert run_main(["explain", file]) == 0
+    assert "carried       by peer reads: kernels read the memory of other GPUs" in (
         capsys.readouterr().out
     )

@@ -298,8 +298,6 @@ def reads(instruction: Instruction) -> frozenset[str]:
     match instruction:
         case Copy(_, source) | Send(source) | Share(source):
             return frozenset({source})
-        case Unshare(_, views):
-            return frozenset(views)
         case Collective():
             return frozenset({instruction.source})
         case Launch():
@@ -321,8 +319,10 @@ def writes(instruction: Instruction) -> frozenset[str]:
     match instruction:
         case Memset(buffer):
             return frozenset({buffer})
-        case Copy(target) | Receive(target) | Unshare(target):
+        case Copy(target) | Receive(target):
             return frozenset({target})
+        case Unshare(source, views):
+            return frozenset({source, *views})  # from there on they are others' again
         case Share(_, views):
             return frozenset(views)
         case Collective():

@@ -27,9 +27,10 @@ class Misplaced(NamedTuple):
 def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
     """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
 
-    An exchange takes dense tensors, and what ranks read of one another is none of the caller's. What is stacked is computed in its place: by a kernel, for the
-    stack alone. A slice of what an output overwrites would see that. Behind a node stand copies
-    into outputs that lie otherwise than what it gives.
+    An exchange takes dense tensors, and what ranks read of one another is none of the caller's.
+    What is stacked is computed in its place: by a kernel, for the stack alone. A slice of what an
+    output overwrites would see that. Behind a node stand copies into outputs that lie otherwise
+    than what it gives.
     """
     if not any(stands_alone(n) for n in fusion.nodes):
         return fusion, []

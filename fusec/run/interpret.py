@@ -227,7 +227,7 @@ class _Interpreter:
         return lambda: self._view(name, region)
 
     def _copy(self, target: str, source: str) -> Callable[[], None]:
-        to, origin = self._viewer(target), self._viewer(source)
+        to, origin = self._viewer(target), self._reader(source)
 
         def run() -> None:
             to()[...] = origin()

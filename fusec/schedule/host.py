@@ -10,8 +10,8 @@ from fusec.ops.communication import FAMILY, PEER_VIEWS, PLACEMENT, communicates,
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
 from fusec.schedule.problem import Problem
-from fusec.schedule.space import Parameters
 from fusec.schedule.redefinitions import reads_of_peers
+from fusec.schedule.space import Parameters
 from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import Target
