@@ -312,7 +312,8 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     """By blocks in a loop, or once before or behind."""
 
     def schedulers(text: str) -> list[str]:
-        segments = Compilation(read_text(text), CompileOptions()).segmented.segments
+        options = CompileOptions(without=("loops_by_price", "peer_reads"))
+        segments = Compilation(read_text(text), options).segmented.segments
         return [s.scheduler for s in segments]
 
     before, behind = (ranks, 64, 64, 32), (ranks, 64, 32, 64)

@@ -79,9 +79,13 @@ def begun(instructions: Iterable[Instruction], times: int = 1) -> Counter[str]:
     return found
 
 
-def verdict_of(fusion: Fusion, kind: str = "ranges") -> Verdict:
+LOOPED = CompileOptions(without=("loops_by_price",))
+"""Loops also where they are too small to be worth it."""
+
+
+def verdict_of(fusion: Fusion, kind: str = "ranges", options: CompileOptions = LOOPED) -> Verdict:
     """Run a fusion on as many threads as it has ranks, and compare it with the whole reference."""
-    sizes, program = choose_sizes(fusion), Compilation(fusion, CompileOptions())
+    sizes, program = choose_sizes(fusion), Compilation(fusion, options)
     inputs = random_inputs(fusion, sizes, 3, kind)
     assert program.posts.posts  # planned once, before the threads start
     divided, mesh = partitioned(fusion), fusion.mesh or Mesh((("alone", 1),), (0,))
