@@ -29,7 +29,7 @@ from fusec.call import record as records
 from fusec.call.memory import Arena
 from fusec.call.program import Program
 from fusec.call.record import Record
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import EnvironmentProblem, Unsupported
 from fusec.driver import Compilation
 from fusec.hostir.instructions import Share
 from fusec.hostir.program import HostProgram
@@ -419,13 +419,16 @@ def test_a_rank_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             return 0, self.gpus
 
     driver = Driver()
-    monkeypatch.setattr(process, "load_driver", lambda: driver)
+    monkeypatch.setattr("fusec.run.device.load_driver", lambda: driver)
     for name, value in {"RANK": 6, "WORLD_SIZE": 8, "LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 4,
                         "MASTER_ADDR": "h", "MASTER_PORT": 1}.items():  # fmt: skip
         monkeypatch.setenv(name, str(value))
     assert process.own_gpu() == 2
     driver.gpus = 1
     assert process.own_gpu() == 0
+    driver.gpus = 3
+    with pytest.raises(EnvironmentProblem, match="4 ranks are on a host that has 3 GPUs"):
+        process.own_gpu()
 
 
 def snippet() -> str:

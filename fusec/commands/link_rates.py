@@ -15,7 +15,7 @@ from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
 from fusec.ops.communication import PEER_VIEWS
-from fusec.run.device import Device, load_driver
+from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, patience
 from fusec.run.rendezvous import meet
@@ -38,13 +38,6 @@ FOUND = "links.json"
 def links_problem(gpus: int) -> str | None:
     """Return why links cannot be measured, or None."""
     return "there is one GPU" if gpus < 2 else nccl_problem()
-
-
-def count_gpus() -> int:
-    """Return the number of GPUs that this process sees."""
-    driver = load_driver()
-    driver.cuInit(0)
-    return int(driver.cuDeviceGetCount()[1])
 
 
 def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
 from fusec.hostir.instructions import Collective, Share, Unshare
-from fusec.run.device import Device, load_driver
+from fusec.run.device import Device, gpu_of
 from fusec.run.links import Links
 from fusec.run.ranks import COMPILING
 from fusec.run.transports.carriers import NCCL, PEERS, READS, Carrier, carrier_of, kind_of
@@ -19,17 +19,8 @@ from fusec.run.transports.streams import SideStream
 
 
 def device_of(links: Links) -> int:
-    """Return the number of this rank's GPU: its place on the host, or 0 where it sees but one.
-
-    EnvironmentProblem where it sees fewer than the host has ranks, and more than one.
-    """
-    driver = load_driver()
-    driver.cuInit(0)
-    _, count = driver.cuDeviceGetCount()
-    ranks = links.hosts.count(links.hosts[links.rank])
-    if 1 < count < ranks:
-        raise EnvironmentProblem(f"{ranks} ranks are on a host that has {count} GPUs")
-    return links.local_rank if count > 1 else 0
+    """Return the number of this rank's GPU, as the connections tell where it stands."""
+    return gpu_of(links.local_rank, links.hosts.count(links.hosts[links.rank]))
 
 
 def reachable(links: Links, device: Device) -> list[set[int]]:
