@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable
@@ -33,7 +35,7 @@ from fusec.run.exchange import Member
 from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.interpret import interpret
-from fusec.run.links import Links
+from fusec.run.links import Links, RankFailure
 from fusec.run.transports.barriers import Barriers
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
@@ -88,6 +90,34 @@ def test_one_kernel_sums_and_what_it_reads_is_a_copy_of_an_input() -> None:
     of = {i.buffer: i.of for i in program.posts.instructions if isinstance(i, Alias)}
     assert shares[0].source not in given
     assert of.get(shares[0].source) not in given
+
+
+LAYERS = """
+fusion: layers
+mesh: [4]
+dims: {B: 8, D: 1024, F: 4096}
+inputs:
+  x: {type: "bf16[B, D]", shard: {}}
+  u: {type: "bf16[F, D]", shard: {0: mesh}}
+  d: {type: "bf16[D, F]", shard: {1: mesh}}
+  u2: {type: "bf16[F, D]", shard: {0: mesh}}
+  d2: {type: "bf16[D, F]", shard: {1: mesh}}
+ops:
+  - y = add(linear(relu(linear(x, u)), d), x)
+  - z = add(linear(relu(linear(y, u2)), d2), y)
+outputs: [z]
+"""
+
+
+def test_what_layers_repeat_is_decided_once_and_each_part_is_read_once() -> None:
+    segmented = Compilation(read_text(LAYERS), CompileOptions()).segmented
+    taken = [d for d in segmented.decisions if "peer_reads" in d.because]
+    assert [d.action for d in taken] == ["redefine"]
+    assert "so for 2 sums alike" in taken[0].because
+    read = [i.value for s in segmented.segments for i in s.fusion.inputs]
+    views = [v for n in segmented.fusion.nodes if n.op.name == "peer_views" for v in n.outputs]
+    assert len(views) == 8
+    assert all(read.count(view) == 1 for view in views)
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -228,6 +258,38 @@ def test_what_a_rank_does_not_share_is_named(tmp_path: Path) -> None:
 
     found = rank_processes.run(2, work, tmp_path)
     assert "rank 1 does not share `other`" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [(signal.SIGKILL, "rank 1 has died"), (signal.SIGSTOP, "rank 1 does not answer")],
+)
+@pytest.mark.parametrize("elements", [10, 1 << 21], ids=["small", "large"])
+def test_a_rank_that_is_lost_while_others_read_is_named(
+    how: int, message: str, elements: int, tmp_path: Path
+) -> None:
+    def work(links: Links) -> None:
+        transport, source = HostTransport(links), np.full(elements, links.rank, np.float32)
+        exchanges = Share("s", ("a", "b", "c"), "m"), Unshare("s", ("a", "b", "c"), "m")
+        begins = [Begin(each, None, source, (0, 1, 2), links.rank) for each in exchanges]
+        transport.prepare(begins)
+        for step in range(100000):
+            transport.begin(exchanges[0], None, source, (0, 1, 2), links.rank)
+            if links.rank == 1 and step == 2:
+                os.kill(os.getpid(), how)
+            for place in range(3):
+                assert transport.view("s", place)[-1] == place
+            transport.begin(exchanges[1], None, source, (0, 1, 2), links.rank)
+
+    processes = rank_processes.start(3, work, tmp_path, 0.7)
+    for process in (processes[0], processes[2]):
+        process.join(20)
+    processes[1].kill()
+    found = rank_processes.results(processes, tmp_path)
+    for error in (found[0], found[2]):
+        assert isinstance(error, RankFailure)
+        assert error.diagnostic.message == message
+        assert any(doing in str(error) for doing in ("read s over m", "share s"))
 
 
 @pytest.mark.parametrize(

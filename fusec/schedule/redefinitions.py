@@ -6,7 +6,7 @@ whole fusion; whether it stays is decided by segmenting again (Fuser#1243 propos
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fusec.ir.dim import Dim, dim
 from fusec.ir.dtype import F32
@@ -163,26 +163,40 @@ MOST_PEERS = 16
 
 
 def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
-    """Return the way to sum an all-reduce's parts in whatever kernel reads the sum.
+    """Return the way to sum the parts of all-reduces in whatever kernels read the sums.
 
     Each rank reads the others' parts where they lie, and adds them in order of place, in f32 where
     they are halves: all ranks get the same bits. In a loop over slices exchanges have their time.
+    The first of several that are alike stands for all: what layers repeat is decided once.
     """
-    if node.op is not ALL_REDUCE or node in loops(fusion):
+    looped = loops(fusion)
+    alike = [n for n in fusion.nodes if n not in looped and _read_alike(n, node, fusion)]
+    if not alike or alike[0] is not node:
         return ()
+    names = frozenset(n.output.name for n in alike)
+    because = f"kernels read the parts of {node.attributes['ranks']} ranks where they lie, between "
+    because += "two barriers" + (f"; so for {len(names)} sums alike" if len(names) > 1 else "")
+    return (Redefinition(PEER_READS, node.output.name, because, _peers_rule(names)),)
+
+
+def _read_alike(node: Node, other: Node, fusion: Fusion) -> bool:
+    """Return whether a node is a sum over ranks that may be read, of the form of another one."""
+    if node.op is not ALL_REDUCE:
+        return False
     value, given = node.output, node.attributes
-    ranks: int = given["ranks"]
-    if given["reduction"] != "sum" or not value.dtype.is_float or ranks > MOST_PEERS:
-        return ()
-    if value in fusion.output_of and fusion.output_of[value].strides is not None:
-        return ()
-    because = f"kernels read the parts of {ranks} ranks where they lie, between two barriers"
-    return (Redefinition(PEER_READS, value.name, because, _peers_rule(value.name)),)
+    output = fusion.output_of.get(value)
+    return (
+        given["reduction"] == "sum"
+        and value.dtype.is_float
+        and given["ranks"] <= MOST_PEERS
+        and (output is None or output.strides is None)
+        and (value.type, given) == (other.output.type, other.attributes)
+    )
 
 
-def _peers_rule(name: str) -> Rule:
+def _peers_rule(names: Collection[str]) -> Rule:
     def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
-        if node.output.name != name or node.op is not ALL_REDUCE:
+        if node.output.name not in names or node.op is not ALL_REDUCE:
             return None
         dtype, at = node.output.dtype, {k: node.attributes[k] for k in ("axis", "ranks")}
         parts = work.add_all(node, PEER_VIEWS, node.operands, at)
