@@ -24,7 +24,16 @@ from fusec.driver import Compilation
 from fusec.explain.record import explain
 from fusec.explain.text import explanation
 from fusec.files import with_sizes
-from fusec.hostir.instructions import Alias, Allocate, Copy, Free, Instruction, Share, Unshare
+from fusec.hostir.instructions import (
+    Alias,
+    Allocate,
+    Copy,
+    Free,
+    Instruction,
+    Launch,
+    Share,
+    Unshare,
+)
 from fusec.hostir.program import HostProgram, check_program
 from fusec.ir.dim import dim
 from fusec.ir.sharding import Mesh
@@ -118,6 +127,17 @@ def test_what_layers_repeat_is_decided_once_and_each_part_is_read_once() -> None
     views = [v for n in segmented.fusion.nodes if n.op.name == "peer_views" for v in n.outputs]
     assert len(views) == 8
     assert all(read.count(view) == 1 for view in views)
+
+
+def test_no_kernel_starts_ahead_of_a_barrier() -> None:
+    program = Compilation(read_text(LAYERS), CompileOptions(overlap=True)).host
+    parted, overlapped = True, 0
+    for instruction in program.instructions:
+        if isinstance(instruction, Launch):
+            assert not (parted and instruction.overlapped)
+            parted, overlapped = False, overlapped + instruction.overlapped
+        parted = parted or isinstance(instruction, Share | Unshare)
+    assert overlapped
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
