@@ -212,7 +212,7 @@ def interpreted(
         member, prepare = Member(mesh, links.rank, made), made.prepare
 
         def wait(*_: Any) -> None:
-            time.sleep(0.1 if links.rank == slow else 0.0)
+            time.sleep(0.05 if links.rank == slow else 0.0)
 
         def prepared(exchanges: Any) -> None:
             prepare(exchanges)
@@ -284,12 +284,13 @@ def test_what_a_rank_does_not_share_is_named(tmp_path: Path) -> None:
     ("how", "message"),
     [(signal.SIGKILL, "rank 1 has died"), (signal.SIGSTOP, "rank 1 does not answer")],
 )
-@pytest.mark.parametrize("elements", [10, 1 << 21], ids=["small", "large"])
 def test_a_rank_that_is_lost_while_others_read_is_named(
-    how: int, message: str, elements: int, tmp_path: Path
+    how: int, message: str, tmp_path: Path
 ) -> None:
+    """More than sockets hold, so that who answers waits, too."""
+
     def work(links: Links) -> None:
-        transport, source = HostTransport(links), np.full(elements, links.rank, np.float32)
+        transport, source = HostTransport(links), np.full(1 << 21, links.rank, np.float32)
         exchanges = Share("s", ("a", "b", "c"), "m"), Unshare("s", ("a", "b", "c"), "m")
         begins = [Begin(each, None, source, (0, 1, 2), links.rank) for each in exchanges]
         transport.prepare(begins)
