@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -36,9 +37,12 @@ from fusec.hostir.instructions import (
 )
 from fusec.hostir.program import HostProgram, check_program
 from fusec.ir.dim import dim
+from fusec.ir.graph import Output
 from fusec.ir.sharding import Mesh
+from fusec.ops.communication import PEER_VIEWS, make_node
 from fusec.options import CompileOptions
 from fusec.parse import read_file, read_text
+from fusec.passes.copy_misplaced import copy_misplaced
 from fusec.rank import run_rank
 from fusec.run.exchange import Member
 from fusec.run.execute import Executable
@@ -85,6 +89,26 @@ def test_explain_tells_both_prices(rows: int, said: str) -> None:
     found = text[text.index("peer_reads: ") :].split(" us")
     assert said in found[0] + found[1]
     assert " of " in found[1] or "rather than" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("shared", "copied"),
+    [
+        ("relu(x)", False),
+        ("reshape(relu(x), [4, 16])", False),
+        ("reshape(x, [4, 16])", True),
+        ("slice(relu(x), [1, 0], [5, 8], [1, 1])", True),
+    ],
+)
+def test_what_is_shared_has_memory_of_its_own(shared: str, copied: bool) -> None:
+    """Not that of an input, nor a place in another tensor, which might not be aligned."""
+    text = f'fusion: f\ninputs: {{x: "f32[8, 8]"}}\nops:\n  - a = {shared}\n  - b = neg(a)\n'
+    fusion = read_text(f"{text}outputs: [b]\n")
+    (value,) = next(n.inputs for n in fusion.nodes if n.op.name == "neg")
+    views = make_node(PEER_VIEWS, value, "v", axis="m", ranks=2)
+    nodes = [views if n.op.name == "neg" else n for n in fusion.nodes]
+    changed = replace(fusion, nodes=tuple(nodes), outputs=(Output(views.outputs[0]),))
+    assert bool(copy_misplaced(changed)[1]) == copied
 
 
 def test_one_kernel_sums_and_what_it_reads_is_a_copy_of_an_input() -> None:

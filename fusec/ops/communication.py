@@ -177,7 +177,8 @@ def stands_alone(node: Node) -> bool:
 def make_node(
     op: OpDef, operand: Value, name: str, span: Span | None = None, **attributes: Any
 ) -> Node:
-    """Return an application of one of these operations, its result called `name`."""
+    """Return an application of one of these operations, its results called `name`, ..."""
     complete = attributes_of(op, (operand,), attributes)
-    (result,) = op.infer((operand,), complete)
-    return Node(op, (operand,), complete, (Value(name, result),), span)
+    first, *others = op.infer((operand,), complete)
+    more = (Value(f"{name}_{k}", each) for k, each in enumerate(others, 2))
+    return Node(op, (operand,), complete, (Value(name, first), *more), span)
