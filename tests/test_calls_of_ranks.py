@@ -16,10 +16,10 @@ import rank_processes
 from called import CallDevice, GpuArray, framework, on_gpu
 from fake_device import array_at
 from fake_gpus import FakeGpu, FakeGpus
+from test_barriers import gathering
 from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
 from test_gpu_transports import in_threads
 from test_multidevice_names import run_ranks
-from test_peer_reads import gathering
 
 import fusec
 from benchmarks import programs_ranks as measured
