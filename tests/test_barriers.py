@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
+import struct
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -38,6 +41,7 @@ from fusec.run.links import Links, RankFailure
 from fusec.run.transports.barriers import Barriers
 from fusec.run.transports.choice import GpuTransport
 from fusec.run.transports.host import HostTransport
+from fusec.run.transports.mapped import wait_of, write_of
 from fusec.run.transports.protocol import Begin
 from fusec.run.transports.reads import HostReads
 
@@ -254,8 +258,24 @@ def test_gpus_read_in_every_order_of_streams(ranks: int) -> None:
     check_on_gpus(ranks, 4)
 
 
+def write_zero(device: Any, flag: int, value: int) -> Any:
+    """Return an operation that waits for nothing."""
+    return write_of(device, flag, 2)
+
+
+def test_operations_are_laid_out_as_the_driver_takes_them() -> None:
+    driver = pytest.importorskip("cuda.bindings.driver")
+    device: Any = SimpleNamespace(driver=driver)
+    made = write_of(device, 0x1122334455667788, 1), wait_of(device, 0x1122334455667788, 1)
+    # operation, address, value, flags: of a wait that the value is equal
+    for kind, flags, operation in zip((2, 1), (0, 1), made, strict=True):
+        raw = ctypes.string_at(operation.getPtr(), 32)
+        assert struct.unpack("<QQQQ", raw) == (kind, 0x1122334455667788, 1, flags)
+
+
 def test_barriers_at_which_nobody_waits_show(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fusec.run.transports.barriers.await_flag", lambda *given: None)
+    # Flags are taken back all the same.
+    monkeypatch.setattr("fusec.run.transports.barriers.wait_of", write_zero)
     with pytest.raises(AssertionError):
         check_on_gpus(2, 12)
 

@@ -16,16 +16,18 @@ from fusec.diagnostics import InternalError
 from fusec.hostir.instructions import Share, Unshare
 from fusec.run.device import Device
 from fusec.run.links import Links
-from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
+from fusec.run.transports.mapped import WORD, MappedMemory, wait_of, write_of
 from fusec.run.transports.protocol import Begin, DeviceMemory
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """The words of a barrier that this rank writes, in others' memory, and those it waits for."""
+    """What a stream does at a barrier: tells all others, and waits for the word of each.
 
-    theirs: tuple[int, ...]
-    own: tuple[int, ...]
+    operations: as one batch, since a call for each would take the host longer than the barrier.
+    """
+
+    operations: list[Any]
 
 
 class Barriers:
@@ -73,7 +75,8 @@ class Barriers:
     def _barrier(
         self, begin: Begin, name: str, first: int, told: Sequence[dict[str, Any]]
     ) -> Barrier:
-        theirs, own, views = list[int](), list[int](), list[int]()
+        device, views = self._device, list[int]()
+        told_to, waited_for = list[Any](), list[Any]()
         for place, rank in enumerate(begin.group):
             there = told[rank]["barriers"].get(name)
             if there is None or there[2] != begin.source.size:
@@ -81,20 +84,21 @@ class Barriers:
             word, where, _ = there
             if place != begin.place:
                 flags = self._mapped.at(rank, *told[rank]["flags"])
-                theirs.append(flags + WORD * (word + begin.place))
-                own.append(self._flags + WORD * (first + place))
+                told_to.append(write_of(device, flags + WORD * (word + begin.place), 1))
+                own = self._flags + WORD * (first + place)
+                waited_for += [wait_of(device, own, 1), write_of(device, own, 0)]
             if where is not None:
                 views.append(self._mapped.at(rank, *where))
         if isinstance(begin.exchange, Share):
             self._views[begin.exchange.source] = tuple(views)
-        return Barrier(tuple(theirs), tuple(own))
+        return Barrier([*told_to, *waited_for])
 
     def meet(self, barrier: Barrier, memory: DeviceMemory) -> None:
         """Let a stream wait until those of all ranks of the group have come here."""
-        for flag in barrier.theirs:
-            write_flag(self._device, memory.stream, flag, 1)
-        for flag in barrier.own:
-            await_flag(self._device, memory.stream, flag)
+        operations = barrier.operations
+        if operations:
+            given = (memory.stream, len(operations), operations, 0)
+            self._device.call("cuStreamBatchMemOp", *given, what="a barrier between ranks")
 
     def view(self, buffer: str, place: int) -> int:
         """Return where this rank's kernels read what the rank at a place shares."""

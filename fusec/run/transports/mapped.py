@@ -62,3 +62,22 @@ def await_flag(device: Device, stream: Any, flag: int) -> None:
 def write_flag(device: Device, stream: Any, flag: int, value: int) -> None:
     """Let a stream write a flag, behind all that it was given before."""
     device.call("cuStreamWriteValue32", stream, flag, value, 0)
+
+
+def write_of(device: Device, flag: int, value: int) -> Any:
+    """Return, for a batch of operations, the write of a flag behind all that came before."""
+    made = device.driver.CUstreamBatchMemOpParams()
+    kinds = device.driver.CUstreamBatchMemOpType
+    made.writeValue.operation = kinds.CU_STREAM_MEM_OP_WRITE_VALUE_32
+    made.writeValue.address, made.writeValue.value, made.writeValue.flags = flag, value, 0
+    return made
+
+
+def wait_of(device: Device, flag: int, value: int) -> Any:
+    """Return, for a batch of operations, the wait until a flag of this rank has a value."""
+    made = device.driver.CUstreamBatchMemOpParams()
+    kinds = device.driver.CUstreamBatchMemOpType
+    made.waitValue.operation = kinds.CU_STREAM_MEM_OP_WAIT_VALUE_32
+    made.waitValue.address, made.waitValue.value = flag, value
+    made.waitValue.flags = _WAIT_EQUAL
+    return made
