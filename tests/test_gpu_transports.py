@@ -146,7 +146,8 @@ def _issue(
         for b in begins:
             transport.begin(b.exchange, b.target, b.source, b.group, b.place)
         for b in begins:
-            name = b.exchange.source if isinstance(b.exchange, Send) else b.exchange.target
+            own = b.exchange
+            name = own.target if isinstance(own, Collective | Receive) else own.source
             transport.wait(name, device.stream)
         for name in program.targets:
             reads = _reads(device, at[name], program.sizes[name], seen[run], name)
