@@ -23,8 +23,9 @@ from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.reference.verdict import compare
+from fusec.run.bound import Bound
 from fusec.run.device import Device
-from fusec.run.execute import Bound, Executable
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 
 OUT = ROOT / "benchmarks" / "results" / "h200-programs.json"

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from fusec.options import ASKED, CompileOptions
+from fusec.ir.recent import Recent
+from fusec.options import ASKED, LOOPS_BY_PRICE, PEER_READS, CompileOptions
 
 if TYPE_CHECKING:
     from fusec.codegen.render import KernelSource
     from fusec.hostir.program import HostProgram
     from fusec.ir.graph import Fusion
     from fusec.schedule.plan import KernelPlan
-    from fusec.segment.segmented import SegmentedFusion
+    from fusec.segment.segmented import Decision, SegmentedFusion
 
 Plans = tuple["KernelPlan", ...]
 Sources = tuple[tuple["KernelSource", ...], ...]
@@ -30,12 +31,59 @@ def _allow_depth(fusion: Fusion) -> None:
 
 def divide(fusion: Fusion, options: CompileOptions) -> Fusion:
     """Return what one rank runs of a fusion; the fusion itself where nothing is divided."""
+    return division(fusion, options).local
+
+
+@dataclass(frozen=True)
+class Division:
+    """What one rank runs of a fusion, and what was decided of its loops, if anything."""
+
+    local: Fusion
+    decision: Decision | None = None
+
+
+_divisions = Recent[Division]()
+
+
+def division(fusion: Fusion, options: CompileOptions) -> Division:
+    """Return what one rank runs of a fusion: with loops that pass slices around, or without.
+
+    Where such loops are all that the file asks for, one exchange of the whole is what they would
+    be instead, and price decides.
+    """
     if not fusion.shardings:
-        return fusion
+        return Division(fusion)
+    return _divisions.of(fusion, repr(options), lambda: _division(fusion, options))
+
+
+def _division(fusion: Fusion, options: CompileOptions) -> Division:
+    from fusec import target
+    from fusec.hostir.overlap import has_rings, program_time
+    from fusec.ir.sharding import STREAM
+    from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
+    from fusec.segment.segmented import Decision
     from fusec.shard.partition import partition
 
     _allow_depth(fusion)
-    return partition(fusion)
+    looped = partition(fusion)
+    passed = any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in looped.nodes)
+    if not passed or LOOPS_BY_PRICE in _left_out(options)[2]:
+        return Division(looped)
+    plain = {name: said.without(STREAM) for name, said in fusion.shardings.items()}
+    whole = replace(partition(replace(fusion, shardings=plain)), dims=looped.dims)
+    gpu = target.find(options.target, options.rates)
+    first, other = (segment(optimise(each, options), options) for each in (looped, whole))
+    if not has_rings(first):
+        return Division(looped)
+    times = [program_time(each, gpu, options.streams).seconds for each in (first, other)]
+    chosen, text = (looped, "a loop") if times[0] <= times[1] else (whole, "no loop")
+    kinds = {s.nodes[0].op.name for s in other.segments if s.scheduler == "communication"}
+    because = (
+        f"{text}: {1e6 * times[0]:.2f} us with slices that are exchanged beside kernels, "
+        f"{1e6 * times[1]:.2f} us with {' and '.join(sorted(kinds)) or 'no exchange'} of the whole"
+    )
+    subject = tuple(n for n, said in fusion.shardings.items() if said.along(STREAM) is not None)
+    return Division(chosen, Decision("loop", subject, because))
 
 
 def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> Fusion:
@@ -51,16 +99,18 @@ def optimise(fusion: Fusion, options: CompileOptions, observer: Any = None) -> F
     return check_indices(fusion) if options.check_bounds else fusion
 
 
-def _left_out(options: CompileOptions) -> tuple[list[str], list[str]]:
-    """Return which passes over fusions and which over host programs are left out."""
+def _left_out(options: CompileOptions) -> tuple[list[str], list[str], list[str]]:
+    """Return which passes over fusions, over host programs and which choices are left out."""
     from fusec.hostir.passes import PIPELINE as HOST_PIPELINE
     from fusec.passes import PIPELINE
-    from fusec.passes.pipeline import known_name
+    from fusec.passes.pipeline import one_of
 
-    every = (*PIPELINE, *HOST_PIPELINE)
-    names = [known_name(every, name) for name in options.without]
-    before = {step.name for step in PIPELINE}
-    return [n for n in names if n in before], [n for n in names if n not in before]
+    known = [{step.name for step in steps} for steps in (PIPELINE, HOST_PIPELINE)]
+    every = [step.name for step in (*PIPELINE, *HOST_PIPELINE)]
+    choices = {PEER_READS, LOOPS_BY_PRICE}
+    names = [one_of([*every, *sorted(choices)], name) for name in options.without]
+    before, after, between = ([n for n in names if n in k] for k in (*known, choices))
+    return before, after, between
 
 
 def _asked(options: CompileOptions) -> list[str]:
@@ -97,6 +147,7 @@ def segment(fusion: Fusion, options: CompileOptions) -> SegmentedFusion:
         all,
         gpu,
         options.redefine,
+        _left_out(options)[2],
     )
     stores = [] if options.untuned else store_for(gpu.arch, options.tuned)
     chosen = with_tuned(with_overrides(found, gpu), gpu, stores)

@@ -59,6 +59,10 @@ ASKED = {
 }
 """Passes that run only where they are asked for: no GPU has measured what they gain."""
 
+PEER_READS = "peer_reads"
+"""The name of what is done instead of an all-reduce where it is cheaper; also of --without."""
+LOOPS_BY_PRICE = "loops_by_price"
+"""That loops which pass slices around ranks are run only where that is cheaper; of --without."""
 REDEFINITIONS = ("after", "before", "never")
 
 

@@ -106,6 +106,10 @@ class FakeGpu:
             cuEventDestroy=lambda event: None,
             cuStreamDestroy=lambda stream: None,
             cuDeviceCanAccessPeer=lambda own, other: (0, 1),
+            CUstreamBatchMemOpParams=_memory_operation,
+            CUstreamBatchMemOpType=SimpleNamespace(
+                CU_STREAM_MEM_OP_WAIT_VALUE_32=1, CU_STREAM_MEM_OP_WRITE_VALUE_32=2
+            ),
         )
         self.stream = self.new_stream()
         self.pool = Pool(self)
@@ -254,6 +258,14 @@ class FakeGpu:
 
         self.issue(stream, "write flag", operation)
 
+    def _cuStreamBatchMemOp(
+        self, stream: int, count: int, operations: list[Any], flags: int
+    ) -> None:
+        assert (count, flags) == (len(operations), 0)
+        for each in (o.waitValue for o in operations):
+            does = {1: self._cuStreamWaitValue32, 2: self._cuStreamWriteValue32}[each.operation]
+            does(stream, each.address, each.value, each.flags)
+
     def _cuMemGetAddressRange(self, address: int) -> tuple[int, int]:
         start = address % SPAN
         found = next((b, n) for b, n in self.blocks.items() if b <= start < b + n)
@@ -271,6 +283,12 @@ class FakeGpu:
         assert base // SPAN != self.rank, "a process cannot map its own memory"
         self.mapped.add(base // SPAN)
         return MAPPED + base
+
+
+def _memory_operation() -> Any:
+    """Return what is a union: whatever is read or written is the same memory."""
+    own = SimpleNamespace()
+    return SimpleNamespace(waitValue=own, writeValue=own)
 
 
 class Handle:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 
 _AXIS = re.compile(r"(iS|bS|iStreamIdx)(\d+)\{(.+)\}")
 _TENSOR = re.compile(r"T(\d+)_([gl])_([\w:<>]+)\[(.*)\]")
@@ -39,6 +40,13 @@ _PATTERNS = {
     "p2p": re.compile(
         r"P2PCommunication (?P<number>\d+) \(type=(?P<type>send|recv), axis=(?P<axis>\w+), "
         r"peer=(?P<peer>.+), buffer=(?P<buffer>T.*)\)"
+    ),
+    "share": re.compile(
+        r"Share\(axis=(?P<axis>\w+), ranks=(?P<ranks>\d+), input=(?P<source>T.*), "
+        r"views=\{(?P<views>.*)\}\)"
+    ),
+    "unshare": re.compile(
+        r"Unshare\(axis=(?P<axis>\w+), ranks=(?P<ranks>\d+), input=(?P<source>T.*)\)"
     ),
     "wait": re.compile(r"Wait (?P<exchange>(?:P2P)?Communication \d+)"),
     "allocate": _ALLOCATE,
@@ -134,7 +142,8 @@ def _check(container: Container, statement: Statement) -> None:
     for key in _TENSORS:
         if key in parts:
             _note(container, parts[key])
-    for name in (*split(parts.get("inputs", "")), *split(parts.get("outputs", ""))):
+    lists = (split(parts.get(key, "")) for key in ("inputs", "outputs", "views"))
+    for name in chain.from_iterable(lists):
         _note(container, name)
     if statement.kind == "allocate":
         assert parts["target"] == parts["buffer"]

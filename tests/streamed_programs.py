@@ -22,7 +22,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import Buffer, HostProgram, check_program, dense_strides
@@ -124,6 +126,8 @@ class Exchanged:
 
     boxes: dict[tuple[int, int, str], deque[Any]] = field(default_factory=dict[Any, deque[Any]])
     changed: threading.Condition = field(default_factory=threading.Condition)
+    memory: dict[tuple[int, str], Any] = field(default_factory=dict[Any, Any])
+    """By rank and name: what others may read."""
 
     def put(self, key: tuple[int, int, str], array: Any) -> None:
         """Leave an array for another rank."""
@@ -146,11 +150,16 @@ class Threads:
     rank: int
     left: int = 0
     count: int = 0
+    groups: dict[str, tuple[int, ...]] = field(default_factory=dict[str, Any])
     pending: dict[str, list[Callable[[], None]]] = field(default_factory=dict[str, Any])
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Note how many there will be."""
+        """Note how many there will be, and what others read."""
         self.left = len(exchanges)
+        for begin in exchanges:
+            if isinstance(begin.exchange, Share):
+                self.shared.memory[self.rank, begin.exchange.source] = begin.source
+                self.groups[begin.exchange.source] = begin.group
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
@@ -165,12 +174,26 @@ class Threads:
             target.fill(np.nan)
             self.later(exchange.target, lambda: _fill(target, self.shared.get(key)))
             return
+        if isinstance(exchange, Share | Unshare):
+            self.meet(exchange, group)
+            return
         self.count += 1
         key = f"{exchange.axis} {self.count}"  # every rank begins the same ones in one order
         for other in group:
             self.shared.put((self.rank, other, key), source)
         target.fill(np.nan)
         self.later(exchange.target, lambda: self._collect(key, exchange, target, group, place))
+
+    def meet(self, exchange: Share | Unshare, group: tuple[int, ...]) -> None:
+        """Wait for all ranks of a group."""
+        for other in group:
+            self.shared.put((self.rank, other, str(exchange)), np.empty(0))
+        for other in group:
+            self.shared.get((other, self.rank, str(exchange)))
+
+    def view(self, buffer: str, place: int) -> Any:
+        """Return another thread's memory itself."""
+        return self.shared.memory[self.groups[buffer][place], buffer].reshape(-1)
 
     def later(self, name: str, end: Callable[[], None]) -> None:
         """Do something when a buffer is waited for."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from random import Random
@@ -16,6 +16,7 @@ import rank_processes
 from called import CallDevice, GpuArray, framework, on_gpu
 from fake_device import array_at
 from fake_gpus import FakeGpu, FakeGpus
+from test_barriers import gathering
 from test_gpu_ranks import MESH, RANKS, RIGHT, B, H, gathered, ring
 from test_gpu_transports import in_threads
 from test_multidevice_names import run_ranks
@@ -28,8 +29,9 @@ from fusec.call import record as records
 from fusec.call.memory import Arena
 from fusec.call.program import Program
 from fusec.call.record import Record
-from fusec.diagnostics import Unsupported
+from fusec.diagnostics import EnvironmentProblem, Unsupported
 from fusec.driver import Compilation
+from fusec.hostir.instructions import Share
 from fusec.hostir.program import HostProgram
 from fusec.ir.sharding import Mesh
 from fusec.options import CompileOptions
@@ -115,6 +117,24 @@ def test_calls_follow_each_other_with_other_arrays(streams: int) -> None:
     check(ring(streams) if streams else gathered(), 3)
 
 
+def test_calls_read_what_others_have_where_it_lies() -> None:
+    """In memory that stays where it is, whatever the callers pass."""
+    check(gathering(RANKS, "mesh"), 4)
+
+
+def test_the_stand_in_finds_reads_of_memory_that_may_move(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What other ranks read lies in no program's own scratch memory."""
+    record = records.Record._write_shared
+
+    def moved(self: Record) -> None:
+        self._viewed = [0 for _ in self._viewed]
+        record(self)
+
+    monkeypatch.setattr(records.Record, "_write_shared", moved)
+    with pytest.raises(AssertionError):
+        check(gathering(RANKS, "mesh"), 1)
+
+
 def test_the_stand_in_finds_what_others_would_write_into_a_callers_array(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -170,11 +190,27 @@ class Lanes(CallDevice):
 
 
 class OverSockets(HostTransport):
-    """Carries what is said to lie on a GPU."""
+    """Carries what is said to lie on a GPU; what kernels read of others are copies."""
+
+    def prepare(self, exchanges: Any) -> None:
+        """Have memory for what others share."""
+        super().prepare([replace(b, source=_array(b.source)) for b in exchanges])
+        shares = [b for b in exchanges if isinstance(b.exchange, Share)]
+        self.copies = {
+            b.exchange.source: np.empty((len(b.group), b.source.elements), b.source.dtype.numpy)
+            for b in shares
+        }
 
     def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
         """Begin with the arrays that lie there."""
         super().begin(exchange, _array(target), _array(source), group, place)
+        if isinstance(exchange, Share):
+            for there, copy in enumerate(self.copies[exchange.source]):
+                copy[...] = super().view(exchange.source, there)
+
+    def view(self, buffer: str, place: int) -> Any:
+        """Return where a copy is."""
+        return self.copies[buffer][place].ctypes.data
 
 
 def _array(memory: DeviceMemory | None) -> Any:
@@ -276,7 +312,8 @@ def test_what_is_measured_exchanges_beside_products(ranks: int) -> None:
     """By blocks in a loop, or once before or behind."""
 
     def schedulers(text: str) -> list[str]:
-        segments = Compilation(read_text(text), CompileOptions()).segmented.segments
+        options = CompileOptions(without=("loops_by_price", "peer_reads"))
+        segments = Compilation(read_text(text), options).segmented.segments
         return [s.scheduler for s in segments]
 
     before, behind = (ranks, 64, 64, 32), (ranks, 64, 32, 64)
@@ -382,13 +419,16 @@ def test_a_rank_uses_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
             return 0, self.gpus
 
     driver = Driver()
-    monkeypatch.setattr(process, "load_driver", lambda: driver)
+    monkeypatch.setattr("fusec.run.device.load_driver", lambda: driver)
     for name, value in {"RANK": 6, "WORLD_SIZE": 8, "LOCAL_RANK": 2, "LOCAL_WORLD_SIZE": 4,
                         "MASTER_ADDR": "h", "MASTER_PORT": 1}.items():  # fmt: skip
         monkeypatch.setenv(name, str(value))
     assert process.own_gpu() == 2
     driver.gpus = 1
     assert process.own_gpu() == 0
+    driver.gpus = 3
+    with pytest.raises(EnvironmentProblem, match="4 ranks are on a host that has 3 GPUs"):
+        process.own_gpu()
 
 
 def snippet() -> str:

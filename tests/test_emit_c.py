@@ -20,7 +20,7 @@ from fusec.emit.c import view_of
 from fusec.hostir.instructions import Launch
 from fusec.ir.graph import Fusion
 from fusec.parse import read_text
-from fusec.run import execute as run_execute
+from fusec.run import bound
 from fusec.run.execute import execute
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.target import find
@@ -34,7 +34,7 @@ def fusion_of(name: str) -> Fusion:
 
 @pytest.mark.parametrize("name", FUSIONS)
 def test_runs_as_fusec_does(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run_execute, "encode_tensor_map", lambda device, *map_: tensor_map(*map_))
+    monkeypatch.setattr(bound, "encode_tensor_map", lambda device, *map_: tensor_map(*map_))
     fusion = fusion_of(name)
     emitted = Emitted(compiled(fusion, TARGETS.get(name, "sm_80")), tmp_path)
     sizes = choose_sizes(fusion)

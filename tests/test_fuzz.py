@@ -332,7 +332,7 @@ def test_a_fault_ends_the_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     def fault(*_: object) -> None:
         raise InternalError("the GPU reports CUDA_ERROR_ILLEGAL_ADDRESS (running the kernels)")
 
-    monkeypatch.setattr("fusec.run.execute.Bound.run", fault)
+    monkeypatch.setattr("fusec.run.bound.Bound.run", fault)
     outcome = trials.perform(Run(read_text(BROKEN)))
     assert outcome.fatal
     assert "CUDA_ERROR_ILLEGAL_ADDRESS" in outcome.kind

@@ -18,7 +18,8 @@ from test_large import CASES, PATTERN, fusion_of
 from fusec import driver
 from fusec.diagnostics import FusecError
 from fusec.ir.graph import Fusion
-from fusec.run.execute import ZONE, ZONE_BYTE, Executable
+from fusec.run.bound import ZONE, ZONE_BYTE
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 
 pytestmark = pytest.mark.gpu

@@ -21,7 +21,8 @@ from fusec.ir.annotations import Setting
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse import read_text
-from fusec.run.execute import Bound, Executable
+from fusec.run.bound import Bound
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 
 ARRIVAL = ("parallel", "elements")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from cli_tools import fusec
 from draws import drawn
 from host_ir_parser import Container, Statement, parse, split
-from host_json import to_json
+from host_json import from_json, to_json
 from hypothesis import given
 from hypothesis import strategies as st
 from local_fusions import Local, program_of, segmented
@@ -33,7 +34,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import HostProgram
@@ -59,7 +62,10 @@ KINDS: dict[type[Instruction], tuple[str, ...]] = {
     Receive: ("p2p",),
     Wait: ("wait",),
     For: ("for",),
+    Share: ("share",),
+    Unshare: ("unshare",),
 }
+PARALLEL = ("decode_projection_norm", "ring_gather_matmul", "matmul_reduce_scatter")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda p: p.stem)
@@ -104,6 +110,15 @@ def test_every_program_has_a_text(name: str) -> None:
     """Which says what the program does, in its order."""
     for program in programs(str(FOLDER.parents[1] / "examples" / f"{name}.yaml")):
         agree(program.posts, parse(host_ir_text(program.posts, program.segmented)))
+
+
+@pytest.mark.parametrize("name", PARALLEL)
+def test_what_ranks_run_has_a_text_and_json(name: str) -> None:
+    """Exchanges, loops and shared memory among it."""
+    (program,) = programs(str(FOLDER.parents[1] / "examples" / "parallel" / f"{name}.yaml"))
+    agree(program.posts, parse(host_ir_text(program.posts, program.segmented)))
+    for made in (program.posts, program.host):
+        assert from_json(json.loads(json.dumps(to_json(made)))) == made
 
 
 @pytest.mark.parametrize("make", DIVIDED)
@@ -157,6 +172,8 @@ def test_loops_are_not_emitted_as_c(kind: str, tmp_path: Path, capsys: Capture) 
         (SetStream(dim(1)), "several streams"),
         (Collective("all_gather", "y", "x", "tp", 4), "exchanges between ranks"),
         (Receive("y", "tp", dim(0)), "exchanges between ranks"),
+        (Share("y", ("v", "w"), "tp"), "exchanges between ranks"),
+        (Unshare("y", ("v", "w"), "tp"), "exchanges between ranks"),
     ],
 )
 def test_streams_and_exchanges_are_not_emitted_as_c(instruction: Instruction, what: str) -> None:
@@ -215,6 +232,11 @@ def _agreeing(
                 yield from ((target, parts["target"]), (source, parts["source"]))
             case Send(name) | Receive(name) | Allocate(name) | Free(name):
                 yield name, parts["buffer"]
+            case Share(source, views):
+                yield source, parts["source"]
+                yield from zip(views, split(parts["views"]), strict=True)
+            case Unshare(source):
+                yield source, parts["source"]
             case Post(_, inputs, outputs):
                 texts = [
                     *split(parts.get("inputs") or parts["source"]),

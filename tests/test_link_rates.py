@@ -8,7 +8,7 @@ import pytest
 
 from fusec.commands.calibrate import as_toml
 from fusec.commands.link_rates import Probes, links_problem
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.run.transports.protocol import Begin
 from fusec.schedule.host import bytes_sent
 from fusec.target import find
@@ -47,6 +47,10 @@ class Paced:
     def begin(self, exchange: Any, target: Any, source: Any, group: Any, place: int) -> None:
         assert any(b.exchange is exchange for b in self.prepared)
         assert (group, place) == (tuple(range(RANKS)), self.rank)
+        if isinstance(exchange, Share | Unshare):
+            assert len(exchange.views) == RANKS
+            self.now += self.paces.latency / 2
+            return
         if isinstance(exchange, Receive):
             assert exchange.place == 0
             return
@@ -64,12 +68,23 @@ class Paced:
         assert buffer == "target"
 
 
-@pytest.mark.parametrize("kind", list(find("sm_90a").links))
+KINDS = [kind for kind in find("sm_90a").links if kind != "peer_views"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_rates_turn_times_round(kind: str) -> None:
     paced: Any = Paced(Link(0.625, 1e-5))
     found = Probes(paced, paced, paced, lambda: paced.now).link(kind, RATE)
     assert found.reach == pytest.approx(0.625, rel=1e-3)
     assert found.latency == pytest.approx(1e-5, rel=0.02)
+    assert not paced.live
+
+
+def test_barriers_are_measured_in_pairs() -> None:
+    paced: Any = Paced(Link(0.625, 1e-5))
+    probes = Probes(paced, paced, paced, lambda: paced.now)
+    assert probes.barriers() == pytest.approx(1e-5, rel=0.02)
+    assert [type(b.exchange) for b in paced.prepared] == [Share, Unshare]
     assert not paced.live
 
 

@@ -134,7 +134,7 @@ def run(known: Made, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     package = package_of(read_folder(known.folder), TARGET, CompileOptions())
     host, cubins = package.program.host, package.cubins(TARGET)
     device: Any = GuardedDevice(host, known.sizes, TARGET, known.kernels)
-    patch.setattr("fusec.run.execute.encode_tensor_map", device.encode)
+    patch.setattr("fusec.run.bound.encode_tensor_map", device.encode)
     outputs = execute(device, host, cubins, known.inputs, known.sizes)
     assert device.launched
     return outputs

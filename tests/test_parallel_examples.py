@@ -13,7 +13,7 @@ from streamed_programs import Threads, by_ranks
 
 from fusec.commands.rank import assembled, parts_of
 from fusec.driver import Compilation
-from fusec.hostir.instructions import Collective, For, Instruction, Receive, Send
+from fusec.hostir.instructions import Collective, For, Instruction, Receive, Send, Share, Unshare
 from fusec.ir.graph import Fusion
 from fusec.ir.sharding import Mesh
 from fusec.nvfuser.script import load_script
@@ -30,6 +30,7 @@ FOLDER = ROOT / "examples" / "parallel"
 SIZES = {
     "allreduce_residual_rmsnorm": "{B: 6, H: 40}",
     "data_parallel_gradients": "{T: 24, D: 12, F: 20}",
+    "decode_projection_norm": "{B: 6, D: 40}",
     "matmul_reduce_scatter": "{M: 24, K: 40, N: 12}",
     "ring_gather_matmul": "{M: 24, K: 40, N: 12}",
     "sequence_parallel_mlp": "{T: 24, D: 12, F: 40}",
@@ -41,6 +42,7 @@ SIZES = {
 EXCHANGES: dict[str, dict[str, int]] = {
     "allreduce_residual_rmsnorm": {"all_reduce": 1},
     "data_parallel_gradients": {"all_reduce": 2},
+    "decode_projection_norm": {"share": 1, "unshare": 1},
     "matmul_reduce_scatter": {"send": 4, "receive": 4},
     "ring_gather_matmul": {"send": 4, "receive": 4},
     "sequence_parallel_mlp": {"all_gather": 1, "reduce_scatter": 1},
@@ -70,16 +72,20 @@ def begun(instructions: Iterable[Instruction], times: int = 1) -> Counter[str]:
                 found += begun(each.body, times * each.count.value)
             case Collective():
                 found[each.kind] += times
-            case Send() | Receive():
+            case Send() | Receive() | Share() | Unshare():
                 found[type(each).__name__.lower()] += times
             case _:
                 pass
     return found
 
 
-def verdict_of(fusion: Fusion, kind: str = "ranges") -> Verdict:
+LOOPED = CompileOptions(without=("loops_by_price",))
+"""Loops also where they are too small to be worth it."""
+
+
+def verdict_of(fusion: Fusion, kind: str = "ranges", options: CompileOptions = LOOPED) -> Verdict:
     """Run a fusion on as many threads as it has ranks, and compare it with the whole reference."""
-    sizes, program = choose_sizes(fusion), Compilation(fusion, CompileOptions())
+    sizes, program = choose_sizes(fusion), Compilation(fusion, options)
     inputs = random_inputs(fusion, sizes, 3, kind)
     assert program.posts.posts  # planned once, before the threads start
     divided, mesh = partitioned(fusion), fusion.mesh or Mesh((("alone", 1),), (0,))
@@ -122,7 +128,18 @@ def test_sums_of_integers_in_half_precision(name: str) -> None:
 
 def test_a_lost_share_of_a_sum_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamed_programs.sum", lambda came: came[0] + came[1], raising=False)
-    assert verdict_of(small("tensor_parallel_mlp")).word == "differs"
+    assert verdict_of(small("sequence_parallel_mlp")).word == "differs"
+
+
+def test_a_lost_part_that_is_read_in_place_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    fusion, view = small("decode_projection_norm"), Threads.view
+    assert verdict_of(fusion).ok
+
+    def without_the_last(self: Threads, buffer: str, place: int) -> Any:
+        return view(self, buffer, place) * (place < 3)
+
+    monkeypatch.setattr(Threads, "view", without_the_last)
+    assert verdict_of(fusion).word == "differs"
 
 
 def test_the_script_is_the_file() -> None:
@@ -139,5 +156,6 @@ def test_goldens_tell_what_a_rank_runs() -> None:
         folder = FOLDER / "golden" / file.stem
         assert (folder / "partition.txt").read_text().startswith(f"fusion: {file.stem}\n")
         program = (folder / "host_ir.txt").read_text()
-        assert program.count("Communication 0 (") == bool(EXCHANGES[file.stem])
+        begins = program.count("Communication 0 (") + program.count(" Share(")
+        assert begins == bool(EXCHANGES[file.stem])
         assert ("FOR StreamIdx" in program) == ("stream:" in file.read_text())

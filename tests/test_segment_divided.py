@@ -134,8 +134,8 @@ outputs: [y, z]
 
 
 def test_kernels_on_both_sides_of_an_exchange_are_one_where_no_path_runs_through_it() -> None:
-    fusion = divided(AROUND, MESH, q=between(ALL_REDUCE, "p", axis="tp", ranks=4))
-    found = segmented(fusion)
+    largest = between(ALL_REDUCE, "p", axis="tp", ranks=4, reduction="max")
+    found = segmented(divided(AROUND, MESH, q=largest))
     assert sorted(k for k, _ in kinds(found)) == ["communication", "pointwise", "pointwise"]
     (whole,) = [s for s in found.segments if any(o.value.name == "y" for o in s.fusion.outputs)]
     assert {n.op.name for n in whole.nodes} >= {"relu", "exp", "sub", "mul"}

@@ -179,6 +179,18 @@ def test_sizes_that_ranks_do_not_divide_are_errors_with_a_place() -> None:
     bad(divided(COPY, FOUR, y="0: stream/3"), "not divided into 3 equal slices")
 
 
+def test_errors_tell_extents_as_the_file_does() -> None:
+    """Not as a rank's share, where ranks divide the same symbol."""
+    told = "an extent of M, 8 by default, is not divided into"
+    bad(divided(COPY, FOUR, x="0: stream/3", y="0: mesh"), f"{told} 3 equal slices")
+    bad(divided(COPY, FOUR, x="0: mesh stream/3"), f"{told} 12 equal slices")
+
+
+def test_a_fusion_is_partitioned_once() -> None:
+    fusion = divided(COPY, FOUR, x="0: mesh")
+    assert partitioned(fusion) is partitioned(fusion)
+
+
 def test_a_loop_over_what_is_summed_carries_a_dependence() -> None:
     bad(divided(SUMS, FOUR, x="0: stream/4"), "carries a dependence: `sum` runs along it")
 

@@ -20,7 +20,8 @@ from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Output
 from fusec.ir.verify import verify
 from fusec.reference.verdict import compare
-from fusec.run.execute import POISON, Bound, Executable
+from fusec.run.bound import POISON, Bound
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.schedule.common import needs_wide_index
 

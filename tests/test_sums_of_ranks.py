@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from fusec.cli import run_main
+from fusec.commands.rank import adds_on_the_way
+from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
+from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.reference.nodes import Model
 from fusec.reference.verdict import Verdict, compare
@@ -96,7 +99,19 @@ def test_explain_says_what_carries_an_exchange(
     file = f"{tmp_path}/sums.yaml"
     with open(file, "w") as out:
         out.write(FILE.replace("TYPE", "bf16"))
-    assert run_main(["explain", file]) == 0
+    assert run_main(["explain", file, "--without", "peer-reads"]) == 0
     assert "carried       by NCCL: numbers are added, which copy engines cannot" in (
         capsys.readouterr().out
     )
+    assert run_main(["explain", file]) == 0
+    assert "carried       by peer reads: kernels read the memory of other GPUs" in (
+        capsys.readouterr().out
+    )
+
+
+def test_only_exchanges_that_add_round_on_the_way() -> None:
+    """What kernels read of all ranks is added in f32."""
+    fusion = sums("bf16")
+    for without, adds in (((), False), (("peer_reads",), True)):
+        program = Compilation(fusion, CompileOptions(without=without))
+        assert adds_on_the_way(program) == adds

@@ -109,3 +109,26 @@ def planned(seed: int) -> TransposePlan:
 def test_random_shapes_and_strides(seeds: range, tmp_path: Path) -> None:
     plans = [planned(seed) for seed in seeds]
     assert wrong_on_host(plans, tmp_path) == []
+
+
+PICKED = [
+    ("f32[64, 16, 64]", [3, 1, 1], 2, 4, [2, 1, 0]),
+    ("f16[1, 64, 8, 8]", [8, 3, 1, 4096], 0, 1, [3, 2, 1, 0]),
+    ("bf16[7, 33, 65]", [65 * 33, 65, 1], 0, 5, [0, 2, 1]),
+]
+"""A table and its strides, the dim along which rows are picked, how many, and their order."""
+
+
+@pytest.mark.parametrize(("given", "strides", "along", "count", "order"), PICKED)
+def test_rows_that_are_picked_by_an_index_are_turned(
+    given: str, strides: list[int], along: int, count: int, order: list[int], tmp_path: Path
+) -> None:
+    """The index is read once for a block, also where elements of the table share memory."""
+    fusion = read_text(
+        f"fusion: picked\ninputs:\n  x: {{type: '{given}', strides: {strides}}}\n"
+        f"  i: i64[{count}]\nops:\n  - y = index_select(x, i, dim={along})\n"
+        f"  - z = permute(y, {order})\noutputs: [z]\n"
+    )
+    plan: Any = plan_of("transpose", fusion)
+    assert plan.parameters.shifted
+    assert wrong_on_host([plan], tmp_path) == []

@@ -14,6 +14,8 @@ from fusec.hostir.program import Buffer, HostProgram
 from fusec.ir.evaluate import Sizes
 from fusec.run.arrays import layout_of
 
+NO_VIEWS: Mapping[str, tuple[str, int]] = {}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -45,9 +47,10 @@ class Fresh:
 class Memory:
     """Where the buffers of a program lie at given sizes.
 
-    Slots count the tensor inputs, then fresh tensors, then scratch, counters and what other ranks
-    write. scratch, counters, received: bytes of these. places, by buffer. copied: what is received
-    for a fresh tensor, with its bytes.
+    Slots count the tensor inputs, then fresh tensors, then scratch, counters, what other ranks
+    write or read, and what is read of each of them. scratch, counters, received: bytes of these.
+    places, by buffer. copied: what is received for a fresh tensor, with its bytes. views: by slot,
+    the shared buffer that is read and the place of its rank.
     """
 
     inputs: tuple[Buffer, ...]
@@ -58,18 +61,30 @@ class Memory:
     counters: int
     received: int = 0
     copied: tuple[tuple[Place, Place, int], ...] = ()
+    views: tuple[tuple[str, int], ...] = ()
 
     @property
     def scratch_slot(self) -> int:
         """Return the slot of the arena's scratch memory; counters and what is received follow."""
         return len(self.inputs) + len(self.fresh)
 
+    @property
+    def view_slot(self) -> int:
+        """Return the first slot of what is read of other ranks."""
+        return self.scratch_slot + 2 + bool(self.received)
+
 
 class _Placing:
     """Memory under construction."""
 
-    def __init__(self, program: HostProgram, sizes: Sizes, received: Collection[str]) -> None:
-        self.program, self.sizes = program, sizes
+    def __init__(
+        self,
+        program: HostProgram,
+        sizes: Sizes,
+        received: Collection[str],
+        views: Mapping[str, tuple[str, int]],
+    ) -> None:
+        self.program, self.sizes, self.views = program, sizes, views
         self.inputs = program.inputs
         self.roots = {b.name: b.name for b in self.inputs}
         self.offsets = dict.fromkeys(self.roots, 0)
@@ -112,9 +127,12 @@ class _Placing:
             name: starts.get(root, Place(base)).at(self.offsets[name])
             for name, root in self.roots.items()
         }
+        first = base + 2 + bool(reach)
+        places |= {name: Place(slot) for slot, name in enumerate(self.views, first)}
         results = tuple(self._result(name, into, slots) for name in self.program.outputs)
         sizes = scratch.size, total, reach
-        return Memory(self.inputs, fresh, results, places, *sizes, copied)
+        viewed = tuple(self.views.values())
+        return Memory(self.inputs, fresh, results, places, *sizes, copied, viewed)
 
     def _apart(self, names: Iterable[str]) -> tuple[dict[str, int], int]:
         """Return where buffers lie one after the other, and the bytes of them all."""
@@ -137,6 +155,15 @@ class _Placing:
         )
 
 
-def memory_of(program: HostProgram, sizes: Sizes, received: Collection[str] = ()) -> Memory:
-    """Return where a program's buffers lie at `sizes`; `received`: those that other ranks write."""
-    return _Placing(program, sizes, received).memory()
+def memory_of(
+    program: HostProgram,
+    sizes: Sizes,
+    received: Collection[str] = (),
+    views: Mapping[str, tuple[str, int]] = NO_VIEWS,
+) -> Memory:
+    """Return where a program's buffers lie at `sizes`.
+
+    received: those that other ranks write or read. views: the names of what is read of others, each
+    with the shared buffer and the place of its rank.
+    """
+    return _Placing(program, sizes, received, views).memory()

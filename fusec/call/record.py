@@ -34,6 +34,8 @@ from fusec.hostir.instructions import (
     Memset,
     Receive,
     Send,
+    Share,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import Scalar
@@ -94,7 +96,7 @@ class Record:
         steps = steps_of(self.program, self.sizes)
         self._flat = steps.program
         self.streams = Streams(executable.device, arena.stream, steps, arena.beside)
-        self.memory = memory_of(self._flat, self.sizes, _received(steps.steps))
+        self.memory = memory_of(self._flat, self.sizes, _received(steps.steps), _views(steps.steps))
         self.patches: list[tuple[int, Any, int]] = []
         self.numbers: list[Number] = []
         self._maps: dict[str, MapStep] = {}
@@ -109,18 +111,20 @@ class Record:
         for slot, value, offset in self.patches:
             self._by_slot[slot].append((value, offset))
         self.fast: Any = None
-        self._room = self._reserve()
+        self._room, self._viewed = self._reserve(), [0] * len(self.memory.views)
         self._generation = -1
         self.refresh()
         self.addresses: list[int] = [0] * self.memory.scratch_slot + self._shared
         if executable.member is not None:
-            begun = [e for e in map(self._begun, self.steps) if e is not None]
-            executable.member.transport.prepare(begun)
+            transport = executable.member.transport
+            transport.prepare([e for e in map(self._begun, self.steps) if e is not None])
+            self._viewed = [transport.view(*view) for view in self.memory.views]
+            self._write_shared()
 
     @property
     def slots(self) -> int:
         """Return how many addresses there are."""
-        return self.memory.scratch_slot + 2 + bool(self.memory.received)
+        return self.memory.view_slot + len(self.memory.views)
 
     def _reserve(self) -> list[int]:
         """Return where other ranks write, if they do: all of these programs' memory is mapped."""
@@ -134,7 +138,13 @@ class Record:
         if arena.generation.value == self._generation:
             return
         self._generation, self.fast = arena.generation.value, None
-        self._shared = [arena.scratch.address, arena.counters.address, *self._room]
+        self._write_shared()
+
+    def _write_shared(self) -> None:
+        """Put the addresses of all that is not the caller's into the arguments."""
+        arena = self.arena
+        own = [arena.scratch.address, arena.counters.address]
+        self._shared = [*own, *self._room, *self._viewed]
         for slot, address in enumerate(self._shared, self.memory.scratch_slot):
             self._write(slot, address)
 
@@ -219,7 +229,7 @@ class Record:
                 return self._launch(each, step)
             case Collective(target=target, source=source):
                 return ExchangeStep(step, self._dense(target, step), self._dense(source, step))
-            case Send(source):
+            case Send(source) | Share(source) | Unshare(source):
                 return ExchangeStep(step, None, self._dense(source, step))
             case Receive(target):
                 return ExchangeStep(step, self._dense(target, step))
@@ -340,12 +350,19 @@ class Record:
 
 
 def _received(steps: Sequence[ProgramStep]) -> list[str]:
-    """Return the names of the buffers that copy engines of other ranks write."""
-    exchanges = (s.instruction for s in steps)
-    return [
+    """Return the names of the buffers that other ranks write by copy engines, or read."""
+    exchanges = [s.instruction for s in steps]
+    written = [
         e.target for e in exchanges
         if isinstance(e, (Collective, Receive)) and kind_of(e) in MOVING
     ]  # fmt: skip
+    return [*written, *(e.source for e in exchanges if isinstance(e, Share))]
+
+
+def _views(steps: Sequence[ProgramStep]) -> dict[str, tuple[str, int]]:
+    """Return what is read of other ranks: the shared buffer and the place, by the view's name."""
+    shares = (s.instruction for s in steps if isinstance(s.instruction, Share))
+    return {name: (e.source, place) for e in shares for place, name in enumerate(e.views)}
 
 
 def _nothing() -> None:

@@ -18,7 +18,8 @@ def place_of(emitter: Emitter, fusion: Fusion, load: Instance, phase: int) -> st
     assert load.address is not None
     assert load.value is not None
     zero = {} if emitter.lane is None else {emitter.lane: index(0)}
-    place = emitter.index(load.address.substitute(zero), phase)
+    with emitter.indexed_by(load.gathered):
+        place = emitter.index(load.address.substitute(zero), phase)
     size = span_of(fusion, load.value)
     text = dim_text(size, wide=emitter.wide).text
     if emitter.wide or not size.is_const:

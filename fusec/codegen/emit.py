@@ -127,7 +127,7 @@ class Emitter(Nest):
         return Text(name)
 
     def _expression(self, instance: Instance, phase: int) -> Text:
-        with self._indexed_by(instance.gathered):
+        with self.indexed_by(instance.gathered):
             if instance.kind == "load":
                 return self._load(instance, phase)
             if instance.kind == "index":
@@ -138,7 +138,7 @@ class Emitter(Nest):
             return self._op(instance, phase)
 
     @contextmanager
-    def _indexed_by(self, gathered: Iterable[tuple[Loaded, Instance]]) -> Generator[None]:
+    def indexed_by(self, gathered: Iterable[tuple[Loaded, Instance]]) -> Generator[None]:
         """Let loaded integers be these instances; an operand may load the same elsewhere."""
         around = self._gathered
         self._gathered = {**around, **dict(gathered)}
@@ -360,7 +360,7 @@ class Emitter(Nest):
         """Return the expression that loads a vector of an instance, zeros where not needed."""
         # The lanes of a vector share its address: indices that are needed where the vector is are
         # read before the loop over lanes.
-        with self._indexed_by((atom, self.first_lane(i)) for atom, i in instance.gathered):
+        with self.indexed_by((atom, self.first_lane(i)) for atom, i in instance.gathered):
             return self._load_vector(instance, phase)
 
     def _load_vector(self, instance: Instance, phase: int) -> str:

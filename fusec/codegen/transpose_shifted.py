@@ -177,7 +177,8 @@ def _reader(plan: TransposePlan, names: Names) -> tuple[Emitter, tuple[ShiftedTi
         name = names.fresh(f"{identifier(load.name)}_tile", "tile")
         own = (names.fresh(f"{name}_{word}", word) for word in ("pitch", "first", "place"))
         source = place_of(emitter, plan.fusion, load, 0)
-        run = emitter.pointer(load.name, load.address, 0)
+        with emitter.indexed_by(load.gathered):
+            run = emitter.pointer(load.name, load.address, 0)
         by = dim_text(step, wide=emitter.wide).at_least(12)
         tiles.append(ShiftedTile(name, storage_type(load.dtype), source, run, by, *own))
     return emitter, tuple(tiles)

@@ -9,14 +9,13 @@ from pathlib import Path
 
 from fusec import driver
 from fusec.commands.link_rates import (
-    count_gpus,
     links_by_ranks,
     links_problem,
     measure_as_rank,
 )
 from fusec.diagnostics import FusecError
 from fusec.options import CompileOptions
-from fusec.run.device import Device
+from fusec.run.device import Device, count_gpus
 from fusec.run.ranks import from_environment
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target, find

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from fusec.commands.launch import launch
 from fusec.diagnostics import EnvironmentProblem
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dim import dim
 from fusec.ir.dtype import F32
-from fusec.run.device import Device, load_driver
+from fusec.ops.communication import PEER_VIEWS
+from fusec.run.device import Device
 from fusec.run.links import Links
 from fusec.run.ranks import Ranks, patience
 from fusec.run.rendezvous import meet
@@ -39,13 +40,6 @@ def links_problem(gpus: int) -> str | None:
     return "there is one GPU" if gpus < 2 else nccl_problem()
 
 
-def count_gpus() -> int:
-    """Return the number of GPUs that this process sees."""
-    driver = load_driver()
-    driver.cuInit(0)
-    return int(driver.cuDeviceGetCount()[1])
-
-
 def links_by_ranks(place: Path, gpus: int) -> dict[str, Link]:
     """Start a rank for each GPU, which measure together; EnvironmentProblem where one fails."""
     path = place / FOUND
@@ -65,7 +59,13 @@ def measure_as_rank(ranks: Ranks, place: Path, target: Callable[[Device], Target
         transport = GpuTransport(links, device)
         try:
             probes = Probes(links, transport, device)
-            found = {k: probes.link(k, target(device).link) for k in target(device).links}
+            known = target(device)
+            found = {
+                kind: probes.link(kind, known.link) if kind != PEER_VIEWS.name
+                # How far kernels get that read is not for an exchange to tell.
+                else replace(link, latency=probes.barriers())
+                for kind, link in known.links.items()
+            }  # fmt: skip
         finally:
             transport.close()
         if not links.rank:
@@ -93,6 +93,20 @@ class Probes:
         reached = sent / max(seconds - latency, seconds / 2) / rate
         return Link(round(min(1.0, reached), 3), float(f"{latency:.3g}"))
 
+    def barriers(self) -> float:
+        """Return how long it takes the slowest rank to share memory and to have it back."""
+        group, own = tuple(range(self.links.size)), self.links.rank
+        source = self.device.allocate(SMALL, "what is shared")
+        shared = DeviceMemory(source, SMALL // F32.size, F32, int(self.device.stream))
+        views = tuple(f"view {place}" for place in group)
+        exchanges = Share("source", views, AXIS), Unshare("source", views, AXIS)
+        begins = [Begin(each, None, shared, group, own) for each in exchanges]
+        self.transport.prepare(begins)
+        best = min(self._batch(begins, waits=False) for _ in range(1 + TIMES))
+        self.device.free(source)
+        found: list[float] = self.links.gather(best, "times of barriers")
+        return float(f"{max(found):.3g}")
+
     def seconds(self, kind: str, given: int) -> float:
         """Return how long an exchange takes the slowest rank, to which each gives so many bytes."""
         sizes = {"all_gather": given * self.links.size, "reduce_scatter": given // self.links.size}
@@ -107,13 +121,14 @@ class Probes:
         self.device.free(target)
         return max(self.links.gather(best, f"times of {kind}"))
 
-    def _batch(self, begins: list[Begin]) -> float:
+    def _batch(self, begins: list[Begin], *, waits: bool = True) -> float:
         self.links.gather(0, "start of a measurement")
         start = self.clock()
         for _ in range(AT_ONCE):
             for b in begins:
                 self.transport.begin(b.exchange, b.target, b.source, b.group, b.place)
-            self.transport.wait("target")
+            if waits:
+                self.transport.wait("target")
         self.device.synchronise("measuring links")
         return (self.clock() - start) / AT_ONCE
 

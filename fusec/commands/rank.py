@@ -16,6 +16,7 @@ from fusec.commands.verify import agree, judge, load_expected
 from fusec.diagnostics import EnvironmentProblem, FusecError
 from fusec.driver import Compilation
 from fusec.explain.units import time_text
+from fusec.ops.communication import communicates
 from fusec.run.gathering import gather_arrays
 from fusec.run.links import Links
 from fusec.run.ranks import COMPILING
@@ -58,7 +59,7 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         return 0
     outputs, copies = assembled(fusion, parts, placed, fusion.mesh, shares)
     # Sums are taken of the ranks' own sums, in an order that no single plan tells.
-    model = Model(parts=divided.parts, hops=on_gpu)
+    model = Model(parts=divided.parts, hops=on_gpu and adds_on_the_way(sized))
     how = options.judging
     right = not options.verify or judge(fusion, lambda: model, inputs, sizes, outputs, how)
     right = right and not copies
@@ -75,6 +76,12 @@ def run_rank(links: Links, program: Compilation, options: RunOptions) -> int:
         given = (inputs, sizes, outputs, expected, options.expect)
         right = agree(fusion, *given, options.judging) and right
     return 0 if right else 1
+
+
+def adds_on_the_way(program: Compilation) -> bool:
+    """Return whether exchanges add numbers, each rank its own to what has come."""
+    nodes = (node for segment in program.segmented.segments for node in segment.nodes)
+    return any(communicates(node) and "reduction" in node.attributes for node in nodes)
 
 
 def parts_of(

@@ -12,7 +12,7 @@ from fusec.commands.progress import working
 if TYPE_CHECKING:
     from fusec.driver import Compilation
     from fusec.hostir.steps import Step
-    from fusec.run.execute import Bound
+    from fusec.run.bound import Bound
     from fusec.run.interpret import Observe
     from fusec.run.links import Links
     from fusec.run.trace import Slice

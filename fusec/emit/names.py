@@ -15,7 +15,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import Buffer, HostProgram, dense_strides
@@ -78,7 +80,7 @@ def about(buffer: Buffer) -> str:
 
 def check_launches(program: HostProgram) -> None:
     """Raise Unsupported where a program does more than launch kernels in turn on one stream."""
-    exchanges = (Collective, Send, Receive, Wait)
+    exchanges = (Collective, Send, Receive, Wait, Share, Unshare)
     kinds: dict[type, str] = {
         For: "loops", GetStream: _STREAMS, SetStream: _STREAMS, Synchronize: _STREAMS,
     }  # fmt: skip

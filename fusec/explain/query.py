@@ -20,6 +20,8 @@ from fusec.explain.facts import (
     SegmentFacts,
     Taken,
 )
+from fusec.explain.units import time_text
+from fusec.hostir.overlap import LoopTime, program_time
 from fusec.ir.annotations import Override
 from fusec.ir.dim import product
 from fusec.ir.graph import Fusion, Node, Value
@@ -27,7 +29,7 @@ from fusec.run.transports.carriers import carrier_of
 from fusec.segment import roofline
 from fusec.segment.protocol import Estimate
 from fusec.segment.roofline import Rates
-from fusec.segment.segmented import Segment, SegmentedFusion, tensor_bytes
+from fusec.segment.segmented import Decision, Segment, SegmentedFusion, tensor_bytes
 from fusec.target import Target
 from fusec.tuned import Tuned
 
@@ -38,15 +40,20 @@ def describe(
     *,
     peak_bytes: int,
     occupancy: Sequence[tuple[KernelFacts, ...]] = (),
+    decision: Decision | None = None,
+    streams: int = 1,
 ) -> Segmentation:
     """Return what is known of a segmentation.
 
-    peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan.
+    peak_bytes: from its host program; occupancy: of each segment's kernels, from its plan;
+    decision: of its loops, before there were segments; streams: on which these run in turn.
     """
     fusion = segmented.fusion
     kept = tuple(_saved(fusion))
     least, rates = roofline.of_fusion(segmented), rates_of(target)
-    seconds = sum(segmented.times(target))
+    time = program_time(segmented, target, streams)
+    seconds, loops = time.seconds, [_hidden(segmented, loop) for loop in time.loops]
+    decisions = [*([] if decision is None else [decision]), *segmented.decisions, *loops]
     return Segmentation(
         schema=SCHEMA,
         fusion=fusion.name,
@@ -79,8 +86,18 @@ def describe(
         seconds=seconds,
         share=least.share(seconds, rates),
         tensor_share=least.tensor_share(seconds, rates),
-        decisions=tuple(Taken(d.action, d.subject, d.because) for d in segmented.decisions),
+        decisions=tuple(Taken(d.action, d.subject, d.because) for d in decisions),
     )  # fmt: skip
+
+
+def _hidden(segmented: SegmentedFusion, loop: LoopTime) -> Decision:
+    """Return that a loop exchanges slices beside its kernels."""
+    because = (
+        f"{loop.iterations} iterations take {time_text(loop.seconds)}: exchanges of "
+        f"{time_text(loop.exchanges)} run beside kernels of {time_text(loop.kernels)}"
+    )
+    names = tuple(segmented.segments[k].name for k in loop.segments)
+    return Decision("overlap", names, because)
 
 
 def _segment(

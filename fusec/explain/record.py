@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from fusec import driver
+from fusec import driver, lowering
 from fusec.diagnostics import FusecError
 from fusec.driver import Compilation
 from fusec.explain.facts import Exact, KernelFacts, Segmentation
@@ -63,9 +63,12 @@ def record_of(program: Compilation, arch: str, built: Built | None = None) -> Se
     from fusec.hostir.expand import expand
 
     gpu, segmented = target.find(arch), program.segmented
+    division = lowering.division(program.original, program.options)
     return describe(
         segmented,
         gpu,
+        decision=division.decision,
+        streams=program.options.streams,
         peak_bytes=peak_bytes(
             expand(program.posts, segmented, program.plans), segmented.fusion.hints
         ),

@@ -20,7 +20,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
     reads,
     writes,
@@ -54,6 +56,7 @@ class Check:
         self.maps = set[str]()
         self.known = set[str]()
         self.pending = list[_Pending]()
+        self.views = set[str]()
 
     def need(self, name: str, what: Instruction | str) -> None:
         """Raise FusecError where a buffer that an instruction uses has no memory."""
@@ -96,6 +99,14 @@ class Check:
                 self.known.add(name)
             case Wait(buffer):
                 self._wait(instruction, buffer)
+            case Share(source, views):
+                self.need(source, instruction)
+                self._not_pending(instruction, frozenset({source}), frozenset())
+                self.pending.append(_Pending(str(instruction), None, source, False))
+                for known in (self.live, self.views, self.written):
+                    known.update(views)
+            case Unshare(source, views):
+                self._unshare(instruction, source, views)
             case _:
                 self._used(instruction)
 
@@ -105,6 +116,8 @@ class Check:
             if not (isinstance(instruction, Post) and name in self.scalars):
                 self.need(name, instruction)
         self._not_pending(instruction, read, changed)
+        for name in sorted(changed & self.views):
+            raise self._error(f"`{instruction}` writes `{name}`, the memory of another rank")
         for name in changed:
             self.written.update(self._larger(name))
         for argument in instruction.arguments if isinstance(instruction, Launch) else ():
@@ -137,6 +150,15 @@ class Check:
                 raise self._error(f"nothing in `{loop}` waits for `{exchange.text}`")
         # What a loop's body allocates or views is gone after it.
         self.live, self.known = before, known
+
+    def _unshare(self, unshare: Unshare, source: str, views: Iterable[str]) -> None:
+        """End what ranks read of one another; the views are gone."""
+        over = str(Share(source, tuple(views), unshare.axis))
+        if all(e.text != over for e in self.pending):
+            raise self._error(f"`{unshare}` ends nothing that is shared")
+        self.pending = [e for e in self.pending if e.text != over]
+        self.live -= set(views)
+        self.views -= set(views)
 
     def _wait(self, wait: Wait, buffer: str) -> None:
         """End the collective of a buffer, or all that was sent and received."""

@@ -17,7 +17,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import Buffer, IndexCheck, Scalar
@@ -38,5 +40,5 @@ RECORDS = Records({
     WorkspaceArgument: "workspace", TensorMapArgument: "tensor_map", IndexCheck: "check",
     Post: "post", For: "for", GetStream: "get_stream", SetStream: "set_stream",
     Synchronize: "synchronize", Collective: "collective", Send: "send", Receive: "receive",
-    Wait: "wait",
+    Wait: "wait", Share: "share", Unshare: "unshare",
 })  # fmt: skip

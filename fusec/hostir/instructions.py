@@ -221,6 +221,35 @@ class Wait:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Let the ranks along an axis of the mesh read a buffer where it lies, until it is unshared.
+
+    In stream order each waits until all have come here. views: the buffer as the ranks have it, in
+    order of place: names of memory that is not this rank's to write.
+    """
+
+    source: str
+    views: tuple[str, ...]
+    axis: str
+
+    def __str__(self) -> str:
+        views = ", ".join(self.views)
+        return f"share {self.source} as {views} over {self.axis}: {len(self.views)}"
+
+
+@dataclass(frozen=True)
+class Unshare:
+    """Wait, in stream order, until no rank along an axis reads a shared buffer any more."""
+
+    source: str
+    views: tuple[str, ...]
+    axis: str
+
+    def __str__(self) -> str:
+        return f"unshare {self.source} over {self.axis}: {len(self.views)}"
+
+
+@dataclass(frozen=True)
 class For:
     """Run instructions `count` times; `index` counts from 0 and stands in their sizes.
 
@@ -258,6 +287,8 @@ Instruction = (
     | Send
     | Receive
     | Wait
+    | Share
+    | Unshare
     | For
 )
 
@@ -265,7 +296,7 @@ Instruction = (
 def reads(instruction: Instruction) -> frozenset[str]:
     """Return the buffers whose contents an instruction reads, those of a loop's body together."""
     match instruction:
-        case Copy(_, source) | Send(source):
+        case Copy(_, source) | Send(source) | Share(source):
             return frozenset({source})
         case Collective():
             return frozenset({instruction.source})
@@ -290,6 +321,10 @@ def writes(instruction: Instruction) -> frozenset[str]:
             return frozenset({buffer})
         case Copy(target) | Receive(target):
             return frozenset({target})
+        case Unshare(source, views):
+            return frozenset({source, *views})  # from there on they are others' again
+        case Share(_, views):
+            return frozenset(views)
         case Collective():
             return frozenset({instruction.target})
         case Launch():

@@ -15,6 +15,7 @@ from fusec.hostir.instructions import (
     Instruction,
     Receive,
     Send,
+    Share,
     Wait,
     reads,
     writes,
@@ -45,11 +46,16 @@ class Lifetime:
 
 
 def roots_of(instructions: Iterable[Instruction], given: Iterable[str] = ()) -> dict[str, str]:
-    """Return the buffer in whose memory each buffer lies; of `given` ones, themselves."""
+    """Return the buffer in whose memory each buffer lies; of `given` ones, themselves.
+
+    What ranks read of one another is memory of its own.
+    """
     roots = {name: name for name in given}
     for instruction in instructions:
         if isinstance(instruction, Allocate):
             roots[instruction.buffer] = instruction.buffer
+        elif isinstance(instruction, Share):
+            roots |= {view: view for view in instruction.views}
         elif isinstance(instruction, Alias):
             root = roots[instruction.of]
             if roots.setdefault(instruction.buffer, root) != root:

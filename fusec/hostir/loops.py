@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import gcd
 
@@ -19,7 +19,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.placing import Lowering
@@ -29,6 +31,7 @@ from fusec.ir.dim import Dim, ceildiv, dim, mod, product, symbol
 from fusec.ir.effects import ALIGNMENT
 from fusec.ir.graph import Input, Node, Value
 from fusec.ops.communication import (
+    PEER_VIEWS,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
@@ -89,15 +92,25 @@ class Lowered:
         self.loops = 0
         self._parts: dict[str, _PartOf] = {}
         self._owned: set[str] = set()
+        self.shared: list[Share] = []
+        self._theirs: set[str] = set()
         shared = (s for s, p in zip(self.segments, self.plans, strict=True) if not is_copied(p))
         stacks = (n for s in shared if (n := alone(s)) and n.op is STREAM_STACK)
         self.stack_of = {node.inputs[0]: node for node in stacks}
 
     def memory(self, name: str) -> str | None:
         """Return the buffer that holds a value, or all its slices; None for a part of another."""
+        if name in self._theirs:
+            return None
         if name not in self._parts:
             return name
         return self._parts[name].of if name in self._owned else None
+
+    def unshared(self, last_read: Mapping[str, int], index: int) -> list[Unshare]:
+        """Return the ends of what is shared of which the unit at an index was the last reader."""
+        over = [s for s in self.shared if all(last_read.get(v, 0) <= index for v in s.views)]
+        self.shared = [s for s in self.shared if s not in over]
+        return [Unshare(s.source, s.views, s.axis) for s in over]
 
     def unit(self, unit: Unit) -> list[Instruction]:
         """Return the instructions of one unit."""
@@ -260,6 +273,14 @@ class Lowered:
         if node.op is RANK_SLICE:
             number = place_of(given["axis"])
             yield self._part_of(value, source.name, given["dim"], number, loop)
+        elif node.op is PEER_VIEWS:
+            for view in node.outputs:
+                strides = dense_strides(view.shape)
+                self.state.add(Buffer(view.name, "temporary", view.dtype, view.shape, strides))
+            names = tuple(view.name for view in node.outputs)
+            self._theirs.update(names)
+            self.shared.append(Share(source.name, names, given["axis"]))
+            yield self.shared[-1]
         elif node.op in (STREAM_SLICE, STREAM_STACK, RECEIVE_SLICE, SEND_SLICE):
             if loop is None:
                 raise InternalError(f"segment {segment.name} stands in no loop")

@@ -44,6 +44,7 @@ def lower(
     last_read = _last_reads(state, units)
     for index, unit in enumerate(units):
         state.body += lowered.unit(unit)
+        state.body += lowered.unshared(last_read, index)
         freed = (name for name, k in last_read.items() if k == index)
         state.body += [Free(own) for name in freed if (own := lowered.memory(name)) is not None]
     _check_layouts(state)

@@ -17,7 +17,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import HostProgram
@@ -109,6 +111,8 @@ class _Running:
                 self._begin(instruction)
             case Wait(buffer):
                 self._wait(buffer)
+            case Share(source) | Unshare(source):
+                self._add(instruction, self.current, source)
             case _:
                 self._add(instruction, self.current)
 

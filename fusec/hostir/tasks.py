@@ -18,7 +18,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
     reads,
     writes,
@@ -47,7 +49,8 @@ class Work:
     @property
     def exchanges(self) -> bool:
         """Return whether ranks meet in it: all must come to such work in one order."""
-        return any(isinstance(i, Collective | Send | Receive | Wait) for i in _flat(self))
+        kinds = Collective | Send | Receive | Wait | Share | Unshare
+        return any(isinstance(i, kinds) for i in _flat(self))
 
 
 class WorkGraph:

@@ -22,7 +22,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
 )
 from fusec.hostir.program import HostProgram
@@ -114,6 +116,13 @@ class _Printer:
                 return self._exchange(instruction)
             case Wait(name):
                 return f"Wait {self.exchanges[name]}"
+            case Share(source, views, axis):
+                given = ", ".join(map(self.tensors.text, views))
+                where = f"axis={axis}, ranks={len(views)}"
+                return f"Share({where}, input={self.tensors.text(source)}, views={{{given}}})"
+            case Unshare(source, views, axis):
+                where = f"axis={axis}, ranks={len(views)}"
+                return f"Unshare({where}, input={self.tensors.text(source)})"
             case _:
                 raise InternalError(f"`{instruction}` in a program that runs segments")
 

@@ -10,6 +10,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.graph import Node, Value
 from fusec.ops.communication import (
     LEAVE,
+    PEER_VIEWS,
     RANK_SLICE,
     RECEIVE_SLICE,
     SEND_SLICE,
@@ -65,6 +66,8 @@ def views_of(segment: Segment, plan: KernelPlan) -> Iterator[tuple[str, str]]:
     node = alone(segment)
     if node is not None and node.op in (RANK_SLICE, STREAM_SLICE) and not is_copied(plan):
         yield node.output.name, node.inputs[0].name
+    if node is not None and node.op is PEER_VIEWS:
+        yield from ((view.name, node.inputs[0].name) for view in node.outputs)
 
 
 def varying(segmented: SegmentedFusion) -> dict[Value, Dim]:

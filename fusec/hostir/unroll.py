@@ -22,7 +22,9 @@ from fusec.hostir.instructions import (
     Receive,
     Send,
     SetStream,
+    Share,
     Synchronize,
+    Unshare,
     Wait,
     loop_name,
 )
@@ -132,6 +134,9 @@ def named(instruction: Instruction, names: Names) -> Instruction:
             return replace(instruction, source=names.get(source, source))
         case Receive(target):
             return replace(instruction, target=names.get(target, target))
+        case Share(source, views) | Unshare(source, views):
+            known = tuple(names.get(v, v) for v in views)
+            return replace(instruction, source=names.get(source, source), views=known)
         case Post(_, inputs, outputs):
             given = tuple(names.get(n, n) for n in inputs)
             return replace(

@@ -43,9 +43,11 @@ def _op(
     shape: Callable[[Shape, Attributes], Shape],
     *params: Param,
     lies: str = "",
+    per_rank: bool = False,
 ) -> OpDef:
     def infer(operands: Operands, attributes: Attributes) -> tuple[Type, ...]:
-        return (Type(dtype_of(operands[0]), shape(operands[0].shape, attributes)),)
+        made = Type(dtype_of(operands[0]), shape(operands[0].shape, attributes))
+        return (made,) * (attributes["ranks"] if per_rank else 1)
 
     operand = Param("arg", "operand")
     return OpDef(name, family, (operand, *params), _alone, infer, _compute, doc=doc, lies=lies)
@@ -110,6 +112,11 @@ ALL_TO_ALL = _op(
     "all_to_all", FAMILY, "Give block j to the rank at place j along `axis`; get one of each.",
     _same, _AXIS, _RANKS,
 )  # fmt: skip
+PEER_VIEWS = _op(
+    "peer_views", FAMILY,
+    "Return the tensor as each rank along `axis` has it, in order of place, to be read in place.",
+    _same, _AXIS, _RANKS, per_rank=True,
+)  # fmt: skip
 RECEIVE_SLICE = _op(
     "receive_slice", FAMILY,
     "In a loop of as many iterations as there are ranks along `axis`: return the tensor of the rank"
@@ -136,8 +143,8 @@ STREAM_STACK = _op(
 )  # fmt: skip
 
 OPERATIONS = (
-    ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, RECEIVE_SLICE, SEND_SLICE, RANK_SLICE,
-    STREAM_SLICE, STREAM_STACK,
+    ALL_GATHER, ALL_REDUCE, REDUCE_SCATTER, ALL_TO_ALL, PEER_VIEWS, RECEIVE_SLICE, SEND_SLICE,
+    RANK_SLICE, STREAM_SLICE, STREAM_STACK,
 )  # fmt: skip
 
 
@@ -170,7 +177,8 @@ def stands_alone(node: Node) -> bool:
 def make_node(
     op: OpDef, operand: Value, name: str, span: Span | None = None, **attributes: Any
 ) -> Node:
-    """Return an application of one of these operations, its result called `name`."""
+    """Return an application of one of these operations, its results called `name`, ..."""
     complete = attributes_of(op, (operand,), attributes)
-    (result,) = op.infer((operand,), complete)
-    return Node(op, (operand,), complete, (Value(name, result),), span)
+    first, *others = op.infer((operand,), complete)
+    more = (Value(f"{name}_{k}", each) for k, each in enumerate(others, 2))
+    return Node(op, (operand,), complete, (Value(name, first), *more), span)

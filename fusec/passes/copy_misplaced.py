@@ -10,7 +10,7 @@ from fusec.ir.dim import Dim
 from fusec.ir.effects import own_strides
 from fusec.ir.expression import contiguous_strides
 from fusec.ir.graph import Fusion, Node, Operand, Value
-from fusec.ops.communication import communicates, stands_alone
+from fusec.ops.communication import PEER_VIEWS, communicates, stands_alone
 from fusec.ops.find import find_op
 from fusec.ops.names import fresh_name
 from fusec.passes.rewrite import NO_ATTRIBUTES
@@ -27,9 +27,10 @@ class Misplaced(NamedTuple):
 def copy_misplaced(fusion: Fusion) -> tuple[Fusion, list[Misplaced]]:
     """Return the fusion with copies in front of the nodes whose operands lie elsewhere.
 
-    An exchange takes dense tensors. What is stacked is computed in its place: by a kernel, for the
-    stack alone. A slice of what an output overwrites would see that. Behind a node stand copies
-    into outputs that lie otherwise than what it gives.
+    An exchange takes dense tensors, and what ranks read of one another has memory of its own.
+    What is stacked is computed in its place: by a kernel, for the stack alone. A slice of what an
+    output overwrites would see that. Behind a node stand copies into outputs that lie otherwise
+    than what it gives.
     """
     if not any(stands_alone(n) for n in fusion.nodes):
         return fusion, []
@@ -72,6 +73,8 @@ def _misplaced(fusion: Fusion, node: Node) -> str | None:
             return f"no kernel makes `{value.name}`"
         others = value in fusion.output_of or len(fusion.users[value]) > 1
         return f"`{value.name}` is needed elsewhere, too" if others else None
+    if node.op is PEER_VIEWS and _lies_inside(fusion, value):
+        return f"`{value.name}` may lie in an input, or in a part of another tensor"
     strides = fusion.effects.strides(value) if entry is None else entry.strides
     if not _is_dense(value, strides):
         return f"`{value.name}` is not dense"
@@ -100,6 +103,20 @@ def _lies_otherwise(fusion: Fusion, node: Node) -> str | None:
 def _is_dense(value: Value, strides: Sequence[Dim]) -> bool:
     pairs = zip(value.shape, strides, contiguous_strides(value.shape), strict=True)
     return all(extent == 1 or stride == own for extent, stride, own in pairs)
+
+
+def _lies_inside(fusion: Fusion, value: Value) -> bool:
+    """Return whether a value may lie in an input's memory, or anywhere in another tensor's.
+
+    Other ranks reach no memory of whoever calls, and kernels take what they read to be aligned.
+    """
+    producer = fusion.producer.get(value)
+    while producer is not None and _is_view(producer):
+        if producer.op.access is not None and producer.op.access.window is not None:
+            return True
+        value = producer.inputs[0]
+        producer = fusion.producer.get(value)
+    return value in fusion.input_of
 
 
 def _is_view(node: Node) -> bool:

@@ -79,17 +79,17 @@ class Rewriter:
     def add_all(
         self,
         near: Node,
-        op: str,
+        op: OpDef | str,
         operands: Sequence[Operand],
         attributes: Mapping[str, Any] = NO_ATTRIBUTES,
     ) -> tuple[Value, ...]:
         """Append a helper of `near` and return all of its results."""
-        definition = find_op(op)
+        definition = find_op(op) if isinstance(op, str) else op
         complete, types = typed(definition, operands, attributes)
         pin = self.pin_of.get(near.output.name)
         values: list[Value] = []
         for each in types:
-            name = fresh_name(self._names, f"{near.output.name}_{op}")
+            name = fresh_name(self._names, f"{near.output.name}_{definition.name}")
             if pin is not None:
                 self._joined[name] = pin
             values.append(Value(name, each))

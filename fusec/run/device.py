@@ -290,6 +290,25 @@ class Device:
             self.call("cuFuncSetAttribute", function, kind, value, what=name.lower())
 
 
+def count_gpus() -> int:
+    """Return the number of GPUs that this process sees."""
+    driver = load_driver()
+    driver.cuInit(0)
+    return int(driver.cuDeviceGetCount()[1])
+
+
+def gpu_of(local_rank: int, ranks: int) -> int:
+    """Return the number of a rank's GPU: its place on the host, or 0 where it sees but one.
+
+    ranks: on this host, 0 where that is not known. EnvironmentProblem where it sees fewer GPUs, and
+    more than one.
+    """
+    count = count_gpus()
+    if 1 < count < ranks:
+        raise EnvironmentProblem(f"{ranks} ranks are on a host that has {count} GPUs")
+    return local_rank if count > 1 else 0
+
+
 @cache
 def open_device(index: int) -> Device:
     """Return a device that stays open with the process; the thread's current context stays, too."""

@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from fusec.diagnostics import FusecError, InternalError
-from fusec.hostir.instructions import Send
+from fusec.hostir.instructions import Collective, Receive
 from fusec.hostir.program import Buffer
 from fusec.hostir.steps import Step
 from fusec.ir.evaluate import Sizes
@@ -35,9 +35,9 @@ class Member:
         exchange = step.instruction
         assert isinstance(exchange, Exchange)
         named = (
-            replace(exchange, source=step.tag)
-            if isinstance(exchange, Send)
-            else replace(exchange, target=step.tag)
+            replace(exchange, target=step.tag)
+            if isinstance(exchange, Collective | Receive)
+            else replace(exchange, source=step.tag)
         )
         group = self.mesh.group(self.rank, exchange.axis)
         return Begin(named, target, source, group, self.mesh.place(self.rank)[exchange.axis])

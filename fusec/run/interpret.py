@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from time import perf_counter
 from typing import Any
@@ -25,6 +26,8 @@ from fusec.hostir.instructions import (
     Post,
     Receive,
     Send,
+    Share,
+    Unshare,
     Wait,
 )
 from fusec.hostir.placement import placement
@@ -97,6 +100,7 @@ class _Interpreter:
         self.regions: dict[str, Region] = {}
         self.given: dict[str, Array] = {}
         self.exchanges: list[Callable[[], Begin]] = []
+        self.views: dict[str, Callable[[], Array]] = {}
         for buffer in program.inputs:
             self._place_input(buffer, inputs)
         prepared = [(s, k, self._prepare(s)) for k, s in enumerate(steps.steps)]
@@ -175,6 +179,11 @@ class _Interpreter:
                 return self._post(post)
             case Collective() | Send() | Receive() as exchange:
                 return self._exchange(step, exchange)
+            case Share() as share:
+                self._name_views(share, step)
+                return self._exchange(step, share)
+            case Unshare() as unshare:
+                return self._exchange(step, unshare)
             case Wait():
                 return self._wait(step)
             case other:
@@ -218,7 +227,7 @@ class _Interpreter:
         return lambda: self._view(name, region)
 
     def _copy(self, target: str, source: str) -> Callable[[], None]:
-        to, origin = self._viewer(target), self._viewer(source)
+        to, origin = self._viewer(target), self._reader(source)
 
         def run() -> None:
             to()[...] = origin()
@@ -249,11 +258,20 @@ class _Interpreter:
         if name in self.scalars:
             value = self.scalars[name]
             return lambda: value
-        return self._viewer(name)
+        return self.views[name] if name in self.views else self._viewer(name)
+
+    def _name_views(self, share: Share, step: Step) -> None:
+        """Note how a buffer is read that other ranks share: when a segment reads it."""
+        member = member_for(step, self.member)
+        shape = tuple(d.evaluate(self.sizes) for d in self.program.buffer[share.source].shape)
+        for place, name in enumerate(share.views):
+            view = partial(member.transport.view, share.source, place)
+            self.views[name] = lambda view=view: view().reshape(shape)
 
     def _exchange(self, step: Step, exchange: Exchange) -> Callable[[], None]:
         member = member_for(step, self.member)
-        target = None if isinstance(exchange, Send) else self._dense(exchange.target, step)
+        receives = isinstance(exchange, Collective | Receive)
+        target = self._dense(exchange.target, step) if receives else None
         source = None if isinstance(exchange, Receive) else self._dense(exchange.source, step)
 
         def begin() -> Begin:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from queue import Queue
 from types import TracebackType
 from typing import Any
 
@@ -57,8 +58,10 @@ class Links:
         self._failure: RankFailure | None = None
         self._waiting: int | None = None
         self._doing = ""
-        self._numbers = 0
+        self._numbers = self._reads = 0
         self._closed = threading.Event()
+        self._asked: Queue[tuple[int, wire.Head] | None] = Queue()
+        self._find: Callable[[str], Any] | None = None
         named = {other: f"fusec from rank {other}" for other in sockets}
         self._threads = [
             threading.Thread(target=self._read, args=(other,), name=name, daemon=True)
@@ -110,19 +113,24 @@ class Links:
 
         A rank may send to itself.
         """
-        view = memoryview(data).cast("B")
+        frame, view = {"key": key, "head": dict(head)}, memoryview(data).cast("B")
         if to == self.rank:
-            return self._take(to, {"key": key, "head": dict(head)}, bytearray(view))
-        frame = wire.pack({"key": key, "head": dict(head)}, view.nbytes)
+            return self._take(to, frame, bytearray(view))
+        with self._for(to, doing):
+            self._deliver(to, frame, doing, view)
+
+    def _deliver(self, to: int, frame: wire.Head, doing: str, data: Any = b"") -> None:
+        view = memoryview(data).cast("B")
+        head = wire.pack(frame, view.nbytes)
 
         def idle(seconds: float) -> None:
             self.check()
             if seconds > self.patience:
                 raise self._fail(self._hung(to, doing, self.patience))
 
-        with self._sending[to], self._for(to, doing):
+        with self._sending[to]:
             try:
-                for part in (frame, view):
+                for part in (head, view):
                     wire.send_all(self._sockets[to], part, self._tick, idle)
             except wire.Ended:
                 raise self._fail(self._last_words() or self._died(to)) from None
@@ -134,6 +142,35 @@ class Links:
         if isinstance(found, RankFailure):
             raise self._fail(found)
         return found
+
+    def serve(self, find: Callable[[str], Any]) -> None:
+        """Let others read memory of this rank while it does something else.
+
+        find: returns the bytes that a name stands for at that moment, None for what there is not.
+        """
+        if self._find is None:
+            thread = threading.Thread(target=self._answer, name="fusec reads", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        self._find = find
+
+    def read(self, origin: int, name: str, doing: str) -> bytearray | None:
+        """Return bytes of another rank's memory, by a name; that rank may do what it likes."""
+        self._reads += 1
+        key = f"read {self._reads}"
+        with self._for(origin, doing):
+            self._deliver(origin, {"read": name, "as": key}, doing)
+        message = self.receive(origin, key, doing)
+        return message.data if message.head["found"] else None
+
+    def _answer(self) -> None:
+        """Give others what they read."""
+        while (asked := self._asked.get()) is not None:
+            origin, frame = asked
+            data = None if self._find is None else self._find(frame["read"])
+            answer = {"key": frame["as"], "head": {"found": data is not None}}
+            with suppress(RankFailure):
+                self._deliver(origin, answer, "a read", b"" if data is None else data)
 
     def _await(self, origin: int, key: str, doing: str, limit: float) -> Message | RankFailure:
         begun = time.monotonic()
@@ -193,6 +230,7 @@ class Links:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._asked.put(None)
         for other, link in self._sockets.items():
             self._part(other)
             with suppress(OSError):
@@ -311,7 +349,9 @@ class Links:
         if "failed" in head:
             self._fail(_failure(head["failed"], *head["notes"]))
         with self._changed:
-            if "key" in head:
+            if "read" in head:
+                self._asked.put((origin, head))
+            elif "key" in head:
                 self._messages[origin, head["key"]] = Message(head["head"], data)
             elif "waits" in head:
                 self._waiting_of[origin] = head["waits"]

@@ -10,8 +10,8 @@ from time import perf_counter
 from typing import Any
 
 from fusec.hostir.instructions import Launch
+from fusec.run.bound import Bound, Step
 from fusec.run.device import Device
-from fusec.run.execute import Bound, Step
 from fusec.run.trace import label_of, nvtx_range
 
 FLUSH_BYTES = 256 << 20

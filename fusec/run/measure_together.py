@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fusec.run.execute import Bound
+from fusec.run.bound import Bound
 from fusec.run.links import Links
 from fusec.run.transports.protocol import Transport
 

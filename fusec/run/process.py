@@ -7,7 +7,7 @@ from functools import cache
 
 from fusec.diagnostics import FusecError
 from fusec.ir.sharding import Mesh
-from fusec.run.device import Device, load_driver
+from fusec.run.device import Device, gpu_of
 from fusec.run.exchange import Member
 from fusec.run.links import Links
 from fusec.run.ranks import from_environment, patience
@@ -34,11 +34,9 @@ def check_ranks(name: str, mesh: Mesh) -> None:
 
 
 def own_gpu() -> int:
-    """Return the number of this rank's GPU: its place on the host, or 0 where it sees but one."""
-    driver = load_driver()
-    driver.cuInit(0)
-    _, count = driver.cuDeviceGetCount()
-    return from_environment().local_rank if count > 1 else 0
+    """Return the number of this rank's GPU, as the environment tells where it stands."""
+    ranks = from_environment()
+    return gpu_of(ranks.local_rank, ranks.local_size)
 
 
 def member_of(program: str, mesh: Mesh | None, device: Device) -> Member | None:

@@ -23,6 +23,8 @@ from fusec.hostir.instructions import (
     Post,
     Receive,
     Send,
+    Share,
+    Unshare,
     Wait,
 )
 
@@ -67,6 +69,10 @@ def label_of(instruction: Instruction) -> tuple[str, str] | None:
             return f"send {source}", "exchange"
         case Receive(target):
             return f"receive {target}", "exchange"
+        case Share(source):
+            return f"share {source}", "exchange"
+        case Unshare(source):
+            return f"unshare {source}", "exchange"
         case Wait(buffer):
             return f"wait {buffer}", "exchange"
         case Memset(buffer):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fusec.ir.graph import Fusion
-from fusec.ops.communication import FAMILY, PLACEMENT, communicates, places
+from fusec.ops.communication import FAMILY, PEER_VIEWS, PLACEMENT, communicates, places
 from fusec.schedule.family import Family
 from fusec.schedule.plan import Plan
 from fusec.schedule.problem import Problem
+from fusec.schedule.redefinitions import reads_of_peers
 from fusec.schedule.space import Parameters
-from fusec.segment.protocol import Estimate, Refusal
+from fusec.segment.protocol import Estimate, Redefinition, Refusal
 from fusec.segment.segmented import tensor_bytes
 from fusec.target import Target
 
@@ -56,7 +58,7 @@ def bytes_sent(kind: str, ranks: int, given: int) -> int:
     which a rank is its own partner.
     """
     others = ranks - 1
-    if kind == "all_gather":
+    if kind in ("all_gather", PEER_VIEWS.name):
         return others * given
     return (2 if kind == "all_reduce" else 1) * others * given // ranks
 
@@ -88,7 +90,11 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
         node, hints = plan.fusion.nodes[0], plan.fusion.hints
         given, made = tensor_bytes(node.inputs[0], hints), tensor_bytes(node.output, hints)
         kind, ranks = plan.parameters.kind, plan.parameters.ranks
-        if kind == "send_slice":
+        sent = bytes_sent(kind, ranks, given)
+        if kind == PEER_VIEWS.name:
+            # Its bytes go over the links while kernels read them, which have a price of their own.
+            given = made = 0
+        elif kind == "send_slice":
             made = given  # of the blocks that it returns, one arrives in each iteration
         return Estimate(
             bytes=given + made,
@@ -96,8 +102,14 @@ class Communication(Family[Problem, Exchanged, ExchangePlan]):
             ctas=0,
             kernels=0,
             exchange=kind,
-            sent=bytes_sent(kind, ranks, given),
+            sent=sent,
         )
+
+    def redefinitions(
+        self, segment: Fusion, fusion: Fusion, target: Target
+    ) -> Sequence[Redefinition]:
+        """Return the sum of what the ranks have, each read where it lies, for an all-reduce."""
+        return reads_of_peers(segment.nodes[0], fusion)
 
 
 class Placement(Family[Problem, Placed, PlacementPlan]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from fusec.ops.communication import PEER_VIEWS, communicates
 from fusec.schedule.plan import Kernel, KernelPlan
 from fusec.target import Target
 
@@ -16,13 +17,18 @@ def overlap_launches(plans: Sequence[KernelPlan], target: Target) -> tuple[Kerne
     """Return plans whose kernels, all but the first, start beside the end of the one before.
 
     Each waits for that end before it touches memory, so that effects allow it of any two; what
-    comes between them in the stream, as the zeroing of a workspace, parts them.
+    comes between them in the stream, as the zeroing of a workspace, or an exchange between ranks
+    and the end of what these share, parts them.
     """
     if target.capability < LEAST:
         return tuple(plans)
     made: list[list[Kernel]] = [list(plan.kernels) for plan in plans]
     last: tuple[int, int] | None = None
+    shares = (n for p in plans for n in p.fusion.nodes if n.op is PEER_VIEWS)
+    theirs = {view.name for node in shares for view in node.outputs}
     for number, plan in enumerate(plans):
+        if any(communicates(node) for node in plan.fusion.nodes):
+            last = None
         if any(w.init == "zeroed per launch" for w in plan.workspaces):
             last = None
         for k, kernel in enumerate(plan.kernels):
@@ -31,5 +37,7 @@ def overlap_launches(plans: Sequence[KernelPlan], target: Target) -> tuple[Kerne
                 before = made[last[0]][last[1]]
                 made[last[0]][last[1]] = replace(before, followed=True)
             last = number, k
+        if any(entry.value.name in theirs for entry in plan.fusion.inputs):
+            last = None
     pairs = zip(plans, made, strict=True)
     return tuple(p if tuple(k) == p.kernels else replace(p, kernels=tuple(k)) for p, k in pairs)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from fusec.ir.dim import Dim, dim, product
 from fusec.ir.dtype import F32
 from fusec.ir.graph import Fusion, Node, Operand, Value
 from fusec.ir.roles import Combine
+from fusec.ops.communication import ALL_REDUCE, PEER_VIEWS
+from fusec.options import PEER_READS
 from fusec.passes.rewrite import Rewriter, Rule
 from fusec.schedule.online import pairs_of
+from fusec.segment.loops import loops
 from fusec.segment.protocol import Redefinition
 
 MOST_ADDED = 4
@@ -204,6 +207,62 @@ def _additions_rule(name: str) -> Rule:
             else:
                 total = work.add(node, "add", [total, one])
         return None
+
+    return rule
+
+
+MOST_PEERS = 16
+"""Ranks whose memory one kernel reads at most: each is an argument of its own."""
+
+
+def reads_of_peers(node: Node, fusion: Fusion) -> tuple[Redefinition, ...]:
+    """Return the way to sum the parts of all-reduces in whatever kernels read the sums.
+
+    Each rank reads the others' parts where they lie, and adds them in order of place, in f32 where
+    they are halves: all ranks get the same bits. In a loop over slices exchanges have their time.
+    The first of several that are alike stands for all: what layers repeat is decided once.
+    """
+    looped = loops(fusion)
+    alike = [n for n in fusion.nodes if n not in looped and _read_alike(n, node, fusion)]
+    if not alike or alike[0] is not node:
+        return ()
+    names = frozenset(n.output.name for n in alike)
+    because = f"kernels read the parts of {node.attributes['ranks']} ranks where they lie, between "
+    because += "two barriers" + (f"; so for {len(names)} sums alike" if len(names) > 1 else "")
+    return (Redefinition(PEER_READS, node.output.name, because, _peers_rule(names)),)
+
+
+def _read_alike(node: Node, other: Node, fusion: Fusion) -> bool:
+    """Return whether a node is a sum over ranks that may be read, of the form of another one."""
+    if node.op is not ALL_REDUCE:
+        return False
+    value, given = node.output, node.attributes
+    output = fusion.output_of.get(value)
+    return (
+        given["reduction"] == "sum"
+        and value.dtype.is_float
+        and given["ranks"] <= MOST_PEERS
+        and (output is None or output.strides is None)
+        and (value.type, given) == (other.output.type, other.attributes)
+    )
+
+
+def _peers_rule(names: Collection[str]) -> Rule:
+    def rule(node: Node, work: Rewriter) -> Sequence[Operand] | None:
+        if node.output.name not in names or node.op is not ALL_REDUCE:
+            return None
+        dtype, at = node.output.dtype, {k: node.attributes[k] for k in ("axis", "ranks")}
+        parts = work.add_all(node, PEER_VIEWS, node.operands, at)
+        if dtype.compute != dtype:
+            wide = {"dtype": dtype.compute}
+            parts = tuple(work.add(node, "cast", [part], wide) for part in parts)
+        total = parts[0]
+        for part in parts[1:-1]:
+            total = work.add(node, "add", [total, part])
+        if dtype.compute == dtype:
+            return work.become(node, "add", [total, parts[-1]])
+        total = work.add(node, "add", [total, parts[-1]])
+        return work.become(node, "cast", [total], {"dtype": dtype})
 
     return rule
 

@@ -6,7 +6,7 @@ nodes before there are segments (`before`). Both were proposed in Fuser#1243.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from fusec.diagnostics import Unsupported
@@ -27,12 +27,17 @@ Search = Callable[[Fusion], SegmentedFusion]
 
 
 def redefine(
-    fusion: Fusion, search: Search, schedulers: Sequence[Scheduler], target: Target, when: str
+    fusion: Fusion,
+    search: Search,
+    schedulers: Sequence[Scheduler],
+    target: Target,
+    when: str,
+    without: Collection[str] = (),
 ) -> SegmentedFusion:
     """Return the segments of a fusion under the definitions that are cheapest.
 
     when: `after` asks for accepted segments, `before` for single nodes, `never` not at all. Pinned
-    fusions stay as they are.
+    fusions stay as they are. without: names of definitions that are not tried.
     """
     found = search(fusion)
     able = {s.name: s for s in schedulers if isinstance(s, Redefining)}
@@ -40,13 +45,18 @@ def redefine(
         return found
     log: list[Decision] = []
     tried: set[tuple[str, str]] = set()
+    left_out = frozenset(without)
     vain: set[object] = set()
     structures = _Structures()
     while len(tried) < MOST_TRIES:
         offered = (
             _offered(found, able, target) if when == "after" else _single(fusion, able, target)
         )
-        new = [(s, r) for s, r in offered if r.rule and (r.name, r.value) not in tried]
+        new = [
+            (s, r)
+            for s, r in offered
+            if r.rule and r.name not in left_out and (r.name, r.value) not in tried
+        ]
         best: tuple[float, Redefinition, Fusion, SegmentedFusion] | None = None
         for segment, redefinition in new:
             tried.add((redefinition.name, redefinition.value))
@@ -63,7 +73,8 @@ def redefine(
         if best is None:
             break
         gain, kept, fusion, found = best
-        because = f"{kept.name}: {kept.because}; saves {gain * 1e6:.2f} us"
+        rather = f"saves {gain * 1e6:.2f} us of {(gain + found.seconds(target)) * 1e6:.2f} us"
+        because = f"{kept.name}: {kept.because}; {rather}"
         log.append(Decision("redefine", (kept.value,), because))
     log += [
         Decision("redefine", (r.value,), f"{r.name}: {r.because}")
@@ -120,7 +131,7 @@ class _Structures:
 def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, ...] | None:
     """Return a segment with those beside it; None where that is next to everything.
 
-    Of kernels that run as often as its own.
+    Of kernels that run as often as its own, and of no other exchange.
     """
     if len(found.segments) <= WHOLE:
         return None
@@ -128,8 +139,9 @@ def _neighbourhood(found: SegmentedFusion, segment: Segment) -> tuple[Segment, .
     for edge in found.edges:
         if segment.id in (edge.producer, edge.consumer):
             adjacent |= {edge.producer, edge.consumer}
-    beside = (s for s in found.segments if s.id in adjacent and s.scheduler not in HOST)
-    return tuple(s for s in beside if s.iterations == segment.iterations)
+    beside = (s for s in found.segments if s.id in adjacent)
+    kernels = (s for s in beside if s.scheduler not in HOST or s is segment)
+    return tuple(s for s in kernels if s.iterations == segment.iterations)
 
 
 def _try(

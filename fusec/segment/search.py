@@ -173,7 +173,9 @@ def _prepare(
         return _with_host(start, Groups(graph, singles(graph, held), alone), should_merge)
     views = view_nodes(fusion, frozenset(n for g in held for n in g))
     if views.last:
-        graph = Graph(fusion, copied | (views.chain - uncopied))
+        # An exchange or a slice reads what lies somewhere: no copy of a node stands beside it.
+        crossing = {fusion.producer.get(v) for group in alone for n in group for v in n.inputs}
+        graph = Graph(fusion, copied | (views.chain - uncopied - crossing))
         groups = Groups(graph, singles(graph, (*held, views.last)), {*fixed, views.last})
         last = frozenset({groups.owner(next(iter(views.last)))})
         estimate = offers.of(groups.fusion_of(last, "views"), surroundings(groups, last)).estimate

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from fusec.diagnostics import Unsupported
 from fusec.ir.dim import Dim
-from fusec.ir.graph import Fusion, Node, Value
+from fusec.ir.graph import Fusion, Node, Type, Value
 from fusec.ops.communication import (
+    ALL_GATHER,
     LEAVE,
-    RECEIVE_SLICE,
     SEND_SLICE,
     STREAM_SLICE,
     STREAM_STACK,
@@ -27,9 +26,10 @@ def settle_loops(fusion: Fusion) -> Fusion:
 
     What no loop varies stands before the loops that may read it. A slice that several loops read is
     taken in each. A stack reads a computed value that nothing else reads: it is written in place.
-    The fusion itself is returned where it has no loops.
+    What is stacked of no loop, since passes found all slices alike, is repeated instead, and what
+    is sent is gathered. The fusion itself is returned where it has no loops.
     """
-    if all(slices_begun(node) is None for node in fusion.nodes):
+    if all(slices_begun(node) is None and node.op not in LEAVE for node in fusion.nodes):
         return fusion
     work = _Settling(fusion)
     for node in fusion.nodes:
@@ -48,11 +48,14 @@ class _Settling:
         self._parts: dict[Value, Dim] = {}
         self._maker: dict[Value, Node] = {}
         self._loops: list[Dim] = []
-        self._axis: dict[tuple[int, int, int], str] = {}
         self._again: dict[tuple[Value, int], Value] = {}
 
     def add(self, node: Node) -> None:
         """Place a node behind what it reads."""
+        if node.op in LEAVE and not any(v in self._parts for v in node.inputs):
+            for instead in self._of_no_loop(node):
+                self.add(instead)
+            return
         level = max((self._level.get(v, 0) for v in node.inputs), default=0)
         slices = {v: self._slice(v, level) for v in node.inputs}
         if any(new is not old for old, new in slices.items()):
@@ -61,29 +64,33 @@ class _Settling:
         varying = (self._parts[v] for v in node.inputs if v in self._parts)
         self._place(node, level, next(varying, slices_begun(node)))
 
+    def _of_no_loop(self, node: Node) -> Iterator[Node]:
+        """Yield what makes of a value that all iterations share what a loop would leave of it."""
+        (value,), (result,) = node.inputs, node.outputs
+        if node.op is SEND_SLICE:
+            yield Node(ALL_GATHER, (value,), node.attributes, node.outputs, node.span)
+            return
+        at, parts = node.attributes["dim"], node.attributes["parts"]
+        shape = (*value.shape[:at], parts, *value.shape[at:])
+        kept = tuple(k for k in range(len(shape)) if k != at)
+        wide = Value(self._fresh(f"{result.name}_repeated"), Type(value.dtype, shape))
+        attributes = {"shape": shape, "broadcast_dims": kept}
+        yield Node(find_op("broadcast_in_dim"), (value,), attributes, (wide,), node.span)
+        attributes = {"new_shape": result.shape}
+        yield Node(find_op("reshape"), (wide,), attributes, node.outputs, node.span)
+
     def _place(self, node: Node, level: int, parts: Dim | None) -> None:
         key = (level, 0, 0)
         if parts is not None:
             if parts not in self._loops:
                 self._loops.append(parts)
             key = (level, 1, self._loops.index(parts))
-            self._check_ring(key, node)
         self._placed.append((key, node))
         for value in node.outputs:
             self._maker[value] = node
             self._level[value] = level + (node.op in LEAVE)
             if parts is not None and node.op not in LEAVE:
                 self._parts[value] = parts
-
-    def _check_ring(self, key: tuple[int, int, int], node: Node) -> None:
-        """Refuse a loop whose slices go around the ranks of two axes."""
-        if node.op in (RECEIVE_SLICE, SEND_SLICE):
-            axis = node.attributes["axis"]
-            if self._axis.setdefault(key, axis) != axis:
-                raise Unsupported(
-                    f"slices that go around `{self._axis[key]}` and `{axis}` in one loop",
-                    span=node.span,
-                )
 
     def _slice(self, value: Value, level: int) -> Value:
         """Return a value as a loop at some level has it: slices are taken in each loop."""

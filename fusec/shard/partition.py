@@ -11,6 +11,7 @@ from fusec.ir.annotations import Override, Pin
 from fusec.ir.dim import Dim, Shape
 from fusec.ir.dtype import I64
 from fusec.ir.graph import Const, Fusion, Input, Node, Operand, Output, Value
+from fusec.ir.recent import Recent
 from fusec.ir.sharding import STREAM, Sharding
 from fusec.ops.find import find_op
 from fusec.shard.axes import Axes, axes_of, distinct_sizes, is_filled, is_reshape
@@ -47,7 +48,10 @@ def partitioned(fusion: Fusion) -> Partition:
         entries = (*fusion.inputs, *fusion.outputs)
         whole = {e.value.name: Sharding.whole(e.value.rank) for e in entries}
         return Partition(fusion, whole)
-    return _Partitioner(with_shares(fusion)).run()
+    return _partitions.of(fusion, None, lambda: _Partitioner(with_shares(fusion)).run())
+
+
+_partitions = Recent[Partition]()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import gcd, lcm, prod
 
 from fusec.diagnostics import FusecError
-from fusec.ir.dim import Dim, Shape, Symbol, product, symbol
+from fusec.ir.dim import Dim, Shape, Symbol, dim, product, symbol
 from fusec.ir.divided import check_shardings
 from fusec.ir.graph import DimFact, Fusion, Input
 from fusec.ir.sharding import STREAM, Parts, Sharding
@@ -36,7 +36,7 @@ def with_shares(fusion: Fusion) -> Fusion:
         for name, s in fusion.shardings.items()
     }
     found = replace(found, dims=facts, shardings=shardings)
-    return replace(found, dims=_multiples(found))
+    return replace(found, dims=_multiples(found, fusion))
 
 
 def _to_last_axis(parts: Parts) -> Parts:
@@ -93,29 +93,30 @@ def _substituted(parts: Parts, values: Mapping[str, Dim]) -> Parts:
 # Streams.
 
 
-def _multiples(fusion: Fusion) -> tuple[DimFact, ...]:
-    """Return what is known of symbols, with the multiples that streams ask for."""
+def _multiples(fusion: Fusion, given: Fusion) -> tuple[DimFact, ...]:
+    """Return what is known of symbols, with the multiples that streams ask for.
+
+    given: the fusion in whose symbols errors tell extents.
+    """
     facts = {fact.name: fact for fact in fusion.dims}
     for name, said in fusion.shardings.items():
         at = said.along(STREAM)
         value = fusion.find(name)
         if at is None or value is None:
             continue
-        extent = value.shape[at]
+        extent, divided = value.shape[at], dim(1)
         for part in said.dims[at]:
-            exact = extent.divide(part.parts)
+            exact, divided = extent.divide(part.parts), divided * part.parts
             if exact is None:
-                where = f"dim {at} of `{name}`"
-                _declare(facts, extent, part.parts, said, where)
+                if not _declared(facts, extent, part.parts):
+                    raise _undivided(given, name, at, divided)
                 break
             extent = exact
     return tuple(facts.values())
 
 
-def _declare(
-    facts: dict[str, DimFact], extent: Dim, parts: Dim, said: Sharding, where: str
-) -> None:
-    """Declare a symbol a multiple, so that an extent is one of `parts`."""
+def _declared(facts: dict[str, DimFact], extent: Dim, parts: Dim) -> bool:
+    """Declare a symbol a multiple, so that an extent is one of `parts`; False where none can be."""
     monomial, coefficient = extent.terms[0] if len(extent.terms) == 1 else ((), 1)
     need = parts.value // gcd(parts.value, coefficient) if parts.is_const else 0
     names = [a.name for a in monomial if isinstance(a, Symbol)]
@@ -123,12 +124,20 @@ def _declare(
         if need and facts[name].default % need == 0:
             multiple = lcm(facts[name].multiple_of, need)
             facts[name] = replace(facts[name], multiple_of=multiple)
-            return
-    sizes = {n: f.default for n, f in facts.items()}
-    size = "" if extent.is_const else f", {extent.evaluate(sizes)} by default,"
-    raise FusecError(
-        f"{where}: an extent of {extent}{size} is not divided into {parts} equal slices",
-        span=said.span,
+            return True
+    return False
+
+
+def _undivided(fusion: Fusion, name: str, at: int, parts: Dim) -> FusecError:
+    """Return the error of a dim whose slices, on all ranks together, are not equal."""
+    value = fusion.find(name)
+    assert value is not None
+    extent = value.shape[at]
+    size = "" if extent.is_const else f", {extent.evaluate(fusion.hints)} by default,"
+    return FusecError(
+        f"dim {at} of `{name}`: an extent of {extent}{size} is not divided into {parts} equal "
+        "slices",
+        span=fusion.shardings[name].span,
     )
 
 

@@ -11,8 +11,9 @@ from fusec import driver
 from fusec.diagnostics import FusecError, InternalError
 from fusec.ir.evaluate import Array
 from fusec.reference.verdict import DIFFERS, VERIFIED, compare
+from fusec.run.bound import Bound
 from fusec.run.device import Device
-from fusec.run.execute import Bound, Executable
+from fusec.run.execute import Executable
 from fusec.run.inputs import choose_sizes, random_inputs
 from fusec.run.measure import in_turn
 from fusec.tune.job import Built, Failed, Job

@@ -7,11 +7,14 @@ from dataclasses import dataclass
 from fusec.hostir.instructions import Collective
 from fusec.run.transports.protocol import Exchange
 
-PEERS, NCCL = "peer copies", "NCCL"
+PEERS, NCCL, READS = "peer copies", "NCCL", "peer reads"
 MOVING = (
     "all_gather", "all_to_all", "broadcast", "send", "receive", "send_slice", "receive_slice",
+    "peer_views", "share", "unshare",
 )  # fmt: skip
 """Kinds of exchanges that change no number."""
+READ = ("peer_views", "share", "unshare")
+"""Those of which kernels read memory of other ranks."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,8 @@ def carrier_of(kind: str, *, one_host: bool = True, access: bool = True) -> Carr
         return Carrier(NCCL, "the ranks are on several hosts")
     if not access:
         return Carrier(NCCL, "not all of the GPUs reach one another's memory")
+    if kind in READ:
+        return Carrier(READS, "kernels read the memory of other GPUs where it lies")
     return Carrier(PEERS, "copy engines move it and leave all SMs to kernels")
 
 

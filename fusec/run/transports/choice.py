@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError
-from fusec.run.device import Device, load_driver
+from fusec.hostir.instructions import Collective, Share, Unshare
+from fusec.run.device import Device, gpu_of
 from fusec.run.links import Links
 from fusec.run.ranks import COMPILING
-from fusec.run.transports.carriers import NCCL, PEERS, Carrier, carrier_of, kind_of
+from fusec.run.transports.carriers import NCCL, PEERS, READS, Carrier, carrier_of, kind_of
 from fusec.run.transports.nccl import NcclTransport
 from fusec.run.transports.peers import PeerTransport
-from fusec.run.transports.protocol import Begin, Exchange
+from fusec.run.transports.protocol import Begin, DeviceMemory, Exchange
 from fusec.run.transports.streams import SideStream
 
 
 def device_of(links: Links) -> int:
-    """Return the number of this rank's GPU: its place on the host, or 0 where it sees but one.
-
-    EnvironmentProblem where it sees fewer than the host has ranks, and more than one.
-    """
-    driver = load_driver()
-    driver.cuInit(0)
-    _, count = driver.cuDeviceGetCount()
-    ranks = links.hosts.count(links.hosts[links.rank])
-    if 1 < count < ranks:
-        raise EnvironmentProblem(f"{ranks} ranks are on a host that has {count} GPUs")
-    return links.local_rank if count > 1 else 0
+    """Return the number of this rank's GPU, as the connections tell where it stands."""
+    return gpu_of(links.local_rank, links.hosts.count(links.hosts[links.rank]))
 
 
 def reachable(links: Links, device: Device) -> list[set[int]]:
@@ -82,6 +74,7 @@ class GpuTransport:
         self._links, self._device, self._first = links, device, beside is None
         self._shared = _Shared(reachable(links, device)) if beside is None else beside._shared
         self._peers = PeerTransport(links, device, self._shared.sides)
+        self._gathered: dict[str, tuple[DeviceMemory, int]] = {}
 
     def another(self, program: str) -> GpuTransport:
         """Return a transport for another program; all ranks ask for it together.
@@ -105,27 +98,40 @@ class GpuTransport:
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Prepare what any rank needs, on all ranks alike."""
+        self._free_gathered()
         carriers = [self.carrier(b.exchange, b.group).name for b in exchanges]
-        wanted = self._links.gather([NCCL in carriers, PEERS in carriers], "choice of transports")
+        by_peers = [c in (PEERS, READS) for c in carriers]
+        wanted = self._links.gather([NCCL in carriers, any(by_peers)], "choice of transports")
         if any(nccl for nccl, _ in wanted):
             if self._shared.nccl is None:
                 self._shared.nccl = NcclTransport(self._links, self._device)
             # A group's communicator is split off by all ranks, whoever carries their own exchange.
             self._shared.nccl.prepare(exchanges)
         if any(peers for _, peers in wanted):
-            own = zip(exchanges, carriers, strict=True)
-            self._peers.prepare([b for b, carrier in own if carrier == PEERS])
+            own = zip(exchanges, by_peers, strict=True)
+            self._peers.prepare([b for b, is_own in own if is_own])
+        for begin, carrier in zip(exchanges, carriers, strict=True):
+            if isinstance(begin.exchange, Share) and carrier == NCCL:
+                self._gathered[begin.exchange.source] = self._room_for(begin)
 
     def begin(
         self, exchange: Exchange, target: Any, source: Any, group: tuple[int, ...], place: int
     ) -> None:
         """Begin an exchange by its transport."""
-        if self.carrier(exchange, group).name == PEERS:
+        if self.carrier(exchange, group).name != NCCL:
             self._peers.begin(exchange, target, source, group, place)
             return
         if self._shared.nccl is None:
             raise InternalError(f"`{exchange}` was not prepared")
-        self._shared.nccl.begin(exchange, target, source, group, place)
+        if isinstance(exchange, Share):
+            # Ranks that do not reach one another's memory read copies.
+            name, (room, _) = f"{exchange.source}.gathered", self._gathered[exchange.source]
+            room = replace(room, stream=source.stream)
+            gather = Collective("all_gather", name, exchange.source, exchange.axis, len(group))
+            self._shared.nccl.begin(gather, room, source, group, place)
+            self._shared.nccl.wait(name, source.stream)
+        elif not isinstance(exchange, Unshare):
+            self._shared.nccl.begin(exchange, target, source, group, place)
 
     def wait(self, buffer: str, stream: int = 0) -> None:
         """Let a stream wait for what was begun with a buffer, whoever carries it."""
@@ -133,12 +139,33 @@ class GpuTransport:
         if self._shared.nccl is not None:
             self._shared.nccl.wait(buffer, stream)
 
+    def view(self, buffer: str, place: int) -> int:
+        """Return where kernels read what the rank at a place shares, or its copy."""
+        room = self._gathered.get(buffer)
+        if room is None:
+            return self._peers.view(buffer, place)
+        return room[0].address + place * room[1]
+
+    def _room_for(self, begin: Begin) -> tuple[DeviceMemory, int]:
+        """Return memory for what all ranks of a group share, and the bytes of each."""
+        source: DeviceMemory = begin.source
+        ranks = len(begin.group)
+        address = self._device.allocate(source.size * ranks, "what ranks share")
+        whole = DeviceMemory(address, source.elements * ranks, source.dtype, source.stream)
+        return whole, source.size
+
+    def _free_gathered(self) -> None:
+        for room, _ in self._gathered.values():
+            self._device.free(room.address)
+        self._gathered = {}
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)
 
     def close(self) -> None:
         """Close both, where no other has a part in them."""
+        self._free_gathered()
         if not self._first:
             return
         self._peers.close()

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from fusec.diagnostics import InternalError
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import of_numpy
 from fusec.ir.evaluate import Array
 from fusec.run.links import Links
 from fusec.run.transports.protocol import Begin, Exchange, buffers_of, peer_place, root_place
+from fusec.run.transports.reads import HostReads
 from fusec.run.transports.reduction import check_reduction, reduce_blocks
 
 _POISON = 0xFF
@@ -43,9 +44,11 @@ class HostTransport:
         self._pending: dict[str, list[_Pending]] = defaultdict(list)
         self._sent_and_received: list[_Pending] = []
         self._counts: dict[str, int] = defaultdict(int)
+        self._reads = HostReads(links)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
-        """Do nothing: blocks find their way by their numbers."""
+        """Let others read what is shared; blocks find their way by their numbers."""
+        self._reads.prepare(exchanges)
 
     def begin(
         self,
@@ -58,6 +61,8 @@ class HostTransport:
         """Send this rank's blocks."""
         self._links.check()
         _check(exchange, target, source, len(group))
+        if isinstance(exchange, Share | Unshare):
+            return self._reads.meet(exchange, group)
         kept = None if source is None else source.copy()
         match exchange:
             case Collective():
@@ -88,12 +93,17 @@ class HostTransport:
                 self._pending[name].remove(pending)
             self._end(pending)
 
+    def view(self, buffer: str, place: int) -> Array:
+        """Return what the rank at a place has of a shared buffer now."""
+        return self._reads.view(buffer, place)
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
         self._links.until(done, doing)
 
     def close(self) -> None:
         """Forget what nobody has waited for; the connections stay."""
+        self._reads.close()
         self._pending.clear()
         self._sent_and_received = []
 

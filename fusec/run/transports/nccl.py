@@ -9,8 +9,8 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from fusec.diagnostics import EnvironmentProblem, FusecError, Unsupported
-from fusec.hostir.instructions import Collective, Send
+from fusec.diagnostics import EnvironmentProblem, FusecError, InternalError, Unsupported
+from fusec.hostir.instructions import Collective, Receive, Send
 from fusec.ir.dtype import DType
 from fusec.run.device import Device
 from fusec.run.links import Links
@@ -121,6 +121,10 @@ class NcclTransport:
             self._send_and_receive()
         for key in self._names.take(buffer):
             self._side.release(stream, key)
+
+    def view(self, buffer: str, place: int) -> int:
+        """Raise InternalError: what kernels read is gathered before, by whoever uses NCCL."""
+        raise InternalError(f"NCCL reads `{buffer}` of no rank where it lies")
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
@@ -252,7 +256,7 @@ class NcclTransport:
 def _peer(begin: Begin) -> int:
     """Return the place of the rank at the other end of what is sent or received."""
     exchange = begin.exchange
-    assert not isinstance(exchange, Collective)
+    assert isinstance(exchange, Send | Receive)
     return peer_place(exchange, begin.place)
 
 

@@ -9,16 +9,17 @@ captured graph may be replayed.
 
 from __future__ import annotations
 
-import ctypes
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from fusec.diagnostics import InternalError
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.run.device import Device
 from fusec.run.links import Links
+from fusec.run.transports.barriers import Barrier, Barriers
+from fusec.run.transports.mapped import WORD, MappedMemory, await_flag, write_flag
 from fusec.run.transports.protocol import (
     Begin,
     DeviceMemory,
@@ -28,12 +29,6 @@ from fusec.run.transports.protocol import (
     root_place,
 )
 from fusec.run.transports.streams import Names, SideStream
-
-_WORD = 4
-_HANDLE = 64
-"""Bytes of CUipcMemHandle."""
-_WAIT_EQUAL = 1
-_PEER_ACCESS = 1
 
 
 @dataclass(frozen=True)
@@ -82,10 +77,11 @@ class _Plan:
     begin: Begin
     copies: tuple[_Copy, ...]
     arrivals: tuple[_Arrival, ...]
+    barrier: Barrier | None = None
 
 
 class PeerTransport:
-    """Copies into the memory of other ranks, on a stream for each of them."""
+    """Copies into the memory of other ranks, on a stream for each, and lets them read its own."""
 
     def __init__(
         self, links: Links, device: Device, sides: dict[int, SideStream] | None = None
@@ -97,13 +93,14 @@ class PeerTransport:
         self._plans: list[_Plan] = []
         self._next = 0
         self._flags = 0
-        self._opened: dict[tuple[int, str], int] = {}
-        self._bases: dict[str, int] = {}
+        self._mapped = MappedMemory(links, device)
+        self._barriers = Barriers(links, device, self._mapped)
 
     def prepare(self, exchanges: Sequence[Begin]) -> None:
         """Map the memory of the other ranks; all ranks of the run call it.
 
-        Sources may lie elsewhere each time that an exchange is begun, targets may not.
+        Sources may lie elsewhere each time that an exchange is begun, targets and what is shared
+        may not.
         """
         self._forget()
         cut = [_pieces(begin) for begin in exchanges]
@@ -114,14 +111,16 @@ class PeerTransport:
                 for peer, address, size in pieces:
                     kept.append((k, Piece(peer, address, size, counts[way, peer])))
                     counts[way, peer] += 1
-        self._flags = self._device.allocate(_WORD * (len(sent) + len(received)), "flags")
-        self._device.fill(self._flags, 0, _WORD * (len(sent) + len(received)))
+        self._flags = self._device.allocate(WORD * (len(sent) + len(received)), "flags")
+        self._device.fill(self._flags, 0, WORD * (len(sent) + len(received)))
         self._device.synchronise("clearing flags")
         told = self._tell([p for _, p in sent], [p for _, p in received])
         copies = self._copies(sent, told)
         arrivals = self._arrivals(received, len(sent), told)
+        barriers = self._barriers.prepare(exchanges)
         self._plans = [
-            _Plan(begin, tuple(copies[k]), tuple(arrivals[k])) for k, begin in enumerate(exchanges)
+            _Plan(begin, tuple(copies[k]), tuple(arrivals[k]), barrier)
+            for k, (begin, barrier) in enumerate(zip(exchanges, barriers, strict=True))
         ]
 
     def begin(
@@ -131,11 +130,13 @@ class PeerTransport:
         self._links.check()
         begin = Begin(exchange, target, source, group, place)
         plan = self._planned(begin)
+        if plan.barrier is not None:
+            return self._barriers.meet(plan.barrier, source)
         out, _, own = _pieces(begin)
         memory: DeviceMemory = source if target is None else target
         stream, key = memory.stream, buffers_of(exchange)[0]
         for arrival in plan.arrivals:
-            self._write(stream, arrival.flags.free, 1)
+            write_flag(self._device, stream, arrival.flags.free, 1)
         used = set[int]()
         for to, origin, size in own:
             side = self._side(self._links.rank)
@@ -145,9 +146,9 @@ class PeerTransport:
         for copy, (_, origin, size) in zip(plan.copies, out, strict=True):
             side = self._side(copy.piece.peer)
             side.follow(stream, key)
-            self._await(side.handle, copy.flags.free)
+            await_flag(self._device, side.handle, copy.flags.free)
             self._copy(side, copy.target, origin, size)
-            self._write(side.handle, copy.flags.arrived, 1)
+            write_flag(self._device, side.handle, copy.flags.arrived, 1)
             used.add(copy.piece.peer)
         for peer in used:
             self._side(peer).mark(key)
@@ -162,7 +163,11 @@ class PeerTransport:
             for peer in entry.used:
                 self._side(peer).release(stream, entry.key)
             for arrival in entry.plan.arrivals:
-                self._await(stream, arrival.flags.arrived)
+                await_flag(self._device, stream, arrival.flags.arrived)
+
+    def view(self, buffer: str, place: int) -> int:
+        """Return where kernels read what the rank at a place shares."""
+        return self._barriers.view(buffer, place)
 
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done."""
@@ -190,10 +195,10 @@ class PeerTransport:
     def _tell(self, sent: list[Piece], received: list[Piece]) -> list[dict[str, Any]]:
         """Exchange with all ranks where targets and flags are."""
         own = {
-            "flags": self._handle(self._flags),
+            "flags": self._mapped.handle(self._flags),
             "sent": {_name(p): k for k, p in enumerate(sent)},
             "received": {
-                _name(p): [*self._handle(p.address), p.size, len(sent) + k]
+                _name(p): [*self._mapped.handle(p.address), p.size, len(sent) + k]
                 for k, p in enumerate(received)
             },
         }
@@ -211,9 +216,9 @@ class PeerTransport:
                 raise InternalError(f"rank {piece.peer} does not receive what rank "
                                     f"{self._links.rank} sends")  # fmt: skip
             handle, offset, _, word = found
-            arrived = self._map(piece.peer, *theirs["flags"]) + _WORD * word
-            flags = Flags(self._flags + _WORD * number, arrived)
-            copies[k].append(_Copy(piece, self._map(piece.peer, handle, offset), flags))
+            arrived = self._mapped.at(piece.peer, *theirs["flags"]) + WORD * word
+            flags = Flags(self._flags + WORD * number, arrived)
+            copies[k].append(_Copy(piece, self._mapped.at(piece.peer, handle, offset), flags))
         return copies
 
     def _arrivals(
@@ -227,42 +232,21 @@ class PeerTransport:
             if word is None:
                 raise InternalError(f"rank {piece.peer} does not send what rank "
                                     f"{self._links.rank} receives")  # fmt: skip
-            free = self._map(piece.peer, *theirs["flags"]) + _WORD * word
-            own = self._flags + _WORD * (before + number)
+            free = self._mapped.at(piece.peer, *theirs["flags"]) + WORD * word
+            own = self._flags + WORD * (before + number)
             arrivals[k].append(_Arrival(piece, Flags(free, own)))
         return arrivals
-
-    def _handle(self, address: int) -> tuple[str, int]:
-        """Return how other processes name memory: its allocation and the place in that."""
-        base, _ = self._device.call("cuMemGetAddressRange", address)
-        handle = self._device.call("cuIpcGetMemHandle", int(base), what="memory of peer copies")
-        name = ctypes.string_at(handle.getPtr(), _HANDLE).hex()
-        self._bases[name] = int(base)
-        return name, address - int(base)
-
-    def _map(self, rank: int, handle: str, offset: int) -> int:
-        """Return where another rank's memory is for this one."""
-        if rank == self._links.rank:
-            return self._bases[handle] + offset
-        if (rank, handle) not in self._opened:
-            named = self._device.driver.CUipcMemHandle()
-            ctypes.memmove(named.getPtr(), bytes.fromhex(handle), _HANDLE)
-            opened = self._device.call(
-                "cuIpcOpenMemHandle", named, _PEER_ACCESS, what=f"memory of rank {rank}"
-            )
-            self._opened[rank, handle] = int(opened)
-        return self._opened[rank, handle] + offset
 
     def _forget(self) -> None:
         """Unmap what is mapped; memory is given back when no rank maps it any more."""
         self._plans, self._next = [], 0
-        for address in self._opened.values():
-            self._device.driver.cuIpcCloseMemHandle(address)
-        self._opened, self._bases = {}, {}
+        self._mapped.forget()
+        barriers = self._barriers.forget()
         if self._flags:
             if not self._links.failed:
                 self._links.gather(None, "end of peer copies")
-            self._device.free(self._flags)
+            for flags in filter(None, (self._flags, barriers)):
+                self._device.free(flags)
             self._flags = 0
 
     def _side(self, peer: int) -> SideStream:
@@ -273,14 +257,6 @@ class PeerTransport:
     def _copy(self, side: SideStream, to: int, origin: int, size: int) -> None:
         if size and to != origin:
             self._device.call("cuMemcpyDtoDAsync", to, origin, size, side.handle)
-
-    def _await(self, stream: Any, flag: int) -> None:
-        """Let a stream wait until a flag of this rank is 1, and put it back to 0."""
-        self._device.call("cuStreamWaitValue32", stream, flag, 1, _WAIT_EQUAL)
-        self._write(stream, flag, 0)
-
-    def _write(self, stream: Any, flag: int, value: int) -> None:
-        self._device.call("cuStreamWriteValue32", stream, flag, value, 0)
 
 
 @dataclass(frozen=True)
@@ -313,6 +289,8 @@ def _pieces(begin: Begin) -> tuple[Cut, Cut, Cut]:
             return [], [(group[peer_place(exchange, place)], memory.address, memory.size)], []
         case Collective():
             return _collective_pieces(begin, exchange)
+        case Share() | Unshare():
+            return [], [], []  # kernels read it
 
 
 def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Cut]:
@@ -337,8 +315,8 @@ def _collective_pieces(begin: Begin, exchange: Collective) -> tuple[Cut, Cut, Cu
 
 
 def _form(begin: Begin) -> Begin:
-    """Return an exchange but for the place of its source."""
-    if begin.source is None:
+    """Return an exchange but for the place of its source, where others do not read that."""
+    if begin.source is None or isinstance(begin.exchange, Share):
         return begin
     return replace(begin, source=replace(begin.source, address=0))
 

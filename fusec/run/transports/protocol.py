@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from fusec.diagnostics import InternalError
-from fusec.hostir.instructions import Collective, Receive, Send
+from fusec.hostir.instructions import Collective, Receive, Send, Share, Unshare
 from fusec.ir.dtype import DType
 
-Exchange = Collective | Send | Receive
+Exchange = Collective | Send | Receive | Share | Unshare
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,13 @@ class Transport(Protocol):
         """
         ...
 
+    def view(self, buffer: str, place: int) -> Any:
+        """Return what the rank at a place of the group has of a shared buffer, since `prepare`.
+
+        On a GPU the address at which kernels read it, on the host what is there now, flat.
+        """
+        ...
+
     def until(self, done: Callable[[], bool], doing: str) -> None:
         """Return when something is done on this rank; RankFailure where another dies or hangs."""
         ...
@@ -95,7 +102,7 @@ def buffers_of(exchange: Exchange) -> tuple[str, ...]:
     match exchange:
         case Collective():
             return (exchange.target, exchange.source)
-        case Send():
+        case Send() | Share() | Unshare():
             return (exchange.source,)
         case Receive():
             return (exchange.target,)

@@ -1,0 +1,70 @@
+"""Memory of other processes that a rank reads where it lies, over sockets, between two barriers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from fusec.diagnostics import InternalError
+from fusec.hostir.instructions import Share, Unshare
+from fusec.ir.evaluate import Array
+from fusec.run.links import Links
+from fusec.run.transports.protocol import Begin
+
+
+class HostReads:
+    """Answers other ranks with what shared memory holds when they ask, whatever this rank does.
+
+    As on a GPU nothing but the barriers keeps a reader from what is not yet written, or is again.
+    """
+
+    def __init__(self, links: Links) -> None:
+        """Share nothing yet."""
+        self._links = links
+        self._shared: dict[str, Begin] = {}
+        self._met = Counter[tuple[int, ...]]()
+
+    def prepare(self, exchanges: Sequence[Begin]) -> None:
+        """Let the others read what is to be shared; all ranks call it."""
+        shares = {b.exchange.source: b for b in exchanges if isinstance(b.exchange, Share)}
+        self._shared = shares
+        if shares:
+            self._links.serve(self._bytes_of)
+
+    def meet(self, exchange: Share | Unshare, group: tuple[int, ...]) -> None:
+        """Return when all ranks of a group have come to the exchange."""
+        self._met[group] += 1
+        key, doing = f"meet {group} {self._met[group]}", str(exchange)
+        others = [rank for rank in group if rank != self._links.rank]
+        for rank in others:
+            self._links.send(rank, key, doing, {"at": doing})
+        for rank in others:
+            there = self._links.receive(rank, key, doing).head["at"]
+            if there != doing:
+                raise InternalError(
+                    f"rank {rank} is in another exchange than rank {self._links.rank}",
+                    notes=(f"`{doing}` here", f"`{there}` there"),
+                )
+
+    def view(self, buffer: str, place: int) -> Array:
+        """Return what the rank at a place of the group has of a shared buffer now."""
+        begin = self._shared[buffer]
+        own: Array = begin.source.reshape(-1)
+        if place == begin.place:
+            return own
+        doing = f"read {buffer} over {begin.exchange.axis}: {place}"
+        data = self._links.read(begin.group[place], buffer, doing)
+        if data is None or len(data) != own.nbytes:
+            raise InternalError(f"rank {begin.group[place]} does not share `{buffer}`")
+        return np.frombuffer(data, own.dtype)
+
+    def close(self) -> None:
+        """Share nothing any more."""
+        self._shared = {}
+
+    def _bytes_of(self, name: str) -> Any:
+        begin = self._shared.get(name)
+        return None if begin is None else begin.source.reshape(-1).view(np.uint8).copy()

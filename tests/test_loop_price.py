@@ -1,0 +1,151 @@
+"""Loops that pass slices around ranks: what they take beside kernels, and when they are run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from test_parallel_examples import small, verdict_of
+
+from fusec import lowering
+from fusec.cli import run_main
+from fusec.driver import Compilation
+from fusec.files import with_sizes
+from fusec.hostir.overlap import program_time
+from fusec.ir.graph import Fusion
+from fusec.ops.communication import RECEIVE_SLICE, SEND_SLICE
+from fusec.options import CompileOptions
+from fusec.parse import read_file, read_text
+from fusec.target import Target, find
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "parallel"
+RINGS = ("ring_gather_matmul", "matmul_reduce_scatter")
+LOOPED = CompileOptions(without=("loops-by-price",))
+H200 = find("sm_90a")
+
+
+def example(name: str, **sizes: int) -> Fusion:
+    return with_sizes(read_file(EXAMPLES / f"{name}.yaml"), sizes)
+
+
+PRICED = CompileOptions()
+
+
+def loops(fusion: Fusion, options: CompileOptions = PRICED) -> bool:
+    local = lowering.divide(fusion, options)
+    return any(node.op in (RECEIVE_SLICE, SEND_SLICE) for node in local.nodes)
+
+
+@pytest.mark.parametrize("name", RINGS)
+@pytest.mark.parametrize(
+    ("sizes", "looped"),
+    [
+        ({}, True),
+        ({"M": 16384}, True),
+        ({"M": 512}, False),
+        ({"M": 64, "K": 128, "N": 128}, False),
+    ],
+)
+def test_a_loop_is_run_where_it_is_cheaper(name: str, sizes: dict[str, int], looped: bool) -> None:
+    fusion = example(name, **sizes)
+    assert loops(fusion) == looped
+    assert loops(fusion, LOOPED)
+    decision = lowering.division(fusion, CompileOptions()).decision
+    assert decision is not None
+    told = [float(part.split()[-1]) for part in decision.because.split(" us")[:2]]
+    assert (told[0] <= told[1]) == looped
+    assert lowering.division(fusion, LOOPED).decision is None
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_whoever_calls_sees_no_difference(name: str) -> None:
+    fusion = example(name, M=512)
+    one, other = (lowering.divide(fusion, options) for options in (CompileOptions(), LOOPED))
+    assert one.nodes != other.nodes
+    assert (one.dims, one.mesh) == (other.dims, other.mesh)
+    for ends in ("inputs", "outputs"):
+        pairs = zip(getattr(one, ends), getattr(other, ends), strict=True)
+        assert all((a.value.name, a.value.type) == (b.value.name, b.value.type) for a, b in pairs)
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_both_are_right(name: str) -> None:
+    fusion = small(name)
+    assert not loops(fusion)
+    assert verdict_of(fusion).ok  # of the loop
+    assert verdict_of(fusion, options=CompileOptions()).ok
+
+
+@pytest.mark.parametrize("name", RINGS)
+def test_a_loop_takes_what_the_longer_part_does_and_an_end(name: str) -> None:
+    segmented = Compilation(example(name), LOOPED).segmented
+    whole = program_time(segmented, H200, 4)
+    (loop,) = whole.loops
+    assert loop.iterations == 4
+    longer = max(loop.exchanges, loop.kernels)
+    assert longer < loop.seconds < longer + (loop.exchanges + loop.kernels) / 4
+    assert loop.apart == pytest.approx(loop.exchanges + loop.kernels)
+    rest = sum(segmented.times(H200)) - loop.apart
+    assert whole.seconds == pytest.approx(loop.seconds + rest)
+    # On one stream nothing runs beside anything.
+    assert program_time(segmented, H200, 1).seconds == sum(segmented.times(H200))
+
+
+def slower(rate: float) -> Target:
+    """Return a GPU with other links."""
+    return replace(H200, link=H200.link * rate)
+
+
+def test_slow_links_bind_a_loop_and_memory_is_shared() -> None:
+    segmented = Compilation(example("ring_gather_matmul"), LOOPED).segmented
+    fast, slow = (program_time(segmented, slower(rate), 4).loops[0] for rate in (1, 0.25))
+    assert fast.kernels == slow.kernels
+    assert slow.exchanges > 3 * fast.exchanges
+    assert slow.seconds == pytest.approx(slow.exchanges + slow.kernels / 4, rel=0.05)
+    # Kernels that wait for memory lose what exchanges take of it.
+    poor = replace(H200, bandwidth=H200.bandwidth / 3)
+    (found,) = program_time(segmented, poor, 4).loops
+    assert found.seconds > 1.2 * max(found.kernels, found.exchanges)
+    # So much of it that nothing is won: then the parts count one after the other.
+    assert program_time(segmented, replace(H200, bandwidth=H200.bandwidth / 8), 4).loops == ()
+
+
+MIXED = """
+fusion: mixed
+mesh: [2]
+inputs:
+  x: {type: "bf16[64, 64]", shard: {0: mesh}}
+  w: {type: "bf16[64, 64]", shard: {1: mesh}}
+  z: {type: "bf16[64, 64]", shard: {}}
+ops:
+  - y = matmul(x, w)
+  - u = relu(z)
+outputs:
+  - y: {shard: {1: mesh}, stream: {0: 2}}
+  - u: {shard: {}, stream: {0: 4}}
+"""
+
+
+def test_other_loops_stay_as_the_file_says() -> None:
+    """And those beside them: only where all loops go around ranks one exchange is all of them."""
+    fusion = read_text(MIXED)
+    assert loops(fusion)
+    assert lowering.division(fusion, CompileOptions()).decision is None
+    assert not loops(read_text(MIXED.replace("  - u: {shard: {}, stream: {0: 4}}\n", "")))
+
+
+def test_explain_tells_both_times(capsys: pytest.CaptureFixture[str]) -> None:
+    file = str(EXAMPLES / "matmul_reduce_scatter.yaml")
+    assert run_main(["explain", file]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "loop x a loop: " in text
+    assert "us with reduce_scatter of the whole" in text
+    assert "run beside kernels of" in text
+    assert run_main(["explain", file, "--set", "M=512"]) == 0
+    assert "loop x no loop: " in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_division_is_found_once() -> None:
+    fusion, options = example("ring_gather_matmul"), CompileOptions()
+    assert lowering.division(fusion, options) is lowering.division(fusion, CompileOptions())
