@@ -85,6 +85,8 @@ INSTRUCTIONS = {
     },
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "tensor_load_2d_multicast",
+    "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    ".multicast::cluster": "tensor_load_3d_multicast",
     "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group": "tensor_store_2d",
     "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group": "tensor_store_3d",
     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group": "tensor_reduce_2d",
@@ -96,9 +98,10 @@ ASM = re.compile(r"\basm(?: volatile)?\(")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) ([\w ]+?) (\w+)\[\];")
 SHARED = re.compile(r"__shared__ (?:__align__\((\d+)\) )?([^;]+?) (\w+)((?:\[[^;]*\])?);")
-WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
+WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
 WGMMA_CALL = (
-    "#define FUSEC_WGMMA(N, TYPE) cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
+    "#define FUSEC_WGMMA(N, TYPE, ...) "
+    "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
 
 

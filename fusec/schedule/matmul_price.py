@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, Sizes, sizes_of
 from fusec.schedule.matmul_problem import Product
@@ -22,9 +23,9 @@ _SLICE_RATE = 1e11
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
-_RATE = {256: 1.06, 128: 1.0, 64: 0.55, 32: 0.28, 16: 0.14}
+_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
 # Seconds a tile: first loads, the plain epilogue, and of a split product the sum over a cluster.
-_TILE = {"wgmma": 1.4e-6, "split_k": 4e-6}
+_TILE, _STAGED_TILE, _NARROW_TILE, _SPLIT_TILE = 1.4e-6, 1.0e-6, 2e-6, 4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
@@ -76,15 +77,38 @@ def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductW
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
     tiles = needed.sizes.tiles(p)
+    if p.kernel == "wgmma":
+        return _persistent_seconds(p, needed, target)
     ctas = tiles * p.cluster * p.splits
-    if p.kernel not in ("wgmma", "split_k"):
+    if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
     resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
     step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
-    tile = _TILE[p.kernel] + epilogue_seconds(p, needed, target)
+    tile = _SPLIT_TILE + epilogue_seconds(p, needed, target)
     return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
+
+
+def _persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of CTAs that go over all tiles: what follows a tile's products adds to them.
+
+    With ping-pong it runs under the products of the next tile, but for the last one's, and where it
+    takes longer than these.
+    """
+    sizes = needed.sizes
+    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.tile_n)
+    pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
+    places = target.sms // p.ctas
+    steps = -(-sizes.k // p.tile_k)
+    running = min(pairs, places) * p.ctas
+    main = steps * _step_seconds(p, needed, running, pairs * p.ctas * steps, target)
+    after = _STAGED_TILE if p.staged else _TILE if p.vector_width > 2 else _NARROW_TILE
+    after += epilogue_seconds(p, needed, target)
+    turns = -(-pairs // places)
+    if not p.ping_pong:
+        return turns * (main + after)
+    return turns * max(main, (main + after) / 2) + after
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
@@ -109,9 +133,10 @@ def _step_seconds(
     """
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
-    loaded = (rows + columns) * p.tile_k * 2
+    # Of L2; what a cluster shares is read once for both.
+    loaded = (rows / p.pair_columns + columns / p.pair_rows) * p.tile_k * 2
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
-    rate = target.half_flops * _RATE[p.tile_m if p.swapped else p.tile_n] / target.sms
+    rate = target.half_flops * _rate(p.tile_m if p.swapped else p.tile_n) / target.sms
     parts = (
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
@@ -121,14 +146,26 @@ def _step_seconds(
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 
+def _rate(columns: int) -> float:
+    """Return the inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
+    (below, low), (above, high) = next(
+        pair for pair in pairwise(_RATES) if pair[0][0] < columns <= pair[1][0]
+    )
+    return low + (high - low) * (columns - below) / (above - below)
+
+
 def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
+    """Return the time of a CTA's epilogue of a tile beyond a plain one's.
+
+    Rows that are staged are there when the products end; others are waited for.
+    """
     sizes, epilogue = needed.sizes, needed.epilogue
     count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster
     issued = epilogue.flops / (target.flops / 2 * _EPILOGUE_ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
-    return count * max(issued, special) * target.sms + turns * _EPILOGUE_LOAD
+    waits = 0.0 if p.staged else turns * _EPILOGUE_LOAD
+    return count * max(issued, special) * target.sms + waits
 
 
 def hand_off_seconds(p: MatmulParameters) -> float:
