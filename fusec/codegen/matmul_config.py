@@ -80,8 +80,10 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
 
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     rows = f"multiply {64 * p.row_blocks} rows each; one more loads"
-    consumers = f"warpgroups that take turns at tiles, and {rows}" if p.ping_pong else (
-        f"warpgroups that {rows}"
+    consumers = (
+        f"warpgroups that take turns at tiles, and {rows}"
+        if p.ping_pong
+        else (f"warpgroups that {rows}")
     )
     members = _hopper(p, consumers)
     if p.ctas > 1:
@@ -90,12 +92,11 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             _int("kPairColumns", p.pair_columns, "and tile columns; they share the other operand"),
         ]
     readers = 4 * p.ctas * (1 if p.ping_pong else 2)
-    producer, consumer = (24, 240) if p.tile_m * p.tile_n > 128 * 256 or p.ping_pong else (40, 232)
     return [
         *members,
         _int("kReaders", readers, "warps that read a stage"),
-        _int("kProducerRegisters", producer, "of a thread that loads"),
-        _int("kConsumerRegisters", consumer, "of a thread that multiplies"),
+        _int("kProducerRegisters", 40, "of a thread that loads"),
+        _int("kConsumerRegisters", 232, "of a thread that multiplies"),
     ]
 
 

@@ -391,7 +391,9 @@ def _no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
     if p.tile_m not in rows:
         how = "with" if p.ping_pong else "without"
         options = " or ".join(map(str, rows))
-        return Refusal("tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}")
+        return Refusal(
+            "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
+        )
     if p.row_blocks * p.tile_n // 2 > MOST_SUMS:
         held = p.row_blocks * p.tile_n // 2
         return Refusal("tile", f"a thread would hold {held} sums; {MOST_SUMS} fit in registers")

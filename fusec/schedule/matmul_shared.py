@@ -80,9 +80,7 @@ def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
 
 
 @cache
-def _layout(
-    p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots
-) -> SharedLayout:
+def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots) -> SharedLayout:
     # What is not contiguous along K lies in blocks of 64 rows.
     a_bytes, b_bytes = (
         (rows if along else -(-rows // 64) * 64) * p.tile_k * _ELEMENT
