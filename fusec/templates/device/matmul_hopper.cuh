@@ -123,20 +123,21 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   }
 }
 
-// One warp: hands a stage back, to the producers of all CTAs that load it.
+// Hands a stage back to the producers of all CTAs that load it: lane r of a warp to that of CTA r.
+// Lanes are chosen in the condition around it: with a branch in here wgmma was serialised.
 template <int kCluster>
-__device__ __forceinline__ void release_stage(Barrier& empty) {
-  const int lane = threadIdx.x % 32;
+__device__ __forceinline__ void release_stage(Barrier& empty, int lane) {
   if constexpr (kCluster == 1) {
-    if (lane == 0) empty.arrive();
+    empty.arrive();
   } else {
-    if (lane < kCluster) empty.arrive_at(lane);
+    empty.arrive_at(lane);
   }
 }
 
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
-// of the tile (or columns, where operands are swapped), or with kWholeTile of all. The products of a stage run while the next one is awaited; it is handed back one
-// step later. `stage` and `parity` begin as 0 and 0. kCluster: CTAs that load what it reads.
+// of the tile (or columns, where operands are swapped), or with kWholeTile of all. The products of
+// a stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
+// begin as 0 and 0. kCluster: CTAs that load what it reads.
 template <class Config, bool kWholeTile = false, int kCluster = 1>
 __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
@@ -146,6 +147,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
   constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
   constexpr int kBlocks = Config::kSumsOwn / (kColumns / 2);
   const int own = kWholeTile ? 0 : warpgroup_number() * (kBlocks * kBlockBytes);
+  const int lane = threadIdx.x % 32;
   int previous = 0;
   for (int step = first; step < last; ++step) {
     const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
@@ -161,14 +163,14 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     }
     wgmma_commit();
     wgmma_wait<1>();
-    if (step > first) release_stage<kCluster>(empty[previous]);
+    if (step > first && lane < kCluster) release_stage<kCluster>(empty[previous], lane);
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
   wgmma_wait<0>();
   wgmma_pin(sums);
-  if (first < last) release_stage<kCluster>(empty[previous]);
+  if (first < last && lane < kCluster) release_stage<kCluster>(empty[previous], lane);
 }
 
 // Goes over the steps of a tile that another warpgroup multiplies.
