@@ -75,10 +75,14 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "cuts_depth": problem.cuts == "depth",
     }
     if parameters.kernel == "wgmma":
+        epilogue = fields["epilogue"]
+        assert isinstance(epilogue, EpilogueView)
+        in_place = len(epilogue.stores) > len(epilogue.stored)
         return PersistentView(
             **fields,  # pyright: ignore[reportArgumentType]
             ping_pong=parameters.ping_pong,
             in_pairs=parameters.ctas > 1,
+            is_guarded=in_place or problem.cuts == "rows",
             **_arguments(parameters),
         )
     if parameters.kernel != "split_k":

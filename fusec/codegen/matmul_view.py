@@ -74,11 +74,6 @@ class EpilogueView:
         return tuple(s for s in self.staged if s.fetched)
 
     @property
-    def is_guarded(self) -> bool:
-        """Return whether elements beyond the tensors would be stored."""
-        return len(self.stores) > len(self.stored)
-
-    @property
     def stored(self) -> tuple[StagedView, ...]:
         """Return the tensors whose rows are written."""
         return tuple(s for s in self.staged if not s.fetched)
@@ -116,13 +111,15 @@ class PersistentView(MatmulView):
 
     ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
     takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
-    readers: of what multiplies it.
+    readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
+    alone: it stores some in place, or a tile may have no step of K (wgmma was serialised else).
     """
 
     ping_pong: bool
     in_pairs: bool
     shares: str
     readers: str
+    is_guarded: bool
 
 
 @dataclass(frozen=True, kw_only=True)
