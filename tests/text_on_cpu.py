@@ -60,6 +60,7 @@ INSTRUCTIONS = {
     "cp.async.bulk.global.shared::cta.bulk_group": "bulk_store",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.": "bulk_reduce",
     "bar.sync": "wait_for_threads",
+    "bar.arrive": "arrive_for_threads",
     "griddepcontrol.launch_dependents": "let_next_kernel_start",
     "griddepcontrol.wait": "wait_for_kernels",
     "barrier.cluster.arrive.release.aligned+barrier.cluster.wait.acquire.aligned": (

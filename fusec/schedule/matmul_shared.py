@@ -101,6 +101,7 @@ def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots)
         constants += [
             ("kStagedRows", rows, "rows of a warp that are staged at a time"),
             ("kStagedColumns", columns, "and columns"),
+            ("kStagedPitch", columns + STAGED_PAD, "elements from one such row to the next"),
         ]
         for number, size in enumerate(slots.sizes):
             constants.append((f"kStaged{number}", at, f"rows of {8 * size} bits"))

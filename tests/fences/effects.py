@@ -70,6 +70,8 @@ EFFECTS: dict[str, Effect] = {
     "wgmma_commit": Effect("wgmma_commit"),
     "wgmma_wait": Effect("wgmma_wait"),
     "wgmma_pin": PURE,
+    "warpgroup_number": Effect("warpgroup"),
+    "rows_of_warp": PURE,  # each warp has its own, in the order of its lanes: left to the emulator
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
     "multiply_stage": Effect("multiply_stage", shared=1),
     "give_registers": PURE,

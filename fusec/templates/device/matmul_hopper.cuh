@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cluster.cuh"
+#include "named_barrier.cuh"
 #include "storage.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -18,6 +19,7 @@
 namespace fusec {
 
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
+inline constexpr int kTurns = 1;              // named barriers, one for each warpgroup
 
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
@@ -135,10 +137,12 @@ __device__ __forceinline__ void release_stage(Barrier& empty, int lane) {
 }
 
 // A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
-// of the tile (or columns, where operands are swapped), or with kWholeTile of all. The products of
-// a stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
+// of the tile (or columns, where operands are swapped), or with kPingPong of all. The products of a
+// stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
 // begin as 0 and 0. kCluster: CTAs that load what it reads.
-template <class Config, bool kWholeTile = false, int kCluster = 1>
+// With kPingPong two warpgroups take turns, since a parity tells phases of a barrier that are two
+// apart from each other no more: whoever has begun all products of its tile lets the other begin.
+template <class Config, bool kPingPong = false, int kCluster = 1>
 __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
@@ -146,9 +150,11 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
   constexpr int kBlocks = Config::kSumsOwn / (kColumns / 2);
-  const int own = kWholeTile ? 0 : warpgroup_number() * (kBlocks * kBlockBytes);
+  const int warpgroup = warpgroup_number();
+  const int own = kPingPong ? 0 : warpgroup * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
   int previous = 0;
+  if constexpr (kPingPong) named_barrier_sync<256>(kTurns + warpgroup);
   for (int step = first; step < last; ++step) {
     const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
@@ -168,6 +174,7 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
+  if constexpr (kPingPong) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
   wgmma_wait<0>();
   wgmma_pin(sums);
   if (first < last && lane < kCluster) release_stage<kCluster>(empty[previous], lane);
@@ -179,6 +186,13 @@ __device__ __forceinline__ void skip_stages(int steps, int& stage, u32& parity) 
   const int next = stage + steps;
   stage = next % Config::kStages;
   parity ^= next / Config::kStages % 2;
+}
+
+// The second of two warpgroups that take turns, before its first tile: the first one begins.
+template <class Config>
+__device__ __forceinline__ void wait_for_first_tile(int steps, int& stage, u32& parity) {
+  named_barrier_arrive<256>(kTurns);
+  skip_stages<Config>(steps, stage, parity);
 }
 
 }  // namespace fusec

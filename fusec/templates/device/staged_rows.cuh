@@ -2,7 +2,8 @@
 // shared memory. Sums lie in pairs of neighbouring columns, eight rows by four pairs a warp, which
 // fill no sector of memory; rows in shared memory are moved whole, 16 bytes a lane. Every warp has
 // rows of its own: only its lanes wait for each other. `Config` is the struct at the top of the
-// kernel: of kStagedColumns columns, or all of the tile, kStagedRows rows are there at a time.
+// kernel: of kStagedColumns columns kStagedRows rows are there at a time, kStagedPitch elements
+// apart, so that pairs of eight rows lie in different banks.
 #pragma once
 
 #include "async_copy.cuh"
@@ -10,14 +11,10 @@
 
 namespace fusec {
 
-// Elements from one staged row to the next: pairs of eight rows lie in different banks.
-template <class Config>
-inline constexpr int kStagedPitch = Config::kStagedColumns + 8;
-
 // This warp's rows of a tensor, at `slot`.
 template <class Config, class T>
 __device__ __forceinline__ T* rows_of_warp(unsigned char* slot) {
-  return reinterpret_cast<T*>(slot) + threadIdx.x / 32 * (Config::kStagedRows * kStagedPitch<Config>);
+  return reinterpret_cast<T*>(slot) + threadIdx.x / 32 * (Config::kStagedRows * Config::kStagedPitch);
 }
 
 // One warp: begins to copy its rows of a tile, the first 16 of every 64, from where at(row, column)
@@ -35,7 +32,7 @@ __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, in
     const int row = line / 16 * 64 + line % 16;
     const int column = number % kVectors * kVector;
     if (number < Config::kStagedRows * kVectors && row < rows && column < columns) {
-      copy_async_16(staged + line * kStagedPitch<Config> + column, at(row, column));
+      copy_async_16(staged + line * Config::kStagedPitch + column, at(row, column));
     }
   }
   copy_commit();
@@ -54,7 +51,7 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
     const int row = number / kVectors;
     const int column = number % kVectors * kVector;
     if (number < 16 * kVectors && row < rows && column < columns) {
-      store(at(row, column), load<kVector>(staged + row * kStagedPitch<Config> + column));
+      store(at(row, column), load<kVector>(staged + row * Config::kStagedPitch + column));
     }
   }
 }
@@ -80,11 +77,11 @@ __device__ __forceinline__ void visit_pairs(const float (&sums)[Config::kSumsOwn
           const int i = block * (Config::kTileN / 2) + (first + column) / 2 + 2 * half;
           const Vec<float, 2> acc = {sums[i], sums[i + 1]};
           const int own = column + lane % 4 * 2;
-          visit(64 * block + row, first + own, (line + row) * kStagedPitch<Config> + own, acc);
+          visit(64 * block + row, first + own, (line + row) * Config::kStagedPitch + own, acc);
         }
       }
       __syncwarp();
-      leave(64 * block, first, line * kStagedPitch<Config>);
+      leave(64 * block, first, line * Config::kStagedPitch);
       __syncwarp();
     }
   }
