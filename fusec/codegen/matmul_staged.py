@@ -1,4 +1,4 @@
-"""Staged tensors of a product's epilogue: their views, and pairs read and written in shared memory."""
+"""Staged tensors of a product's epilogue: their views, and their pairs in shared memory."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ class MatmulParameters(Parameters):
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
-    Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue runs
-    under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of a
-    cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
+    Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
+    runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
+    a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
     memory; band: tile rows that are walked together.
     """
 

@@ -335,7 +335,7 @@ class Effects:
             self.step("expect", self.bytes() or 0, barrier=key)
 
     def barrier_arrive_remote(self) -> None:
-        """Arrive in a block of the cluster: all do alike, what this one tells others they tell it."""
+        """Arrive in a block of the cluster: what this one tells others they tell it."""
         self.barrier_arrive()
 
     def barrier_wait(self) -> None:

@@ -18,7 +18,7 @@ __device__ __forceinline__ T* rows_of_warp(unsigned char* slot) {
 }
 
 // One warp: begins to copy its rows of a tile, the first 16 of every 64, from where at(row, column)
-// points; `rows` and `columns` are left of the tensor. copy_wait<0> and __syncwarp follow.
+// points; `rows` and `columns` are left of the tensor. wait_for_rows follows.
 template <class Config, class T, class At>
 __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, int columns) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
@@ -36,6 +36,12 @@ __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, in
     }
   }
   copy_commit();
+}
+
+// One warp: waits for the rows that all its lanes have begun to copy.
+__device__ __forceinline__ void wait_for_rows() {
+  copy_wait<0>();
+  __syncwarp();
 }
 
 // One warp: stores 16 rows to where at(row, column) points. A barrier of the warp stands before.
