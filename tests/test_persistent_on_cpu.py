@@ -117,8 +117,8 @@ PING_PONG = {
     "the readers of a stage": ("kReaders = 4", "kReaders = 8"),
 }  # fmt: skip
 PAIRS = {
-    "a stage is handed back to one": ("arrive_at(lane)", "arrive_at(0)"),
-    "a stage is handed back by one": ("lane < kCluster) release", "lane == 0) release"),
+    "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
+    "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
     "the half of a rank": ("static_cast<int>(cluster_rank()) * (kExtent / 2)", "0"),
     "the place of a half": ("tile + half * 128, map", "tile, map"),
     "a half for one": ("batch, barrier, 3)", "batch, barrier, 1)"),

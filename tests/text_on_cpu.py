@@ -41,9 +41,7 @@ INSTRUCTIONS = {
     "mbarrier.arrive.release.cta.shared::cta.b64": "barrier_arrive",
     "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64": "barrier_arrive_expect",
     "mbarrier.expect_tx.relaxed.cta.shared::cta.b64": "barrier_expect",
-    "mapa.shared::cluster.u32+mbarrier.arrive.release.cluster.shared::cluster.b64": (
-        "barrier_arrive_at"
-    ),
+    "mapa.shared::cluster.u32+mbarrier.arrive.shared::cluster.b64": ("barrier_arrive_at"),
     "mbarrier.try_wait.parity.shared::cta.b64": "barrier_try_wait",
     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64": "barrier_try_wait",
     "fence.mbarrier_init.release.cluster": "fence_barrier_init",

@@ -38,8 +38,9 @@ TILE_COLUMNS = {
     "mma": (128,),
     "simt": (64,),
 }
-MOST_SUMS = 192
-"""Sums of a tile that a thread can hold beside what else it needs of 240 registers."""
+MOST_SUMS, MOST_FINISHED_SUMS = 192, 128
+"""Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
+stored as they are, and where an epilogue computes."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
@@ -394,9 +395,9 @@ def _no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
         return Refusal(
             "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
         )
-    if p.row_blocks * p.tile_n // 2 > MOST_SUMS:
-        held = p.row_blocks * p.tile_n // 2
-        return Refusal("tile", f"a thread would hold {held} sums; {MOST_SUMS} fit in registers")
+    held, most = p.row_blocks * p.tile_n // 2, MOST_SUMS if problem.is_plain else MOST_FINISHED_SUMS
+    if held > most:
+        return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
     if p.vector_width == 8 and p.tile_n % 32:
         return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
     if problem.cuts and (p.ping_pong or p.multicast != "none"):

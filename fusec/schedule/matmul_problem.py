@@ -153,6 +153,11 @@ class Product:
         """Return whether an operand has another type in memory than in tensor cores."""
         return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
 
+    @property
+    def is_plain(self) -> bool:
+        """Return whether what follows the product is its rounding at most."""
+        return all(node.op.converts for node in self.epilogue.fusion.nodes)
+
     def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
         """Return the tensors of the epilogue whose rows are moved through shared memory."""
         if not Facts.proven(self.n, PAIR):

@@ -60,12 +60,12 @@ __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int
 }
 
 // One warpgroup: sums += A B for 64 rows of A and as many further ones as kBlocks says, kTileN
-// columns of B and the 64 elements of K of a stage. Asynchronous: between wgmma_fence and
-// wgmma_commit.
+// columns of B and the 64 elements of K of a stage; without `adds` they begin as 0. Asynchronous:
+// between wgmma_fence and wgmma_commit.
 template <class T, int kTileN, bool kAKMajor, bool kBKMajor, int kBlocks = 1>
 __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 2],
                                                const unsigned char* a_tile,
-                                               const unsigned char* b_tile) {
+                                               const unsigned char* b_tile, int adds) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
 #pragma unroll
@@ -73,7 +73,7 @@ __device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 
       wgmma<kTileN, T, !kAKMajor, !kBKMajor>(
           sums + block * (kTileN / 2),
           operand_descriptor<kAKMajor>(a_tile + block * kBlockBytes, step),
-          operand_descriptor<kBKMajor>(b_tile, step), 1);
+          operand_descriptor<kBKMajor>(b_tile, step), step > 0 ? 1 : adds);
     }
   }
 }
@@ -110,11 +110,7 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     const int depth = step * Config::kTileK;
     unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     unsigned char* const b_tile = a_tile + Config::kATileBytes;
-    if constexpr (kSharesA || kSharesB) {
-      empty[stage].wait_cluster(parity);
-    } else {
-      empty[stage].wait(parity);
-    }
+    empty[stage].wait(parity);
     full[stage].arrive_expect_tx(Config::kStageBytes);
     load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(a_tile, a.map, &full[stage],
                                                              a.position, depth, a.batch);
@@ -125,14 +121,15 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
   }
 }
 
-// Hands a stage back to the producers of all CTAs that load it: lane r of a warp to that of CTA r.
-// Lanes are chosen in the condition around it: with a branch in here wgmma was serialised.
+// One thread of a warp: hands a stage back to the producers of all CTAs that load it. By one lane
+// for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has no branch.
 template <int kCluster>
-__device__ __forceinline__ void release_stage(Barrier& empty, int lane) {
+__device__ __forceinline__ void release_stage(Barrier& empty) {
   if constexpr (kCluster == 1) {
     empty.arrive();
   } else {
-    empty.arrive_at(lane);
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) empty.arrive_at(rank);
   }
 }
 
@@ -162,22 +159,24 @@ __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
     wgmma_fence();
     if constexpr (Config::kSwapped) {
       multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor>(
-          sums, b_tile + own, a_tile);
+          sums, b_tile + own, a_tile, step > first);
     } else {
       multiply_stage<typename Config::T, kColumns, Config::kAKMajor, Config::kBKMajor, kBlocks>(
-          sums, a_tile + own, b_tile);
+          sums, a_tile + own, b_tile, step > first);
     }
     wgmma_commit();
+    if constexpr (kPingPong) {  // in here and not behind the loop, where wgmma was serialised
+      if (step + 1 == last) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
+    }
     wgmma_wait<1>();
-    if (step > first && lane < kCluster) release_stage<kCluster>(empty[previous], lane);
+    if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
-  if constexpr (kPingPong) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
   wgmma_wait<0>();
   wgmma_pin(sums);
-  if (first < last && lane < kCluster) release_stage<kCluster>(empty[previous], lane);
+  if (first < last && lane == 0) release_stage<kCluster>(empty[previous]);
 }
 
 // Goes over the steps of a tile that another warpgroup multiplies.
