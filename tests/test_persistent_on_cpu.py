@@ -108,8 +108,12 @@ PING_PONG = {
     "a turn is not passed on": ("named_barrier_arrive<256>(kTurns + 1 - warpgroup);", "{}"),
     "a turn is passed on to oneself": ("kTurns + 1 - warpgroup", "kTurns + warpgroup"),
     "the first turn": ("  named_barrier_arrive<256>(kTurns);\n", ""),
-    "the stages before the first tile": ("kTurns);\n  skip_stages<Config>(steps,", "kTurns);\n  skip_stages<Config>(0,"),
-    "the stages of the other": ("parity);\n      fusec::skip_stages<Config>(steps, stage, parity);", "parity);"),
+    "the stages before the first tile": (
+        "kTurns);\n  skip_stages<Config>(steps,", "kTurns);\n  skip_stages<Config>(0,",
+    ),
+    "the stages of the other": (
+        "parity);\n      fusec::skip_stages<Config>(steps, stage, parity);", "parity);",
+    ),
     "the parity of skipped stages": ("next / Config::kStages % 2", "0"),
     "the tiles of a warpgroup": ("blockIdx.x + warpgroup * (gridDim.x)", "blockIdx.x"),
     "the tiles of both": ("index += 2 * (gridDim.x)", "index += gridDim.x"),
@@ -124,7 +128,9 @@ PAIRS = {
     "a half for one": ("batch, barrier, 3)", "batch, barrier, 1)"),
     "the tile of a rank": ("first.row * kRows + rank % kRows", "first.row * kRows"),
     "the pairs of rows": ("(tile_rows + kRows - 1) / kRows", "tile_rows / kRows"),
-    "no cluster barrier at the start": ("kReaders>(shared);\n  fusec::cluster", "kReaders>(shared);\n  __syncthreads();  // "),
+    "no cluster barrier at the start": (
+        "kReaders>(shared);\n  fusec::cluster", "kReaders>(shared);\n  __syncthreads();  // ",
+    ),
     "no cluster barrier at the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
     "the readers of a stage": ("kReaders = 16", "kReaders = 8"),
     "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
