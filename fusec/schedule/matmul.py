@@ -31,10 +31,11 @@ from fusec.schedule.matmul_choice import (
     trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_price import lasting, seconds, work_of
+from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
 from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses

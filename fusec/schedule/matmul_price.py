@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, Sizes, sizes_of
-from fusec.schedule.matmul_problem import Product
-from fusec.segment.price import elements, work
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_work import ProductWork
+from fusec.schedule.persistent_price import persistent_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
@@ -24,8 +23,8 @@ _SLICE_RATE = 1e11
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
 _RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
-# Seconds a tile: first loads, the plain epilogue, and of a split product the sum over a cluster.
-_TILE, _STAGED_TILE, _NARROW_TILE, _SPLIT_TILE = 1.4e-6, 1.0e-6, 2e-6, 4e-6
+# Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
+_TILE = 4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
@@ -45,40 +44,11 @@ _EPILOGUE_ISSUE = 0.45
 _EPILOGUE_LOAD = 0.8e-6
 
 
-@dataclass(frozen=True)
-class EpilogueWork:
-    """What the epilogue does for an element: operations, and operands read that have as many."""
-
-    flops: float
-    sfu: float
-    reads: int
-
-
-@dataclass(frozen=True)
-class ProductWork:
-    """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue."""
-
-    sizes: Sizes
-    bytes: int
-    epilogue: EpilogueWork
-
-
-def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
-    """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
-    fusion = product.epilogue.fusion
-    results = max(1, elements(product.epilogue.sums, hints))
-    flops, sfu = work(fusion)
-    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
-    reads = sum(2 * elements(v, hints) > results for v in others)
-    epilogue = EpilogueWork(flops / results, sfu / results, reads)
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue)
-
-
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
     tiles = needed.sizes.tiles(p)
     if p.kernel == "wgmma":
-        return _persistent_seconds(p, needed, target)
+        return persistent_seconds(p, needed, target)
     ctas = tiles * p.cluster * p.splits
     if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
@@ -86,29 +56,8 @@ def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
     step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
-    tile = _SPLIT_TILE + epilogue_seconds(p, needed, target)
+    tile = _TILE + _epilogue_seconds(p, needed, target)
     return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
-
-
-def _persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of CTAs that go over all tiles: what follows a tile's products adds to them.
-
-    With ping-pong it runs under the products of the next tile, but for the last one's, and where it
-    takes longer than these.
-    """
-    sizes = needed.sizes
-    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.tile_n)
-    pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
-    places = target.sms // p.ctas
-    steps = -(-sizes.k // p.tile_k)
-    running = min(pairs, places) * p.ctas
-    main = steps * _step_seconds(p, needed, running, pairs * p.ctas * steps, target)
-    after = _STAGED_TILE if p.staged else _TILE if p.vector_width > 2 else _NARROW_TILE
-    after += epilogue_seconds(p, needed, target)
-    turns = -(-pairs // places)
-    if not p.ping_pong:
-        return turns * (main + after)
-    return turns * max(main, (main + after) / 2) + after
 
 
 def _plain_seconds(p: MatmulParameters, needed: ProductWork, ctas: int, target: Target) -> float:
@@ -133,8 +82,7 @@ def _step_seconds(
     """
     sizes = needed.sizes
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
-    # Of L2; what a cluster shares is read once for both.
-    loaded = (rows / p.pair_columns + columns / p.pair_rows) * p.tile_k * 2
+    loaded = (rows + columns) * p.tile_k * 2
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
     rate = target.half_flops * _rate(p.tile_m if p.swapped else p.tile_n) / target.sms
     parts = (
@@ -154,18 +102,14 @@ def _rate(columns: int) -> float:
     return low + (high - low) * (columns - below) / (above - below)
 
 
-def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
-    """Return the time of a CTA's epilogue of a tile beyond a plain one's.
-
-    Rows that are staged are there when the products end; others are waited for.
-    """
+def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue = needed.sizes, needed.epilogue
     count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster
     issued = epilogue.flops / (target.flops / 2 * _EPILOGUE_ISSUE)
     special = epilogue.sfu / target.special
     turns = -(-count // (MULTIPLIERS * p.vector_width)) if epilogue.reads else 0
-    waits = 0.0 if p.staged else turns * _EPILOGUE_LOAD
-    return count * max(issued, special) * target.sms + waits
+    return count * max(issued, special) * target.sms + turns * _EPILOGUE_LOAD
 
 
 def hand_off_seconds(p: MatmulParameters) -> float:
