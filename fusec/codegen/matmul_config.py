@@ -92,7 +92,7 @@ def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
             _int("kPairColumns", p.pair_columns, "and tile columns; they share the other operand"),
         ]
     readers = 4 * p.ctas * (1 if p.ping_pong else 2)
-    producer, consumer = (24, 240) if p.row_blocks * p.tile_n > 256 else (40, 232)
+    producer, consumer = (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
     return [
         *members,
         _int("kReaders", readers, "warps that read a stage"),

@@ -44,8 +44,8 @@ stored as they are, and where an epilogue computes."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
-    (128, 256, False), (256, 128, False), (128, 128, True), (64, 256, True), (128, 192, True),
-    (128, 128, False), (128, 64, False),
+    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
+    (128, 192, True), (128, 128, False), (128, 64, False),
 )  # fmt: skip
 """Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))

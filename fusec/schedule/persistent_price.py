@@ -21,8 +21,10 @@ _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START = 3e-6
-"""Before the first products, and after the last store."""
+_START, _PAIR_START = 3e-6, 4e-6
+"""Before the first products, and after the last store; CTAs of a cluster wait for each other."""
+_PAIR = 1.01
+"""How much longer a stage takes where two CTAs hand it back."""
 _TILE, _NARROW_TILE = 2e-6, 3e-6
 """Seconds after a tile's products in which none run: its sums are stored, by pairs in place where
 nothing else is said, and the next ones begin."""
@@ -50,9 +52,12 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     after = _TILE if p.staged or p.vector_width > 2 else _NARROW_TILE
     after += epilogue_seconds(p, needed, target)
     turns = -(-pairs // places)
+    start = _START
+    if p.ctas > 1:
+        start, main = _PAIR_START, main * _PAIR
     if not p.ping_pong:
-        return _START + turns * (main + after)
-    return _START + turns * max(main, (main + after) / 2) + after
+        return start + turns * (main + after)
+    return start + turns * max(main, (main + after) / 2) + after
 
 
 def _stage_seconds(
@@ -64,9 +69,11 @@ def _stage_seconds(
     """
     a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
     depth = p.tile_k * 2
-    taken = (a * needed.lines[0] + b * needed.lines[1]) * depth
-    asked = (a / p.pair_columns + b / p.pair_rows) * depth
-    from_memory = min(1.0, needed.bytes / max(1, asked * stages))
+    # Of L2; what a cluster shares is asked for once.
+    asked = (a / p.pair_columns, b / p.pair_rows)
+    taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
+    loaded = sum(asked) * depth
+    from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
     rate = target.half_flops * _rate(p.tile_n) / target.sms
     if p.row_blocks == 1 and p.ping_pong:
         rate *= _FEW_ROWS
@@ -74,7 +81,7 @@ def _stage_seconds(
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         taken / _INGEST,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
-        running * asked * from_memory / (target.bandwidth * _MEMORY_RATE),
+        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
     )
     return sum(part**_NORM for part in parts) ** (1 / _NORM)
 
