@@ -218,8 +218,8 @@ PASS = (
 )
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
-    (WGMMA, "  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);\n", "", 0,
-     "barrier init"),
+    (WGMMA, "  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);\n",
+     "", 0, "barrier init"),
     (WGMMA, "  __syncthreads();\n", "", 0, "barrier init"),
     (WGMMA, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
      "one issuer"),

@@ -144,7 +144,9 @@ WGMMA = {
     "the parity of the next round": ("parity ^= stage == 0;", "parity ^= 0;"),
     "no wait for loads": ("full[stage].wait(parity);", ""),
     "no wait for stages": ("empty[stage].wait(parity);", ""),
-    "a stage is not handed back": ("if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);", ""),
+    "a stage is not handed back": (
+        "if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);", "",
+    ),
     "a stage is handed back early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
     "sums are read early": ("wgmma_wait<0>();", "wgmma_wait<1>();"),
     "no fence before products": ("    wgmma_fence();", ""),

@@ -112,7 +112,7 @@ def _has_batches(problem: Product) -> bool:
 
 def _sentence(problem: Product, p: MatmulParameters) -> str:
     how = {
-        "wgmma": "one CTA per SM over all tiles, bulk copies into wgmma",
+        "wgmma": f"one CTA per SM over all tiles{_shared(p)}, bulk copies into wgmma",
         "split_k": f"bulk copies into wgmma, K split over {_parts(p)}",
         "mma": "one CTA per tile, asynchronous copies into mma.sync",
         "simt": "one CTA per tile, multiply-adds",
@@ -122,6 +122,12 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     if problem.groups is not None:
         extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
     return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
+
+
+def _shared(p: MatmulParameters) -> str:
+    """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
+    turns = ", warpgroups in turn" if p.ping_pong else ""
+    return turns + (f", {p.multicast.upper()} loaded for two CTAs" if p.ctas > 1 else "")
 
 
 def _parts(p: MatmulParameters) -> str:

@@ -79,12 +79,9 @@ def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
 
 
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
-    rows = f"multiply {64 * p.row_blocks} rows each; one more loads"
-    consumers = (
-        f"warpgroups that take turns at tiles, and {rows}"
-        if p.ping_pong
-        else (f"warpgroups that {rows}")
-    )
+    rows = 64 * p.row_blocks
+    how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
+    consumers = f"warpgroups {how}; one more loads"
     members = _hopper(p, consumers)
     if p.ctas > 1:
         members += [

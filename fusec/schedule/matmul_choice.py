@@ -53,7 +53,7 @@ SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up."""
-MULTICASTS = ("none", "a", "b")
+MULTICASTS = ("none", "b", "a")
 """The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
 BAND = 8
 BANDS = (1, 2, 4, 8, 16, 32, 64)

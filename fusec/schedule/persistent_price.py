@@ -21,13 +21,13 @@ _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START, _PAIR_START = 3e-6, 4e-6
-"""Before the first products, and after the last store; CTAs of a cluster wait for each other."""
+_START, _PAIR_START = 1.5e-6, 2.5e-6
+"""Beyond a launch, before the first products; CTAs of a cluster wait for each other."""
 _PAIR = 1.01
 """How much longer a stage takes where two CTAs hand it back."""
-_TILE, _NARROW_TILE = 2e-6, 3e-6
-"""Seconds after a tile's products in which none run: its sums are stored, by pairs in place where
-nothing else is said, and the next ones begin."""
+_TILE, _EXCHANGED_TILE, _NARROW_TILE = 2e-6, 2.6e-6, 3e-6
+"""Seconds after a tile's products in which none run: its sums are stored, as rows, by lanes that
+have exchanged columns, or by pairs, and the next ones begin."""
 _ISSUE = 0.85
 """Of the issue slots, which an epilogue's operations fill."""
 _LOAD = 0.8e-6
@@ -49,7 +49,7 @@ def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target)
     steps = -(-sizes.k // p.tile_k)
     running = min(pairs, places) * p.ctas
     main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
-    after = _TILE if p.staged or p.vector_width > 2 else _NARROW_TILE
+    after = _TILE if p.staged else _EXCHANGED_TILE if p.vector_width > 2 else _NARROW_TILE
     after += epilogue_seconds(p, needed, target)
     turns = -(-pairs // places)
     start = _START

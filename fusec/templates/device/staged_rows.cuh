@@ -14,7 +14,8 @@ namespace fusec {
 // This warp's rows of a tensor, at `slot`.
 template <class Config, class T>
 __device__ __forceinline__ T* rows_of_warp(unsigned char* slot) {
-  return reinterpret_cast<T*>(slot) + threadIdx.x / 32 * (Config::kStagedRows * Config::kStagedPitch);
+  return reinterpret_cast<T*>(slot) +
+         threadIdx.x / 32 * (Config::kStagedRows * Config::kStagedPitch);
 }
 
 // One warp: begins to copy its rows of a tile, the first 16 of every 64, from where at(row, column)
@@ -46,8 +47,7 @@ __device__ __forceinline__ void wait_for_rows() {
 
 // One warp: stores 16 rows to where at(row, column) points. A barrier of the warp stands before.
 template <class Config, class T, class At>
-__device__ __forceinline__ void store_rows(const T* staged, const At& at, int rows,
-                                                   int columns) {
+__device__ __forceinline__ void store_rows(const T* staged, const At& at, int rows, int columns) {
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
   const int lane = threadIdx.x % 32;
