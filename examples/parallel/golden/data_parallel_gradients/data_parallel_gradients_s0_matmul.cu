@@ -89,9 +89,7 @@ extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThread
     fusec::take_registers<Config::kConsumerRegisters>();
     fusec::bf16* const dw_partial_rows =
         fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto dw_partial_at = [&](Index m, Index n) {
-      return dw_partial + m * 4096 + n;
-    };
+    const auto dw_partial_at = [&](Index m, Index n) { return dw_partial + m * 4096 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<fusec::bf16, kWidth> dw_partial_vec;

@@ -83,9 +83,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   } else {
     fusec::take_registers<Config::kConsumerRegisters>();
     fusec::bf16* const h_rows = fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto h_at = [&](Index m, Index n) {
-      return h + m * 4096 + n;
-    };
+    const auto h_at = [&](Index m, Index n) { return h + m * 4096 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<fusec::bf16, kWidth> h_vec;

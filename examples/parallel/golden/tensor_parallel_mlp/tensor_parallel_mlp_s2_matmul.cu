@@ -82,9 +82,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::take_registers<Config::kConsumerRegisters>();
     fusec::bf16* const y_partial_rows =
         fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
-    const auto y_partial_at = [&](Index m, Index n) {
-      return y_partial + m * 8192 + n;
-    };
+    const auto y_partial_at = [&](Index m, Index n) { return y_partial + m * 8192 + n; };
     // The epilogue of neighbouring sums of row m, from column n on.
     const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
       fusec::Vec<fusec::bf16, kWidth> y_partial_vec;
