@@ -9,6 +9,7 @@ from typing import ClassVar
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
+from fusec.schedule.matmul_persistent import no_persistent
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
 from fusec.schedule.matmul_staged import PAIR
@@ -30,17 +31,12 @@ TILES = {
     "simt": {"tile_m": 64, "tile_k": 16},
 }
 """Fields that follow from the kernel."""
-TILE_ROWS = {False: (128, 256), True: (64, 128)}
-"""Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
 TILE_COLUMNS = {
     "wgmma": tuple(range(8, 257, 8)),
     "split_k": (64, 128, 256),
     "mma": (128,),
     "simt": (64,),
 }
-MOST_SUMS, MOST_FINISHED_SUMS = 192, 128
-"""Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
-stored as they are, and where an epilogue computes."""
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
 PERSISTENT = (
@@ -358,7 +354,7 @@ def trouble(
     swapped = _no_swap(p, problem)
     if swapped:
         return Refusal("tile", swapped)
-    own = _no_persistent(p, problem)
+    own = no_persistent(p, problem)
     if own is not None:
         return own
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
@@ -377,38 +373,6 @@ def trouble(
     if shared_bytes(p, problem) > target.shared:
         because = f"{shared_bytes(p, problem)} bytes of shared memory; an SM has {target.shared}"
         return Refusal("shared memory", because)
-    return None
-
-
-def _no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
-    """Return why a kernel has not the fields of `wgmma`, or these not together, or None."""
-    if p.kernel != "wgmma":
-        plain = replace(p, ping_pong=False, multicast=MULTICASTS[0], staged=False, band=BAND)
-        if p != plain:
-            what = "ping_pong, multicast, staged and band"
-            return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `{p.kernel}`")
-        return None
-    rows = TILE_ROWS[p.ping_pong]
-    if p.tile_m not in rows:
-        how = "with" if p.ping_pong else "without"
-        options = " or ".join(map(str, rows))
-        return Refusal(
-            "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
-        )
-    held, most = p.row_blocks * p.tile_n // 2, MOST_SUMS if problem.is_plain else MOST_FINISHED_SUMS
-    if held > most:
-        return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
-    if p.vector_width == 8 and p.tile_n % 32:
-        return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
-    if problem.cuts and (p.ping_pong or p.multicast != "none"):
-        return Refusal("groups", "tiles of groups have neither the same steps nor a common operand")
-    shared = {"none": 16, "a": p.tile_m, "b": p.tile_n}[p.multicast]
-    if shared % 16:
-        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
-    if p.staged and not problem.slots.sizes:
-        return Refusal("staged", "no tensor of the epilogue has aligned rows along the result's")
-    if p.staged and p.vector_width != PAIR:
-        return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
     return None
 
 

@@ -21,7 +21,7 @@ _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
 are read from memory; one stage is in the hands of the tensor cores."""
 _MEMORY_RATE = 0.97
 """Of the bandwidth, where operands are read once."""
-_START, _PAIR_START = 1.5e-6, 2.5e-6
+_START, _PAIR_START = 0.5e-6, 1.5e-6
 """Beyond a launch, before the first products; CTAs of a cluster wait for each other."""
 _PAIR = 1.01
 """How much longer a stage takes where two CTAs hand it back."""

@@ -26,7 +26,7 @@ __device__ __forceinline__ void fetch_rows(T* staged, const At& at, int rows, in
   constexpr int kVectors = Config::kStagedColumns / kVector;
   static_assert(Config::kStagedColumns % kVector == 0);
   const int lane = threadIdx.x % 32;
-#pragma unroll 4
+#pragma unroll 2
   for (int first = 0; first < Config::kStagedRows * kVectors; first += 32) {
     const int number = first + lane;
     const int line = number / kVectors;
@@ -51,7 +51,7 @@ __device__ __forceinline__ void store_rows(const T* staged, const At& at, int ro
   constexpr int kVector = 16 / static_cast<int>(sizeof(T));
   constexpr int kVectors = Config::kStagedColumns / kVector;
   const int lane = threadIdx.x % 32;
-#pragma unroll 4
+#pragma unroll 2
   for (int first = 0; first < 16 * kVectors; first += 32) {
     const int number = first + lane;
     const int row = number / kVectors;
