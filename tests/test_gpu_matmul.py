@@ -101,6 +101,21 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
     check_on_gpu(linear(dtype, *shape), scheduler="matmul")
 
 
+@pytest.mark.parametrize("staged", [True, False])
+@pytest.mark.parametrize("multicast", ["none", "a", "b"])
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "ping_pong"), [(128, 256, False), (256, 128, False), (128, 128, True)]
+)
+def test_tiles_of_persistent_products(
+    tile_m: int, tile_n: int, ping_pong: bool, multicast: str, staged: bool
+) -> None:
+    settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
+    settings |= {"multicast": multicast, "staged": staged}
+    fusion = linear(BF16, 2300, 2312, 72)  # several tiles for each SM
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
+
+
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"),
