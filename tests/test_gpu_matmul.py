@@ -101,10 +101,16 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
     check_on_gpu(linear(dtype, *shape), scheduler="matmul")
 
 
-@pytest.mark.parametrize("staged", [True, False])
-@pytest.mark.parametrize("multicast", ["none", "a", "b"])
 @pytest.mark.parametrize(
-    ("tile_m", "tile_n", "ping_pong"), [(128, 256, False), (256, 128, False), (128, 128, True)]
+    ("tile_m", "tile_n", "ping_pong", "multicast", "staged"),
+    [
+        (128, 256, False, "none", True),
+        (128, 192, False, "b", True),
+        (256, 128, False, "a", True),
+        (128, 128, True, "none", True),
+        (128, 128, True, "b", True),
+        (128, 128, True, "a", False),
+    ],
 )
 def test_tiles_of_persistent_products(
     tile_m: int, tile_n: int, ping_pong: bool, multicast: str, staged: bool
