@@ -165,7 +165,14 @@ SCHEDULES: dict[str, dict[str, Setting]] = {
 PRODUCTS: dict[str, dict[str, Any]] = {
     "matmul_simt": {},
     "matmul_mma": {},
-    "matmul_wgmma": {"tile_n": 64, "stages": 2},
+    "matmul_wgmma": {
+        "tile_m": 128,
+        "tile_n": 64,
+        "stages": 2,
+        "ping_pong": False,
+        "multicast": "none",
+        "staged": False,
+    },
     "matmul_split_k": {
         "tile_n": 64,
         "stages": 2,

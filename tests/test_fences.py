@@ -55,7 +55,9 @@ PRODUCTS = {
     "slices": "tile_n: 64, stages: 2, cluster: 2, splits: 7, split_method: slices",
     "two_kernel": "tile_n: 64, stages: 2, cluster: 2, splits: 3, split_method: two_kernel",
     "swapped": "tile_m: 32, tile_n: 128, stages: 2, cluster: 1, splits: 1",
-    "persistent": "kernel: wgmma, tile_n: 64, stages: 8",
+    "persistent": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: false",
+    "staged": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, staged: true",
+    "pairs": "kernel: wgmma, tile_n: 64, stages: 8, ping_pong: false, multicast: b",
 }
 """Schedules of a product with a long K, of kernel `split_k` where nothing else is said."""
 
@@ -216,7 +218,8 @@ PASS = (
 )
 EDITS = [
     # 1: a shared store, the fence by the threads that stored, the barrier, the issue by one thread
-    (WGMMA, "  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);\n", "", 0, "barrier init"),
+    (WGMMA, "  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);\n",
+     "", 0, "barrier init"),
     (WGMMA, "  __syncthreads();\n", "", 0, "barrier init"),
     (WGMMA, "threadIdx.x == 128 * Config::kConsumers", "threadIdx.x >= 128 * Config::kConsumers", 0,
      "one issuer"),
@@ -271,8 +274,8 @@ HOPPER = [
     # 3: mbarriers
     (LONG_K, "matmul_hopper", "  fence_barrier_init();\n", "", 0, "barrier init"),
     (WGMMA, "matmul_hopper", "    full[s].init(1);\n", "", 0, "barrier init"),
-    (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(Config::kConsumers)", 0, ""),
-    (LONG_K, "matmul_hopper", "init(4 * Config::kConsumers)", "init(128 * Config::kConsumers)", 0,
+    (LONG_K, "matmul_hopper", "kReaders = 4 * Config", "kReaders = Config", 0, ""),
+    (LONG_K, "matmul_hopper", "kReaders = 4 * Config", "kReaders = 128 * Config", 0,
      "waits for ever"),
     (LONG_K, "matmul_hopper", "full[s].init(1)", "full[s].init(2)", 0, "waits for ever"),
     (WGMMA, "matmul_hopper", "&& lane == 0", "", 0, ""),
@@ -284,7 +287,7 @@ HOPPER = [
     (LONG_K, "matmul_hopper", "parity ^= stage == 0;", "", 1, ""),
     (LONG_K, "matmul_hopper", "    empty[stage].wait(parity);\n", "", 0, ""),
     (LONG_K, "matmul_hopper", "    full[stage].wait(parity);\n", "", 0, "copy wait"),
-    (LONG_K, "matmul_hopper", "empty[previous].arrive()", "empty[stage].arrive()", 0, ""),
+    (LONG_K, "matmul_hopper", "kCluster>(empty[previous])", "kCluster>(empty[stage])", 0, ""),
     (LONG_K, "matmul_hopper", "step > first && lane == 0", "lane == 0", 0, "refill"),
     (LONG_K, "matmul_hopper", "    wgmma_wait<1>();\n", "", 0, "refill"),
     # 4: cp.async, and what threads of a block hand each other

@@ -101,6 +101,27 @@ def test_linear_with_an_epilogue(shape: tuple[int, int, int], dtype: DType) -> N
     check_on_gpu(linear(dtype, *shape), scheduler="matmul")
 
 
+@pytest.mark.parametrize(
+    ("tile_m", "tile_n", "ping_pong", "multicast", "staged"),
+    [
+        (128, 256, False, "none", True),
+        (128, 192, False, "b", True),
+        (256, 128, False, "a", True),
+        (128, 128, True, "none", True),
+        (128, 128, True, "b", True),
+        (128, 128, True, "a", False),
+    ],
+)
+def test_tiles_of_persistent_products(
+    tile_m: int, tile_n: int, ping_pong: bool, multicast: str, staged: bool
+) -> None:
+    settings = {"kernel": "wgmma", "tile_m": tile_m, "tile_n": tile_n, "ping_pong": ping_pong}
+    settings |= {"multicast": multicast, "staged": staged}
+    fusion = linear(BF16, 2300, 2312, 72)  # several tiles for each SM
+    overrides = tuple(Override("matmul", name, value) for name, value in settings.items())
+    check_on_gpu(replace(fusion, schedules=overrides), scheduler="matmul", repeats=3)
+
+
 @pytest.mark.parametrize("dtype", [BF16, F32], ids=str)
 @pytest.mark.parametrize(
     ("a_shape", "b_shape"),

@@ -136,6 +136,7 @@ def test_sums_that_need_more_than_the_ring(tmp_path: Path) -> None:
     assert wrong(fusion, plan, tmp_path) == ""
 
 
+IN_PLACE = {"tile_m": 128, "tile_n": 64, "stages": 2, "ping_pong": False, "multicast": "none"}
 WGMMA = {
     "the parity of the loads": ("full[stage].wait(parity)", "full[stage].wait(parity ^ 1)"),
     "the parity of the stages": ("empty[stage].wait(parity)", "empty[stage].wait(parity ^ 1)"),
@@ -143,19 +144,22 @@ WGMMA = {
     "the parity of the next round": ("parity ^= stage == 0;", "parity ^= 0;"),
     "no wait for loads": ("full[stage].wait(parity);", ""),
     "no wait for stages": ("empty[stage].wait(parity);", ""),
-    "a stage is not handed back": ("if (step > first && lane == 0) empty[previous].arrive();", ""),
+    "a stage is not handed back": (
+        "if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);", "",
+    ),
     "a stage is handed back early": ("wgmma_wait<1>();", "wgmma_wait<2>();"),
     "sums are read early": ("wgmma_wait<0>();", "wgmma_wait<1>();"),
     "no fence before products": ("    wgmma_fence();", ""),
     "no commit": ("    wgmma_commit();", ""),
     "the row of the epilogue": ("tile_m + warp_m + row", "tile_m + warp_m + 1 + row"),
-    "the rows of a warpgroup": ("threadIdx.x / 32 * 16", "threadIdx.x / 32 % 4 * 16"),
-    "the rows of a warp": ("threadIdx.x / 32 * 16", "threadIdx.x / 32 * 8"),
+    "the rows of a warpgroup": ("threadIdx.x / 128 * (Config::kTileM / 2)", "0"),
+    "the rows of a warp": ("threadIdx.x / 32 % 4 * 16", "threadIdx.x / 32 % 4 * 8"),
+    "sums that begin anywhere": ("step > 0 ? 1 : adds", "1"),
     "the bound of rows": ("m < M && n < N", "n < N"),
     "the bound of columns": ("m < M && n < N", "m < M"),
     "the place of B": ("a_tile + Config::kATileBytes", "a_tile + Config::kATileBytes / 2"),
     "the bytes of a stage": ("(Config::kStageBytes);", "(Config::kATileBytes);"),
-    "the arrivals of a stage": ("init(4 * Config::kConsumers)", "init(3 * Config::kConsumers)"),
+    "the arrivals of a stage": ("kReaders = 8", "kReaders = 7"),
     "barriers that are not shown": ("  fence_barrier_init();", ""),
     "no barrier after the first thread": ("  __syncthreads();\n", ""),
     "a swizzle that is not asked for": ("1ull << 62", "2ull << 62"),
@@ -202,12 +206,12 @@ def dies(fusion: Fusion, plan: KernelPlan, old: str, new: str, folder: Path) -> 
 @pytest.mark.parametrize("name", WGMMA)
 def test_a_wrong_product_is_seen(name: str, tmp_path: Path) -> None:
     fusion = product(136, 72, 264)
-    plan = plan_of(fusion, "wgmma", tile_n=64, stages=2)
+    plan = plan_of(fusion, "wgmma", **IN_PLACE, staged=False)
     dies(fusion, plan, *WGMMA[name], tmp_path)
 
 
 SWAPPED = {
-    "the operand of a warpgroup": ("b_tile + warpgroup * kBlockBytes, a_tile", "b_tile, a_tile"),
+    "the operand of a warpgroup": ("b_tile + own, a_tile", "b_tile, a_tile"),
     "the layouts of the operands": ("kBKMajor, Config::kAKMajor", "kAKMajor, Config::kBKMajor"),
     "the neighbour of a sum": ("(second + 1) * Config::kSumsPitch", "second * Config::kSumsPitch"),
     "stages are overwritten early": SPLIT["stages are overwritten early"],

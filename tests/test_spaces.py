@@ -32,7 +32,8 @@ SIZES = {
     "scatter_in_place": (2, 2),
     "scatter_vectors": (12, 12),
     "scatter_sums": (6, 6),
-    "matmul": (171, 201),
+    "matmul": (171, 307),
+    "matmul_persistent": (80, 177),
     "ring": (192, 212),
     "reduction_in_bulk": (224, 164),
 }

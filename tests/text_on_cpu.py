@@ -41,9 +41,7 @@ INSTRUCTIONS = {
     "mbarrier.arrive.release.cta.shared::cta.b64": "barrier_arrive",
     "mbarrier.arrive.expect_tx.release.cta.shared::cta.b64": "barrier_arrive_expect",
     "mbarrier.expect_tx.relaxed.cta.shared::cta.b64": "barrier_expect",
-    "mapa.shared::cluster.u32+mbarrier.arrive.release.cluster.shared::cluster.b64": (
-        "barrier_arrive_at"
-    ),
+    "mapa.shared::cluster.u32+mbarrier.arrive.shared::cluster.b64": ("barrier_arrive_at"),
     "mbarrier.try_wait.parity.shared::cta.b64": "barrier_try_wait",
     "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64": "barrier_try_wait",
     "fence.mbarrier_init.release.cluster": "fence_barrier_init",
@@ -60,6 +58,7 @@ INSTRUCTIONS = {
     "cp.async.bulk.global.shared::cta.bulk_group": "bulk_store",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.": "bulk_reduce",
     "bar.sync": "wait_for_threads",
+    "bar.arrive": "arrive_for_threads",
     "griddepcontrol.launch_dependents": "let_next_kernel_start",
     "griddepcontrol.wait": "wait_for_kernels",
     "barrier.cluster.arrive.release.aligned+barrier.cluster.wait.acquire.aligned": (
@@ -85,6 +84,8 @@ INSTRUCTIONS = {
     },
     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
     ".multicast::cluster": "tensor_load_2d_multicast",
+    "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+    ".multicast::cluster": "tensor_load_3d_multicast",
     "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group": "tensor_store_2d",
     "cp.async.bulk.tensor.3d.global.shared::cta.tile.bulk_group": "tensor_store_3d",
     "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group": "tensor_reduce_2d",
@@ -96,9 +97,10 @@ ASM = re.compile(r"\basm(?: volatile)?\(")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) ([\w ]+?) (\w+)\[\];")
 SHARED = re.compile(r"__shared__ (?:__align__\((\d+)\) )?([^;]+?) (\w+)((?:\[[^;]*\])?);")
-WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
+WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
 WGMMA_CALL = (
-    "#define FUSEC_WGMMA(N, TYPE) cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
+    "#define FUSEC_WGMMA(N, TYPE, ...) "
+    "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
 
 

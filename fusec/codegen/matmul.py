@@ -9,7 +9,15 @@ from fusec.codegen.ctext import dim_text, identifier
 from fusec.codegen.emit import Emitter
 from fusec.codegen.matmul_config import config, sums_type
 from fusec.codegen.matmul_names import RESERVED, c_names, renamed
-from fusec.codegen.matmul_view import EpilogueView, GroupsView, MatmulView, OperandView, SplitKView
+from fusec.codegen.matmul_staged import emit_staged, stage
+from fusec.codegen.matmul_view import (
+    EpilogueView,
+    GroupsView,
+    MatmulView,
+    OperandView,
+    PersistentView,
+    SplitKView,
+)
 from fusec.codegen.names import Names
 from fusec.codegen.nest import Alias, Scope
 from fusec.codegen.render import Parameter
@@ -66,6 +74,17 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
         "cuts_rows": problem.cuts == "rows",
         "cuts_depth": problem.cuts == "depth",
     }
+    if parameters.kernel == "wgmma":
+        epilogue = fields["epilogue"]
+        assert isinstance(epilogue, EpilogueView)
+        in_place = len(epilogue.stores) > len(epilogue.stored)
+        return PersistentView(
+            **fields,  # pyright: ignore[reportArgumentType]
+            ping_pong=parameters.ping_pong,
+            in_pairs=parameters.ctas > 1,
+            is_guarded=in_place or problem.cuts == "rows",
+            **_arguments(parameters),
+        )
     if parameters.kernel != "split_k":
         return MatmulView(**fields)  # pyright: ignore[reportArgumentType]
     spaces = dict(zip(workspace_roles(parameters), plan.workspaces, strict=True))
@@ -79,6 +98,13 @@ def view(plan: MatmulPlan, kernel: MatmulKernel) -> MatmulView:
     )
 
 
+def _arguments(p: MatmulParameters) -> dict[str, str]:
+    """Return the template arguments behind the Config of what loads a stage and multiplies it."""
+    shares = {"none": "", "a": ", true", "b": ", false, true"}[p.multicast]
+    readers = f", {str(p.ping_pong).lower()}, {p.ctas}" if p.ctas > 1 else ", true"
+    return {"shares": shares, "readers": readers if p.ping_pong or p.ctas > 1 else ""}
+
+
 def _has_batches(problem: Product) -> bool:
     """Return whether an epilogue runs for several products."""
     return problem.batches != 1
@@ -86,7 +112,7 @@ def _has_batches(problem: Product) -> bool:
 
 def _sentence(problem: Product, p: MatmulParameters) -> str:
     how = {
-        "wgmma": "one CTA per SM over all tiles, bulk copies into wgmma",
+        "wgmma": f"one CTA per SM over all tiles{_shared(p)}, bulk copies into wgmma",
         "split_k": f"bulk copies into wgmma, K split over {_parts(p)}",
         "mma": "one CTA per tile, asynchronous copies into mma.sync",
         "simt": "one CTA per tile, multiply-adds",
@@ -96,6 +122,12 @@ def _sentence(problem: Product, p: MatmulParameters) -> str:
     if problem.groups is not None:
         extents += f", {problem.cuts} cut into {problem.groups.count} groups,"
     return f"Schedule: {extents} in tiles of {p.tile_m} x {p.tile_n}, {how}."
+
+
+def _shared(p: MatmulParameters) -> str:
+    """Return what warpgroups, and neighbouring CTAs, do with tiles of their own."""
+    turns = ", warpgroups in turn" if p.ping_pong else ""
+    return turns + (f", {p.multicast.upper()} loaded for two CTAs" if p.ctas > 1 else "")
 
 
 def _parts(p: MatmulParameters) -> str:
@@ -222,12 +254,17 @@ def _epilogue(context: _Context) -> EpilogueView:
     lowering = Lowering(fusion, problem.domain, binding)
     emitter = _emitter(context, chunk, lane)
     plans = store_plans(lowering, fusion.outputs)
+    tensors = problem.staged(context.facts) if context.parameters.staged else ()
+    staged, stored = stage(tensors, emitter, plans, lambda: _emitter(context, chunk, lane))
     for instance in instances_under(p.instance for p in plans):
         if instance.kind == "load" and instance.name == sums.name:
             emitter.cached[instance] = "acc[i]" if width > 1 else "acc[0]"
     emitter.count(p.instance for p in plans)
     for plan in plans:
-        emit_store(emitter, plan, 0)
+        if plan.output in stored:
+            emit_staged(emitter, plan, stored[plan.output])
+        else:
+            emit_store(emitter, plan, 0)
     loads = [line for s in ("kernel", "batch", "row", "vector") for line in emitter.take(0, s)]
     has_batches = _has_batches(problem)
     return EpilogueView(
@@ -237,4 +274,5 @@ def _epilogue(context: _Context) -> EpilogueView:
         tuple(loads),
         emitter.take(0, "lane"),
         emitter.take(0, "after"),
+        staged,
     )

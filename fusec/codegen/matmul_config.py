@@ -19,7 +19,7 @@ def config(
     members = [
         *_tile(p, problem),
         *roles[p.kernel](p, problem, facts),
-        _int("kBand", 8, "tile rows walked together, for the L2"),
+        _int("kBand", p.band, "tile rows walked together, for the L2"),
         _bool("kAKMajor", problem.a.k_major, "A is contiguous along K, else along M"),
         _bool("kBKMajor", problem.b.k_major, "B is contiguous along K, else along N"),
     ]
@@ -67,27 +67,40 @@ def _mma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     ]
 
 
-def _hopper(p: MatmulParameters) -> list[str]:
+def _hopper(p: MatmulParameters, consumers: str) -> list[str]:
+    threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
     return [
         _int("kStages", p.stages, "stages in flight"),
-        _int("kConsumers", 2, "warpgroups that multiply 64 rows each; one more loads"),
+        _int("kConsumers", 2, consumers),
         _int("kThreads", "128 * (kConsumers + 1)"),
         _bool("kSwapped", p.swapped, "B's columns are the rows of wgmma"),
-        _int("kSumsOwn", p.tile_m * p.tile_n // MULTIPLIERS, "of a thread that multiplies"),
+        _int("kSumsOwn", p.tile_m * p.tile_n // threads, "of a thread that multiplies"),
     ]
 
 
 def _wgmma(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
+    rows = 64 * p.row_blocks
+    how = f"with tiles of {rows} rows" if p.ping_pong else f"that multiply {rows} rows each"
+    consumers = f"warpgroups {how}; one more loads"
+    members = _hopper(p, consumers)
+    if p.ctas > 1:
+        members += [
+            _int("kPairRows", p.pair_rows, "tile rows of a cluster of two CTAs"),
+            _int("kPairColumns", p.pair_columns, "and tile columns; they share the other operand"),
+        ]
+    readers = 4 * p.ctas * (1 if p.ping_pong else 2)
+    producer, consumer = (24, 240) if p.row_blocks * p.tile_n > 256 or p.ping_pong else (40, 232)
     return [
-        *_hopper(p),
-        _int("kProducerRegisters", 40, "of a thread that loads"),
-        _int("kConsumerRegisters", 232, "of a thread that multiplies"),
+        *members,
+        _int("kReaders", readers, "warps that read a stage"),
+        _int("kProducerRegisters", producer, "of a thread that loads"),
+        _int("kConsumerRegisters", consumer, "of a thread that multiplies"),
     ]
 
 
 def _split_k(p: MatmulParameters, problem: Product, facts: Facts) -> list[str]:
     return [
-        *_hopper(p),
+        *_hopper(p, "warpgroups that multiply 64 rows each; one more loads"),
         _int("kMultipliers", "128 * kConsumers", "threads that multiply"),
         _int("kCluster", p.cluster, "CTAs that sum along K in shared memory"),
         _int("kOwned", "kSumsOwn / 4 / kCluster", "quads of a CTA's share, of a thread"),

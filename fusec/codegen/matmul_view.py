@@ -32,12 +32,32 @@ class GroupsView:
 
 
 @dataclass(frozen=True)
+class StagedView:
+    """A tensor whose rows pass through shared memory, before (fetched) or after the epilogue.
+
+    rows: this warp's rows there, of `type`, at constant `slot` of the Config; at: the function that
+    points to an element, `pointer` after `lines`, with the parameters of the epilogue; here: the
+    same with the place in the warp's rows.
+    """
+
+    rows: str
+    type: str
+    slot: str
+    at: str
+    here: str
+    lines: tuple[str, ...]
+    pointer: str
+    fetched: bool
+
+
+@dataclass(frozen=True)
 class EpilogueView:
     """What happens to `width` neighbouring sums of one row, held in `acc`.
 
     The lines may use the row `m`, the first column `n`, the sums `acc[i]`, and `batch` where there
     are several: `parameters` declares them, `position` gives them. Loads and stores run once;
     statements run for each i < width, where the column is `n + i`. A width above 1 divides N.
+    staged: tensors whose pairs lie `place` elements behind the warp's rows in shared memory.
     """
 
     width: int
@@ -46,6 +66,17 @@ class EpilogueView:
     loads: tuple[str, ...]
     statements: tuple[str, ...]
     stores: tuple[str, ...]
+    staged: tuple[StagedView, ...] = ()
+
+    @property
+    def fetched(self) -> tuple[StagedView, ...]:
+        """Return the tensors whose rows are read."""
+        return tuple(s for s in self.staged if s.fetched)
+
+    @property
+    def stored(self) -> tuple[StagedView, ...]:
+        """Return the tensors whose rows are written."""
+        return tuple(s for s in self.staged if not s.fetched)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +103,23 @@ class MatmulView(KernelView):
     groups: GroupsView | None
     cuts_rows: bool
     cuts_depth: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class PersistentView(MatmulView):
+    """The kernel with one CTA per SM over all tiles.
+
+    ping_pong: whether each warpgroup has tiles of its own; in_pairs: whether a cluster of two CTAs
+    takes neighbouring tiles; shares: further template arguments of what loads a stage for both;
+    readers: of what multiplies it. is_guarded: whether the epilogue runs for elements of the result
+    alone: it stores some in place, or a tile may have no step of K (wgmma was serialised else).
+    """
+
+    ping_pong: bool
+    in_pairs: bool
+    shares: str
+    readers: str
+    is_guarded: bool
 
 
 @dataclass(frozen=True, kw_only=True)

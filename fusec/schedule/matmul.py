@@ -31,9 +31,11 @@ from fusec.schedule.matmul_choice import (
     trouble,
 )
 from fusec.schedule.matmul_maps import tensor_maps
-from fusec.schedule.matmul_price import lasting, seconds, work_of
+from fusec.schedule.matmul_price import lasting, seconds
 from fusec.schedule.matmul_problem import Product, bind, find_product
 from fusec.schedule.matmul_shared import MatmulKernel, SharedLayout, shared_layout
+from fusec.schedule.matmul_staged import PAIR
+from fusec.schedule.matmul_work import work_of
 from fusec.schedule.orders import PlannedOrder, of_all, of_products, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan, Workspace
 from fusec.schedule.pointwise_choice import accesses
@@ -124,7 +126,9 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
 
     def completed(self, problem: MatmulProblem, parameters: MatmulParameters) -> MatmulParameters:
         """Return parameters with the tile that the kernel has, and its addresses."""
-        return replace(parameters, **TILES[parameters.kernel], wide_index=problem.wide)
+        width = PAIR if parameters.staged else parameters.vector_width
+        tile = TILES[parameters.kernel]
+        return replace(parameters, **tile, vector_width=width, wide_index=problem.wide)
 
     def trouble(
         self, problem: MatmulProblem, parameters: MatmulParameters, target: Target
@@ -176,6 +180,8 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
         fusion, product = problem.fusion, problem.product
         facts = relied_on(product, parameters, target, problem.hints)
         _assume_vectors(product, parameters.vector_width, facts)
+        if parameters.staged:
+            product.staged(facts)
         guards = problem.index[1]
         assumed = tuple(
             Guard(value, "%", by, "vector accesses need aligned rows")
@@ -196,7 +202,7 @@ class Matmul(Family[MatmulProblem, MatmulParameters, MatmulPlan]):
             block=(parameters.threads, 1, 1),
             arguments=_arguments(fusion, product, parameters, workspaces),
             shared_bytes=layout.bytes,
-            cluster=(parameters.cluster, 1, 1),
+            cluster=(parameters.ctas, 1, 1),
             layout=layout,
         )
         return Plan(
@@ -265,16 +271,18 @@ def _assume_vectors(problem: Product, width: int, facts: Facts) -> None:
 
 
 def _tiles(problem: Product, p: MatmulParameters) -> Dim:
-    rows = ceildiv(problem.m, p.tile_m)
+    """Return the tiles, or the pairs of those that a cluster takes together."""
+    rows = ceildiv(problem.m, p.tile_m * p.pair_rows)
     if problem.groups is not None and problem.cuts == "rows":
         rows = rows + problem.groups.count  # each group may end with a part of a tile
-    return problem.batches * rows * ceildiv(problem.n, p.tile_n)
+    columns = ceildiv(problem.n, p.tile_n * p.pair_columns)
+    return problem.batches * rows * columns
 
 
 def _grid(problem: Product, p: MatmulParameters, target: Target) -> Dim:
     tiles = _tiles(problem, p)
     if p.kernel == "wgmma":
-        return minimum(tiles, target.sms)
+        return minimum(tiles, target.sms // p.ctas) * p.ctas
     return tiles * (p.cluster * p.splits)
 
 

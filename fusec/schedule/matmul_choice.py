@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import ClassVar
 
 from fusec.index.access import Facts
 from fusec.ir.dim import Dim
 from fusec.ir.expression import Atom, Loaded, Var
+from fusec.schedule.matmul_persistent import no_persistent
 from fusec.schedule.matmul_problem import Operand, Product
 from fusec.schedule.matmul_shared import shared_layout, swizzled_layout
+from fusec.schedule.matmul_staged import PAIR
 from fusec.schedule.space import COUNTS, Field, Parameters
 from fusec.segment.protocol import Refusal
 from fusec.target import Target
@@ -24,19 +25,35 @@ HOPPER = ("wgmma", "split_k")
 MOST_COORDINATE = 2**31 - 1 - 256
 """Coordinates in a tensor map are ints, also those of what a last tile has too much."""
 TILES = {
-    "wgmma": {"tile_m": 128, "tile_k": 64},
+    "wgmma": {"tile_k": 64},
     "split_k": {"tile_k": 64},
     "mma": {"tile_m": 128, "tile_k": 32},
     "simt": {"tile_m": 64, "tile_k": 16},
 }
-TILE_COLUMNS = {"wgmma": (64, 128, 256), "split_k": (64, 128, 256), "mma": (128,), "simt": (64,)}
+"""Fields that follow from the kernel."""
+TILE_COLUMNS = {
+    "wgmma": tuple(range(8, 257, 8)),
+    "split_k": (64, 128, 256),
+    "mma": (128,),
+    "simt": (64,),
+}
 SWAPPED_ROWS = (16, 32, 64)
 """Rows of a tile whose operands are swapped; its columns are the rows of wgmma."""
+PERSISTENT = (
+    (128, 256, False), (256, 128, False), (128, 192, False), (128, 128, True), (128, 160, True),
+    (128, 192, True), (128, 128, False), (128, 64, False),
+)  # fmt: skip
+"""Rows and columns of the tiles of products that are not split, and whether by ping-pong."""
 SPLIT_TILES = ((128, 256), (128, 128), (128, 64), (64, 128), (32, 128), (16, 128))
 """Rows and columns of the tiles of split products; those of fewer than 128 rows swap operands."""
 SPLIT_METHODS = ("slices", "serial_tma", "serial", "two_kernel")
 """How the clusters of a tile sum: the last to arrive adds all up, or all take turns, by bulk
 reductions or by loads and stores, or another kernel adds all up."""
+MULTICASTS = ("none", "b", "a")
+"""The operand that both CTAs of a cluster multiply: neighbouring tiles along N share A."""
+BAND = 8
+BANDS = (1, 2, 4, 8, 16, 32, 64)
+"""Tile rows that are walked together."""
 STAGES = range(1, 17)
 LEAST_STEPS = 16
 """Steps along K that are worth two CTAs."""
@@ -57,6 +74,10 @@ class MatmulParameters(Parameters):
     cluster: CTAs that sum along K in shared memory; splits: clusters of a tile; split_method: how
     these sum;
     vector_width: columns per access of the epilogue; wide_index: 64-bit addresses.
+    Of `wgmma`: ping_pong: whether each of both warpgroups has a tile of its own, whose epilogue
+    runs under the other's products; multicast: the operand that two neighbouring tiles, and CTAs of
+    a cluster, load together; staged: whether rows of the epilogue's tensors pass through shared
+    memory; band: tile rows that are walked together.
     """
 
     kernel: str
@@ -68,22 +89,50 @@ class MatmulParameters(Parameters):
     splits: int = 1
     split_method: str = SPLIT_METHODS[0]
     vector_width: int = 1
+    ping_pong: bool = False
+    multicast: str = MULTICASTS[0]
+    staged: bool = False
+    band: int = BAND
     wide_index: bool = False
     free: ClassVar = (
         Field("kernel", tuple(TILES)),
-        Field("tile_m", (*SWAPPED_ROWS, 128)),
-        Field("tile_n", (64, 128, 256)),
+        Field("tile_m", (*SWAPPED_ROWS, 128, 256)),
+        Field("tile_n", TILE_COLUMNS["wgmma"]),
         Field("stages", tuple(STAGES)),
         Field("cluster", (1, 2, 4, 8)),
         Field("splits", COUNTS),
         Field("split_method", SPLIT_METHODS),
         Field("vector_width", (1, 2, 4, 8)),
+        Field("ping_pong", (False, True)),
+        Field("multicast", MULTICASTS),
+        Field("staged", (False, True)),
+        Field("band", BANDS),
     )
 
     @property
     def swapped(self) -> bool:
         """Return whether wgmma takes columns of B where it takes rows of A otherwise."""
-        return self.kernel in HOPPER and self.tile_m in SWAPPED_ROWS
+        return self.kernel == "split_k" and self.tile_m in SWAPPED_ROWS
+
+    @property
+    def pair_rows(self) -> int:
+        """Return the tile rows of a cluster whose CTAs share an operand, else 1."""
+        return 2 if self.multicast == "b" else 1
+
+    @property
+    def pair_columns(self) -> int:
+        """Return the tile columns of such a cluster, else 1."""
+        return 2 if self.multicast == "a" else 1
+
+    @property
+    def ctas(self) -> int:
+        """Return the CTAs of a cluster, which sum together or share an operand."""
+        return self.cluster * self.pair_rows * self.pair_columns
+
+    @property
+    def row_blocks(self) -> int:
+        """Return how many times 64 rows a warpgroup of `wgmma` multiplies."""
+        return self.tile_m // (64 if self.ping_pong else 128)
 
     @property
     def takes_turns(self) -> bool:
@@ -216,14 +265,13 @@ def compared(
             deep = shape.stages
             if name in HOPPER:
                 unsplit = replace(shape, cluster=1, splits=1, split_method=SPLIT_METHODS[0])
-                deep = most_stages(unsplit, target.shared)
-            yield replace(shape, stages=deep, vector_width=width)
+                deep = most_stages(unsplit, problem, target.shared)
+            yield replace(shape, stages=deep, vector_width=PAIR if shape.staged else width)
 
 
 def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulParameters]:
     if kernel == "wgmma":
-        for columns in (256, 128, 64):
-            yield MatmulParameters("wgmma", 128, columns, 64, 2)
+        yield from _persistent()
     elif kernel == "split_k":
         for rows, columns in SPLIT_TILES:
             tile = MatmulParameters("split_k", rows, columns, 64, 2)
@@ -232,6 +280,15 @@ def _shapes(kernel: str, sizes: Sizes, steps: int, sms: int) -> Iterator[MatmulP
         yield MatmulParameters("mma", 128, 128, 32, 3)
     else:
         yield MatmulParameters("simt", 64, 64, 16, 1)
+
+
+def _persistent() -> Iterator[MatmulParameters]:
+    """Yield the tiles of a kernel with one CTA per SM, and what it does with them."""
+    for rows, columns, ping_pong in PERSISTENT:
+        tile = MatmulParameters("wgmma", rows, columns, 64, 2, ping_pong=ping_pong)
+        for multicast in MULTICASTS:
+            for staged in (True, False):
+                yield replace(tile, multicast=multicast, staged=staged)
 
 
 def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterator[MatmulParameters]:
@@ -244,10 +301,9 @@ def _splits(tile: MatmulParameters, tiles: int, steps: int, sms: int) -> Iterato
                     yield replace(tile, cluster=cluster, splits=splits, split_method=method)
 
 
-@cache
-def most_stages(p: MatmulParameters, shared: int) -> int:
+def most_stages(p: MatmulParameters, problem: Product, shared: int) -> int:
     """Return the most stages of a Hopper kernel that fit in an SM: more always are faster."""
-    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s)).bytes <= shared)
+    fits = (s for s in STAGES if swizzled_layout(replace(p, stages=s), problem).bytes <= shared)
     return max(fits, default=2)
 
 
@@ -298,6 +354,9 @@ def trouble(
     swapped = _no_swap(p, problem)
     if swapped:
         return Refusal("tile", swapped)
+    own = no_persistent(p, problem)
+    if own is not None:
+        return own
     if p.kernel != "split_k" and (p.cluster, p.splits) != (1, 1):
         return Refusal("splits", f"kernel `{p.kernel}` does not split K")
     steps = -(-sizes_of(problem, hints).k // p.tile_k)

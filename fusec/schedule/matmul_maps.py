@@ -24,12 +24,15 @@ def tensor_maps(
     """Return the maps of A and B."""
     names = map_names(problem)
     return (
-        _map(names[0], problem.a, problem.m, problem.k, parameters.tile_m),
-        _map(names[1], problem.b, problem.n, problem.k, parameters.tile_n),
+        _map(names[0], problem.a, problem.m, problem.k, parameters.tile_m, parameters.pair_columns),
+        _map(names[1], problem.b, problem.n, problem.k, parameters.tile_n, parameters.pair_rows),
     )
 
 
-def _map(name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int) -> TensorMapArgument:
+def _map(
+    name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int, parts: int
+) -> TensorMapArgument:
+    """Return the map of an operand, of which each of `parts` CTAs loads its part of a tile."""
     size = operand.buffer.dtype.size
     inner, outer = (depth, rows) if operand.k_major else (rows, depth)
     # A stride that nothing follows may be any multiple of 16 bytes.
@@ -42,7 +45,7 @@ def _map(name: str, operand: Operand, rows: Dim, depth: Dim, tile_rows: int) -> 
         operand.buffer.dtype,
         (inner, outer, batches),
         (pitch * size, stride * size),
-        (_SWIZZLED, tile_rows if operand.k_major else _SWIZZLED, 1),
+        (_SWIZZLED, (tile_rows if operand.k_major else _SWIZZLED) // parts, 1),
     )
 
 

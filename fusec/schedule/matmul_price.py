@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from itertools import pairwise
 
-from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters, Sizes, sizes_of
-from fusec.schedule.matmul_problem import Product
-from fusec.segment.price import elements, work
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_work import ProductWork
+from fusec.schedule.persistent_price import persistent_seconds
 from fusec.segment.protocol import OVERLAP, Estimate, together
 from fusec.target import Target
 
@@ -22,9 +22,9 @@ _SLICE_RATE = 1e11
 # All of what follows is fitted to times on an H200, K from 512 to 524288.
 # By columns of a tile of 128 rows, or rows of one of 128 columns: the inner loop's part of the
 # tensor cores' rate.
-_RATE = {256: 1.06, 128: 1.0, 64: 0.55, 32: 0.28, 16: 0.14}
-# Seconds a tile: first loads, the plain epilogue, and of a split product the sum over a cluster.
-_TILE = {"wgmma": 1.4e-6, "split_k": 4e-6}
+_RATES = ((0, 0.0), (16, 0.14), (32, 0.28), (64, 0.55), (128, 1.0), (256, 1.06))
+# Seconds a tile: first loads, the sum over a cluster, and the plain epilogue.
+_TILE = 4e-6
 # From asking for a stage to having it, where operands are found in L2, and the more of those that
 # are read from memory; one stage is in the hands of the tensor cores.
 _L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
@@ -44,46 +44,19 @@ _EPILOGUE_ISSUE = 0.45
 _EPILOGUE_LOAD = 0.8e-6
 
 
-@dataclass(frozen=True)
-class EpilogueWork:
-    """What the epilogue does for an element: operations, and operands read that have as many."""
-
-    flops: float
-    sfu: float
-    reads: int
-
-
-@dataclass(frozen=True)
-class ProductWork:
-    """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue."""
-
-    sizes: Sizes
-    bytes: int
-    epilogue: EpilogueWork
-
-
-def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
-    """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
-    fusion = product.epilogue.fusion
-    results = max(1, elements(product.epilogue.sums, hints))
-    flops, sfu = work(fusion)
-    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
-    reads = sum(2 * elements(v, hints) > results for v in others)
-    epilogue = EpilogueWork(flops / results, sfu / results, reads)
-    return ProductWork(sizes_of(product, hints), bytes_, epilogue)
-
-
 def seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the predicted time without the launch: waves of tiles, then the hand-offs."""
     tiles = needed.sizes.tiles(p)
+    if p.kernel == "wgmma":
+        return persistent_seconds(p, needed, target)
     ctas = tiles * p.cluster * p.splits
-    if p.kernel not in ("wgmma", "split_k"):
+    if p.kernel != "split_k":
         return _plain_seconds(p, needed, ctas, target)
     resident = max(1, int(target.sms * _RESIDENT.get(p.cluster, 0.5)) // p.cluster * p.cluster)
     steps = -(-needed.sizes.k // p.tile_k)
     own = -(-steps // (p.cluster * p.splits))
     step = _step_seconds(p, needed, min(ctas, resident), tiles * steps, target)
-    tile = _TILE[p.kernel] + epilogue_seconds(p, needed, target)
+    tile = _TILE + _epilogue_seconds(p, needed, target)
     return -(-ctas // resident) * (own * step + tile) + hand_off_seconds(p)
 
 
@@ -111,7 +84,7 @@ def _step_seconds(
     rows, columns = min(p.tile_m, sizes.m), min(p.tile_n, sizes.n)
     loaded = (rows + columns) * p.tile_k * 2
     from_memory = min(1.0, needed.bytes / max(1, loaded * steps))
-    rate = target.half_flops * _RATE[p.tile_m if p.swapped else p.tile_n] / target.sms
+    rate = target.half_flops * _rate(p.tile_m if p.swapped else p.tile_n) / target.sms
     parts = (
         2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
         (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
@@ -121,7 +94,15 @@ def _step_seconds(
     return sum(part**OVERLAP for part in parts) ** (1 / OVERLAP)
 
 
-def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+def _rate(columns: int) -> float:
+    """Return the inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
+    (below, low), (above, high) = next(
+        pair for pair in pairwise(_RATES) if pair[0][0] < columns <= pair[1][0]
+    )
+    return low + (high - low) * (columns - below) / (above - below)
+
+
+def _epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
     """Return the time of a CTA's epilogue of a tile beyond a plain one's: nothing hides it."""
     sizes, epilogue = needed.sizes, needed.epilogue
     count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n) / p.cluster

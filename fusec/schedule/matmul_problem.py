@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
+from fusec.index.access import Facts
 from fusec.index.domain import Domain, Refusal, find_domain
+from fusec.index.instances import Lowering
 from fusec.index.movement import pull
 from fusec.ir.access import Coordinates
 from fusec.ir.dim import Dim, dim, product
@@ -22,6 +25,15 @@ from fusec.ir.expression import (
 )
 from fusec.ir.graph import Fusion, Node, Value
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue, sums_dtype
+from fusec.schedule.matmul_staged import (
+    PAIR,
+    ROW,
+    Pairs,
+    StagedSlots,
+    StagedTensor,
+    find_staged,
+    slots_of,
+)
 
 BATCH = "batch"
 
@@ -140,6 +152,25 @@ class Product:
     def is_converted(self) -> bool:
         """Return whether an operand has another type in memory than in tensor cores."""
         return any(o.buffer.dtype != self.dtype for o in (self.a, self.b))
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether what follows the product is its rounding at most."""
+        return all(node.op.converts for node in self.epilogue.fusion.nodes)
+
+    def staged(self, facts: Facts) -> tuple[StagedTensor, ...]:
+        """Return the tensors of the epilogue whose rows are moved through shared memory."""
+        if not Facts.proven(self.n, PAIR):
+            return ()
+        binding, chunk, lane = bind(self, PAIR)
+        lowering = Lowering(self.epilogue.fusion, self.domain, binding)
+        pairs = Pairs(self.epilogue.fusion, lowering, chunk, lane, self.n)
+        return find_staged(pairs, self.epilogue.sums, facts)
+
+    @cached_property
+    def slots(self) -> StagedSlots:
+        """Return what the staged tensors need in shared memory."""
+        return slots_of(self.staged(Facts(self.epilogue.fusion.hints)))
 
 
 def find_product(fusion: Fusion) -> Product | Refusal:
@@ -344,7 +375,7 @@ def bind(problem: Product, width: int) -> tuple[Mapping[Var, Index], Var, Var]:
     column = of_var(chunk) * width + of_var(lane)
     groups = (
         (problem.batch_axes, of_var(Var(BATCH, problem.batches))),
-        (problem.row_axes, of_var(Var("m", problem.m))),
+        (problem.row_axes, of_var(Var(ROW, problem.m))),
         (problem.column_axes, column),
     )
     binding: dict[Var, Index] = {}

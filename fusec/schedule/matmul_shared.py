@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_staged import StagedSlots, staged_columns
 from fusec.schedule.plan import Kernel
 
 if TYPE_CHECKING:
@@ -16,6 +18,10 @@ PAD = 8
 SUMS_PAD = 8
 """Floats behind a row of sums: a quarter of the banks on, where the next row of a warp begins; with
 swapped operands it begins two rows on."""
+STAGED_PAD = 8
+"""Elements behind a staged row, so that pairs of eight rows are in all banks (staged_rows.cuh)."""
+MULTIPLYING_WARPS = 8
+"""Warps of a Hopper kernel that multiply, each with staged rows of its own."""
 _ELEMENT = 2
 _SUM = 4
 _BARRIER = 8
@@ -46,7 +52,7 @@ def shared_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
         return SharedLayout()
     if p.kernel == "mma":
         return _padded(p, problem)
-    return swizzled_layout(p)
+    return swizzled_layout(p, problem)
 
 
 def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
@@ -66,9 +72,20 @@ def _padded(p: MatmulParameters, problem: Product) -> SharedLayout:
     return SharedLayout(constants, p.stages * sum(sizes))
 
 
-def swizzled_layout(p: MatmulParameters) -> SharedLayout:
+def swizzled_layout(p: MatmulParameters, problem: Product) -> SharedLayout:
     """Return stages as TMA writes them, with a split product's sums over them, and barriers."""
-    a_bytes, b_bytes = (rows * p.tile_k * _ELEMENT for rows in (p.tile_m, p.tile_n))
+    sides = ((problem.a, p.tile_m), (problem.b, p.tile_n))
+    k_major = tuple(operand.k_major for operand, _ in sides)
+    return _layout(p, k_major, problem.slots if p.staged else StagedSlots())
+
+
+@cache
+def _layout(p: MatmulParameters, k_major: tuple[bool, bool], slots: StagedSlots) -> SharedLayout:
+    # What is not contiguous along K lies in blocks of 64 rows.
+    a_bytes, b_bytes = (
+        (rows if along else -(-rows // 64) * 64) * p.tile_k * _ELEMENT
+        for rows, along in zip((p.tile_m, p.tile_n), k_major, strict=True)
+    )
     pitch = p.tile_n + (SUMS_PAD // 2 if p.swapped else SUMS_PAD)
     constants = [
         ("kATileBytes", a_bytes, "A's tile of a stage; B's follows"),
@@ -78,6 +95,17 @@ def swizzled_layout(p: MatmulParameters) -> SharedLayout:
     if p.kernel == "split_k":
         constants.append(("kSumsPitch", pitch, "floats from row to row of the tile of sums"))
         at = max(at, p.tile_m * pitch * _SUM)
+    if p.staged:
+        columns = staged_columns(p.tile_n, fetched=slots.fetched)
+        rows = 16 * p.row_blocks if slots.fetched else 16
+        constants += [
+            ("kStagedRows", rows, "rows of a warp that are staged at a time"),
+            ("kStagedColumns", columns, "and columns"),
+            ("kStagedPitch", columns + STAGED_PAD, "elements from one such row to the next"),
+        ]
+        for number, size in enumerate(slots.sizes):
+            constants.append((f"kStaged{number}", at, f"rows of {8 * size} bits"))
+            at += MULTIPLYING_WARPS * rows * (columns + STAGED_PAD) * size
     for name, meaning in (
         ("kFull", "barriers, one per stage: its loads have landed"),
         ("kEmpty", "barriers, one per stage: all have read it"),

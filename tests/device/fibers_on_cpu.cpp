@@ -117,6 +117,19 @@ void wait_for_threads(unsigned id, unsigned count) {
     fail("no barrier %u of %u threads", id, count);
   wait(self->block->barriers[id], count, "a named barrier of its block");
 }
+// Counts among those who come to a barrier, and goes on.
+void arrive_for_threads(unsigned id, unsigned count) {
+  if (id > 15 || count % 32 != 0 || count > threads())
+    fail("no barrier %u of %u threads", id, count);
+  Barrier& barrier = self->block->barriers[id];
+  if (++barrier.arrived == count) {
+    barrier.arrived = 0;
+    for (Fiber* fiber : barrier.waiting) wake(fiber);
+    barrier.waiting.clear();
+    note_barrier(self->block);
+  }
+  released();
+}
 void wait_for_cluster() {
   Cluster& cluster = *self->block->cluster;
   note_release(&cluster);

@@ -14,6 +14,7 @@ extern "C" __global__ void kernel(const __grid_constant__ fusec::TensorMap map, 
   fusec::tensor_load_2d_multicast(tile, &map, 0, 8, &barrier, 3);
   fusec::tensor_load_3d(tile, &map, 0, 8, 1, &barrier);
   fusec::tensor_load_3d(tile, &map, 0, 8, 1, &barrier, fusec::l2_evict_first());
+  fusec::tensor_load_3d_multicast(tile, &map, 0, 8, 1, &barrier, 3);
   fusec::bulk_store(data, tile, 512);
   fusec::tensor_store_2d(&map, tile, 0, 8);
   fusec::tensor_store_3d(&map, tile, 0, 8, 1);

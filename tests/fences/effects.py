@@ -56,6 +56,7 @@ EFFECTS: dict[str, Effect] = {
     "tensor_load_2d": Effect("async_load", shared=0, barrier=4),
     "tensor_load_2d_multicast": Effect("async_load", shared=0, barrier=4),
     "tensor_load_3d": Effect("async_load", shared=0, barrier=5),
+    "tensor_load_3d_multicast": Effect("async_load", shared=0, barrier=5),
     "load_operand": Effect("load_operand", shared=0, barrier=2),  # its boxes are known, see there
     "bulk_store": Effect("async_store", shared=1, bytes=2, target=0),
     "tensor_store_2d": Effect("async_store", shared=1, target=0),
@@ -70,6 +71,8 @@ EFFECTS: dict[str, Effect] = {
     "wgmma_commit": Effect("wgmma_commit"),
     "wgmma_wait": Effect("wgmma_wait"),
     "wgmma_pin": PURE,
+    "warpgroup_number": Effect("warpgroup"),
+    "rows_of_warp": PURE,  # each warp has its own, in the order of its lanes: left to the emulator
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
     "multiply_stage": Effect("multiply_stage", shared=1),
     "give_registers": PURE,
@@ -97,6 +100,7 @@ EFFECTS: dict[str, Effect] = {
     "cluster_load": Effect("cluster_load", shared=0),
     "cluster_send": Effect("cluster_send", barrier=2),
     "named_barrier_sync": Effect("named_barrier"),
+    "named_barrier_arrive": PURE,  # of warpgroups that take turns: left to the emulator
     # mma.cuh: ldmatrix and stmatrix are ordinary accesses of 16 bytes for each lane.
     "ldmatrix_x4": Effect("read", shared=1, bytes=16),
     "ldmatrix_x2": Effect("read", shared=1, bytes=16),

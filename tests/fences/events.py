@@ -13,6 +13,7 @@ from .scopes import DYNAMIC
 from .syntax import Node
 from .values import Either, Pointer, Unknown, is_exact, is_uniform
 
+WARPGROUP = 128
 BLOCK_BYTES = 64 * 128  # of the 64 x 64 piece of an operand that multiply_stage takes
 
 
@@ -83,6 +84,10 @@ class Effects:
     def uniform(self) -> Any:
         """Return something that all threads agree on."""
         return Unknown(self.node.text)
+
+    def warpgroup(self) -> Any:
+        """Return the number of each thread's warpgroup."""
+        return np.arange(self.walk.threads) // WARPGROUP
 
     def elect(self) -> Any:
         """Return true in one lane of each warp."""
@@ -330,8 +335,8 @@ class Effects:
             self.step("expect", self.bytes() or 0, barrier=key)
 
     def barrier_arrive_remote(self) -> None:
-        """Arrive in another block: what no kernel does yet."""
-        self.walk.say("unknown", self.node, "arrivals in other blocks are not followed")
+        """Arrive in a block of the cluster: what this one tells others they tell it."""
+        self.barrier_arrive()
 
     def barrier_wait(self) -> None:
         """Wait for a phase."""
@@ -389,7 +394,8 @@ class Effects:
         if walk.sums.get(sums) != "running" and not walk.fenced_sums:
             walk.say("wgmma fence", self.node, f"{sums} is summed up without wgmma_fence before")
         walk.sums[sums] = "running"
-        for number, size in ((1, BLOCK_BYTES), (2, (self.template(1) or 64) * 128)):
+        blocks = self.template(4) or 1
+        for number, size in ((1, blocks * BLOCK_BYTES), (2, (self.template(1) or 64) * 128)):
             place = self.pointer(number)
             at = place.index[-1] if place is not None and place.index else None
             if place is None or not is_exact(at):

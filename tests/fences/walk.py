@@ -141,9 +141,16 @@ class Walk(Evaluator):
                 value.space == "shared" or (self.speaks and "__restrict__" not in value.type)
             ):
                 return False
-            if isinstance(value, Closure) and not self.is_dull(value.node.kids[0]):
+            if isinstance(value, Closure) and not self.is_dull_within(value):
                 return False
         return not (words & set(self.sums))
+
+    def is_dull_within(self, closure: Closure) -> bool:
+        """Return whether nothing in a function object's body matters to order."""
+        before, self.scope = self.scope, closure.scope
+        dull = self.is_dull(closure.node.kids[0])
+        self.scope = before
+        return dull
 
     def run_for(self, node: Node) -> None:
         """Run a loop."""

@@ -10,6 +10,8 @@
 // rows has B's columns in place of the rows (kSwapped): what is summed is the tile, transposed.
 #pragma once
 
+#include "cluster.cuh"
+#include "named_barrier.cuh"
 #include "storage.cuh"
 #include "tma.cuh"
 #include "wgmma.cuh"
@@ -17,18 +19,30 @@
 namespace fusec {
 
 inline constexpr int kBlockBytes = 64 * 128;  // 64 rows of 64 elements
+inline constexpr int kTurns = 1;              // named barriers, one for each warpgroup
 
 // One thread: load rows [position, position + kExtent) of an operand, 64 elements of K from `depth`
 // on. Elements beyond the tensor arrive as zeros and count as bytes, so a ragged tile needs no
-// other code.
-template <int kExtent, bool kKMajor>
+// other code. An operand that the two CTAs of a cluster share is loaded by halves, each into both:
+// of rows, or of the elements of K where these are not contiguous.
+template <int kExtent, bool kKMajor, bool kShared = false>
 __device__ __forceinline__ void load_operand(unsigned char* tile, const TensorMap* map,
                                              Barrier* barrier, int position, int depth, int batch) {
-  if constexpr (kKMajor) {
+  if constexpr (kShared && kKMajor) {
+    const int half = static_cast<int>(cluster_rank()) * (kExtent / 2);
+    tensor_load_3d_multicast(tile + half * 128, map, depth, position + half, batch, barrier, 3);
+  } else if constexpr (kKMajor) {
     tensor_load_3d(tile, map, depth, position, batch, barrier);
+  } else if constexpr (kShared) {
+    const int half = static_cast<int>(cluster_rank()) * 32;
+#pragma unroll
+    for (int block = 0; block < (kExtent + 63) / 64; ++block) {
+      tensor_load_3d_multicast(tile + block * kBlockBytes + half * 128, map, position + 64 * block,
+                               depth + half, batch, barrier, 3);
+    }
   } else {
 #pragma unroll
-    for (int block = 0; block < kExtent / 64; ++block) {
+    for (int block = 0; block < (kExtent + 63) / 64; ++block) {
       tensor_load_3d(tile + block * kBlockBytes, map, position + 64 * block, depth, batch, barrier);
     }
   }
@@ -45,27 +59,34 @@ __device__ __forceinline__ u64 operand_descriptor(const unsigned char* tile, int
   }
 }
 
-// One warpgroup: sums += A B for 64 rows of A, kTileN columns of B and the 64 elements of K of a
-// stage. Asynchronous: between wgmma_fence and wgmma_commit.
-template <class T, int kTileN, bool kAKMajor, bool kBKMajor>
-__device__ __forceinline__ void multiply_stage(float (&sums)[kTileN / 2],
+// One warpgroup: sums += A B for 64 rows of A and as many further ones as kBlocks says, kTileN
+// columns of B and the 64 elements of K of a stage; without `adds` they begin as 0. Asynchronous:
+// between wgmma_fence and wgmma_commit.
+template <class T, int kTileN, bool kAKMajor, bool kBKMajor, int kBlocks = 1>
+__device__ __forceinline__ void multiply_stage(float (&sums)[kBlocks * kTileN / 2],
                                                const unsigned char* a_tile,
-                                               const unsigned char* b_tile) {
+                                               const unsigned char* b_tile, int adds) {
 #pragma unroll
   for (int step = 0; step < 4; ++step) {
-    wgmma<kTileN, T, !kAKMajor, !kBKMajor>(sums, operand_descriptor<kAKMajor>(a_tile, step),
-                                           operand_descriptor<kBKMajor>(b_tile, step), 1);
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      wgmma<kTileN, T, !kAKMajor, !kBKMajor>(
+          sums + block * (kTileN / 2),
+          operand_descriptor<kAKMajor>(a_tile + block * kBlockBytes, step),
+          operand_descriptor<kBKMajor>(b_tile, step), step > 0 ? 1 : adds);
+    }
   }
 }
 
-// One thread: the barriers of a ring; the block's barrier, or the cluster's, follows.
-template <class Config>
+// One thread: the barriers of a ring; the block's barrier, or the cluster's, follows. kReaders:
+// warps that read a stage, of all CTAs that it is loaded for.
+template <class Config, int kReaders = 4 * Config::kConsumers>
 __device__ __forceinline__ void init_stages(unsigned char* shared) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
   for (int s = 0; s < Config::kStages; ++s) {
     full[s].init(1);
-    empty[s].init(4 * Config::kConsumers);  // one arrival per warp
+    empty[s].init(kReaders);
   }
   fence_barrier_init();
 }
@@ -78,8 +99,9 @@ struct TileSource {
 };
 
 // The producer, one thread: load steps `first` to before `last` of a tile, each when its stage is
-// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1.
-template <class Config>
+// free. `stage` and `parity` go on from tile to tile; they begin as 0 and 1. kSharesA, kSharesB:
+// whether the CTAs of a cluster of two have that operand in common.
+template <class Config, bool kSharesA = false, bool kSharesB = false>
 __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a, TileSource b,
                                             int first, int last, int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
@@ -90,49 +112,86 @@ __device__ __forceinline__ void load_stages(unsigned char* shared, TileSource a,
     unsigned char* const b_tile = a_tile + Config::kATileBytes;
     empty[stage].wait(parity);
     full[stage].arrive_expect_tx(Config::kStageBytes);
-    load_operand<Config::kTileM, Config::kAKMajor>(a_tile, a.map, &full[stage], a.position, depth,
-                                                   a.batch);
-    load_operand<Config::kTileN, Config::kBKMajor>(b_tile, b.map, &full[stage], b.position, depth,
-                                                   b.batch);
+    load_operand<Config::kTileM, Config::kAKMajor, kSharesA>(a_tile, a.map, &full[stage],
+                                                             a.position, depth, a.batch);
+    load_operand<Config::kTileN, Config::kBKMajor, kSharesB>(b_tile, b.map, &full[stage],
+                                                             b.position, depth, b.batch);
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
 }
 
-// A consumer, all threads of its warpgroup: sums += the products of the same steps, 64 rows of the
-// tile for each warpgroup, or 64 columns. The products of a stage run while the next one is awaited; it is handed
-// back one step later. `stage` and `parity` begin as 0 and 0.
-template <class Config>
+// One thread of a warp: hands a stage back to the producers of all CTAs that load it. By one lane
+// for each CTA, or with a branch in here, ptxas serialises wgmma where an epilogue has no branch.
+template <int kCluster>
+__device__ __forceinline__ void release_stage(Barrier& empty) {
+  if constexpr (kCluster == 1) {
+    empty.arrive();
+  } else {
+#pragma unroll
+    for (int rank = 0; rank < kCluster; ++rank) empty.arrive_at(rank);
+  }
+}
+
+// A consumer, all threads of its warpgroup: sums += the products of the same steps, of its own rows
+// of the tile (or columns, where operands are swapped), or with kPingPong of all. The products of a
+// stage run while the next one is awaited; it is handed back one step later. `stage` and `parity`
+// begin as 0 and 0. kCluster: CTAs that load what it reads.
+// With kPingPong two warpgroups take turns, since a parity tells phases of a barrier that are two
+// apart from each other no more: whoever has begun all products of its tile lets the other begin.
+template <class Config, bool kPingPong = false, int kCluster = 1>
 __device__ __forceinline__ void multiply_stages(float (&sums)[Config::kSumsOwn],
                                                 unsigned char* shared, int first, int last,
                                                 int& stage, u32& parity) {
   Barrier* const full = reinterpret_cast<Barrier*>(shared + Config::kFull);
   Barrier* const empty = reinterpret_cast<Barrier*>(shared + Config::kEmpty);
-  const int warpgroup = threadIdx.x / 128;
+  constexpr int kColumns = Config::kSwapped ? Config::kTileM : Config::kTileN;
+  constexpr int kBlocks = Config::kSumsOwn / (kColumns / 2);
+  const int warpgroup = warpgroup_number();
+  const int own = kPingPong ? 0 : warpgroup * (kBlocks * kBlockBytes);
   const int lane = threadIdx.x % 32;
   int previous = 0;
+  if constexpr (kPingPong) named_barrier_sync<256>(kTurns + warpgroup);
   for (int step = first; step < last; ++step) {
     const unsigned char* const a_tile = shared + stage * Config::kStageBytes;
     const unsigned char* const b_tile = a_tile + Config::kATileBytes;
     full[stage].wait(parity);
     wgmma_fence();
     if constexpr (Config::kSwapped) {
-      multiply_stage<typename Config::T, Config::kTileM, Config::kBKMajor, Config::kAKMajor>(
-          sums, b_tile + warpgroup * kBlockBytes, a_tile);
+      multiply_stage<typename Config::T, kColumns, Config::kBKMajor, Config::kAKMajor>(
+          sums, b_tile + own, a_tile, step > first);
     } else {
-      multiply_stage<typename Config::T, Config::kTileN, Config::kAKMajor, Config::kBKMajor>(
-          sums, a_tile + warpgroup * kBlockBytes, b_tile);
+      multiply_stage<typename Config::T, kColumns, Config::kAKMajor, Config::kBKMajor, kBlocks>(
+          sums, a_tile + own, b_tile, step > first);
     }
     wgmma_commit();
+    if constexpr (kPingPong) {  // in here and not behind the loop, where wgmma was serialised
+      if (step + 1 == last) named_barrier_arrive<256>(kTurns + 1 - warpgroup);
+    }
     wgmma_wait<1>();
-    if (step > first && lane == 0) empty[previous].arrive();
+    if (step > first && lane == 0) release_stage<kCluster>(empty[previous]);
     previous = stage;
     stage = stage + 1 == Config::kStages ? 0 : stage + 1;
     parity ^= stage == 0;
   }
   wgmma_wait<0>();
   wgmma_pin(sums);
-  if (first < last && lane == 0) empty[previous].arrive();
+  if (first < last && lane == 0) release_stage<kCluster>(empty[previous]);
+}
+
+// Goes over the steps of a tile that another warpgroup multiplies.
+template <class Config>
+__device__ __forceinline__ void skip_stages(int steps, int& stage, u32& parity) {
+  const int next = stage + steps;
+  stage = next % Config::kStages;
+  parity ^= next / Config::kStages % 2;
+}
+
+// The second of two warpgroups that take turns, before its first tile: the first one begins.
+template <class Config>
+__device__ __forceinline__ void wait_for_first_tile(int steps, int& stage, u32& parity) {
+  named_barrier_arrive<256>(kTurns);
+  skip_stages<Config>(steps, stage, parity);
 }
 
 }  // namespace fusec

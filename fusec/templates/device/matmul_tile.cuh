@@ -23,6 +23,16 @@ __device__ __forceinline__ MatmulTile matmul_tile(int index, int tile_rows, int 
   return {batch, band * kBand + within_band % band_rows, within_band / band_rows};
 }
 
+// The same where the CTAs of a cluster take neighbouring tiles, kRows of a column or kColumns of a
+// row; `index` counts over such groups, `rank` says which of its tiles.
+template <int kBand, int kRows, int kColumns>
+__device__ __forceinline__ MatmulTile matmul_tile_of_pair(int index, int tile_rows,
+                                                          int tile_columns, int rank) {
+  const MatmulTile first = matmul_tile<kBand>(index, (tile_rows + kRows - 1) / kRows,
+                                              (tile_columns + kColumns - 1) / kColumns);
+  return {first.batch, first.row * kRows + rank % kRows, first.column * kColumns + rank / kRows};
+}
+
 // Tiles of `size` elements that cover `extent`.
 template <class Index>
 __device__ __forceinline__ int tile_count(Index extent, int size) {

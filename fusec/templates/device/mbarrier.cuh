@@ -46,13 +46,15 @@ struct Barrier {
                  : "memory");
   }
 
-  // Arrives on the barrier at the same place in block `rank` of the cluster.
+  // Arrives on the barrier at the same place in block `rank` of the cluster. What others read of it
+  // has been read by bulk copies and wgmma: a release of ordinary memory to the cluster, which
+  // empties caches, takes longer than a stage of a product.
   __device__ __forceinline__ void arrive_at(u32 rank) {
     asm volatile(
         "{\n"
         ".reg .b32 remote;\n"
         "mapa.shared::cluster.u32 remote, %0, %1;\n"
-        "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [remote];\n"
+        "mbarrier.arrive.shared::cluster.b64 _, [remote];\n"
         "}"
         :
         : "r"(shared_address(this)), "r"(rank)

@@ -112,6 +112,18 @@ __device__ __forceinline__ void tensor_load_3d(void* shared, const TensorMap* ma
       : "memory");
 }
 
+__device__ __forceinline__ void tensor_load_3d_multicast(void* shared, const TensorMap* map, i32 x,
+                                                         i32 y, i32 z, Barrier* barrier,
+                                                         u16 blocks) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%2, %3, %4}], [%5], %6;"
+      :
+      : "r"(shared_address(shared)), "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)),
+        "h"(blocks)
+      : "memory");
+}
+
 __device__ __forceinline__ void tensor_store_2d(const TensorMap* map, const void* shared, i32 x,
                                                 i32 y) {
   asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];"

@@ -3,9 +3,9 @@
 //   11: p = matmul(x, w)
 // Schedule: M_size x 2048 x 2048 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
-#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -24,6 +24,7 @@ struct Config {
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
   static constexpr int kProducerRegisters = 40;   // of a thread that loads
   static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
@@ -33,11 +34,15 @@ struct Config {
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
   static constexpr int kStageBytes = 49152;  // of one stage
-  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 196640;      // barriers, one per stage: all have read it
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215072;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -55,7 +60,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
@@ -73,35 +78,45 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
-    return;
-  }
-
-  fusec::take_registers<Config::kConsumerRegisters>();
-  // The epilogue of neighbouring sums of row m, from column n on.
-  const auto finish = [&](Index m, Index n, const Sums& acc) {
-    fusec::Vec<fusec::bf16, kWidth> p_partial_vec;
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const p_partial_rows =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto p_partial_at = [&](Index m, Index n) { return p_partial + m * 2048 + n; };
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, int place, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> p_partial_vec;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      p_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
-    }
-    fusec::store(p_partial + m * 2048 + n, p_partial_vec);
-  };
-
-  const int warp_m = threadIdx.x / 32 * 16;
-  int stage = 0;
-  fusec::u32 parity = 0;
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
-    float sums[Config::kSumsOwn] = {};
-    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
-    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
-    const auto visit = [&](int row, int column, const Sums& acc) {
-      const Index m = tile_m + warp_m + row;
-      const Index n = tile_n + column;
-      if (m < M && n < N) finish(m, n, acc);
+      for (int i = 0; i < kWidth; ++i) {
+        p_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      }
+      fusec::store(p_partial_rows + place, p_partial_vec);
     };
-    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(m, n, place, acc);
+      };
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto p_partial_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return p_partial_at(m, n);
+        };
+        fusec::store_rows<Config>(p_partial_rows + place, p_partial_here,
+                                  M - tile_m - warp_m - first_row, N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
+    }
   }
 }

@@ -2,8 +2,9 @@
 //   divided over the ranks.
 // Source: examples/parallel/sequence_parallel_mlp.yaml
 //   17: h = gelu(linear(a, up))
-// Schedule: T * 4 x 7168 x 8192 in tiles of 128 x 256, one CTA per SM over all tiles, bulk copies
-//   into wgmma.
+// Schedule: T * 4 x 7168 x 8192 in tiles of 128 x 128, one CTA per SM over all tiles, warpgroups in
+//   turn, B loaded for two CTAs, bulk copies into wgmma.
+#include "cluster.cuh"
 #include "fast_math.cuh"
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
@@ -20,30 +21,33 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 256;    // columns of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 4;     // stages in flight
-  static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
+  static constexpr int kStages = 7;     // stages in flight
+  static constexpr int kConsumers = 2;  // warpgroups with tiles of 128 rows; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 128;            // of a thread that multiplies
-  static constexpr int kProducerRegisters = 40;   // of a thread that loads
-  static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
+  static constexpr int kPairRows = 2;             // tile rows of a cluster of two CTAs
+  static constexpr int kPairColumns = 1;          // and tile columns; they share the other operand
+  static constexpr int kReaders = 8;              // warps that read a stage
+  static constexpr int kProducerRegisters = 24;   // of a thread that loads
+  static constexpr int kConsumerRegisters = 240;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
   static constexpr bool kAKMajor = true;          // A is contiguous along K, else along M
   static constexpr bool kBKMajor = true;          // B is contiguous along K, else along N
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 49152;  // of one stage
-  static constexpr int kFull = 196608;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 196640;      // barriers, one per stage: all have read it
+  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 8;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
-extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
+extern "C" __global__ void __cluster_dims__(2) __launch_bounds__(Config::kThreads, 1)
     sequence_parallel_mlp_s2_matmul(const __grid_constant__ fusec::TensorMap a_full_map,
                                     const __grid_constant__ fusec::TensorMap up_map,
                                     fusec::bf16* __restrict__ h,
@@ -55,11 +59,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
-  const int tiles = tile_rows * tile_columns * batches;
+  // A cluster takes two neighbouring tiles at a time, whose stages are loaded for both.
+  const int rank = fusec::cluster_rank();
+  const int pairs = fusec::tile_count(tile_rows, Config::kPairRows) *
+                    fusec::tile_count(tile_columns, Config::kPairColumns) * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
-  __syncthreads();
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
+  fusec::cluster_sync();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread keeps kStages loads in flight, over the border of a tile too.
@@ -67,45 +74,61 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     if (threadIdx.x == 128 * Config::kConsumers) {
       int stage = 0;
       fusec::u32 parity = 1;
-      for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-        const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      for (int index = blockIdx.x / 2; index < pairs; index += gridDim.x / 2) {
+        const auto tile =
+            fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
+                index, tile_rows, tile_columns, rank);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
         const fusec::TileSource a_rows = {&a_full_map, m, 0};
         const fusec::TileSource b_columns = {&up_map, n, 0};
-        fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
+        fusec::load_stages<Config, false, true>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
-    return;
-  }
-
-  fusec::take_registers<Config::kConsumerRegisters>();
-  // The epilogue of neighbouring sums of row m, from column n on.
-  const auto finish = [&](Index m, Index n, const Sums& acc) {
-    fusec::Vec<fusec::bf16, kWidth> h_vec;
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    // The epilogue of neighbouring sums of row m, from column n on.
+    const auto finish = [&](Index m, Index n, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> h_vec;
 #pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      const float mul_5 = fusec::gelu_approx(fusec::round_to<fusec::bf16>(acc[i]));
-      h_vec[i] = fusec::convert<fusec::bf16>(mul_5);
-    }
-    fusec::store(h + m * 7168 + n, h_vec);
-  };
-
-  const int warp_m = threadIdx.x / 32 * 16;
-  int stage = 0;
-  fusec::u32 parity = 0;
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
-    float sums[Config::kSumsOwn] = {};
-    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
-    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
-    const auto visit = [&](int row, int column, const Sums& acc) {
-      const Index m = tile_m + warp_m + row;
-      const Index n = tile_n + column;
-      if (m < M && n < N) finish(m, n, acc);
+      for (int i = 0; i < kWidth; ++i) {
+        const float mul_5 = fusec::gelu_approx(fusec::round_to<fusec::bf16>(acc[i]));
+        h_vec[i] = fusec::convert<fusec::bf16>(mul_5);
+      }
+      fusec::store(h + m * 7168 + n, h_vec);
     };
-    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
+    // Warpgroups take turns at tiles: the stages of the other's tile are skipped, and the
+    // epilogue of one runs under the products of the other.
+    const int warpgroup = fusec::warpgroup_number();
+    const int warp_m = threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    if (warpgroup == 1) fusec::wait_for_first_tile<Config>(steps, stage, parity);
+    for (int index = blockIdx.x / 2 + warpgroup * (gridDim.x / 2); index < pairs;
+         index += 2 * (gridDim.x / 2)) {
+      const auto tile =
+          fusec::matmul_tile_of_pair<Config::kBand, Config::kPairRows, Config::kPairColumns>(
+              index, tile_rows, tile_columns, rank);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config, true, 2>(sums, shared, 0, steps, stage, parity);
+      fusec::skip_stages<Config>(steps, stage, parity);
+      const auto visit = [&](int row, int column, const Sums& acc) {
+        const Index m = tile_m + warp_m + row;
+        const Index n = tile_n + column;
+        if (m < M && n < N) finish(m, n, acc);
+      };
+      constexpr int kBlockSums = Config::kTileN / 2;
+#pragma unroll
+      for (int part = 0; part < Config::kSumsOwn / kBlockSums; ++part) {
+        const auto held = [&](int block, int e) { return sums[part * kBlockSums + 4 * block + e]; };
+        const auto visit_part = [&](int row, int column, const Sums& acc) {
+          visit(64 * part + row, column, acc);
+        };
+        fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit_part);
+      }
+    }
   }
+  fusec::cluster_sync();  // nobody hands back another's stages from here on
 }

@@ -4,9 +4,9 @@
 //   19: a = reshape(permute(o, [0, 2, 1, 3]), [B, S, H*E])
 // Schedule: B * H times 1024 x 64 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk
 //   copies into wgmma.
-#include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
 #include "matmul_tile.cuh"
+#include "staged_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
 #include "vector.cuh"
@@ -20,11 +20,12 @@ struct Config {
   static constexpr int kTileM = 128;    // rows of an output tile
   static constexpr int kTileN = 64;     // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 9;     // stages in flight
+  static constexpr int kStages = 8;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
   static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kReaders = 8;              // warps that read a stage
   static constexpr int kProducerRegisters = 40;   // of a thread that loads
   static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
@@ -34,11 +35,15 @@ struct Config {
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
   static constexpr int kStageBytes = 24576;  // of one stage
-  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
+  static constexpr int kStagedRows = 16;     // rows of a warp that are staged at a time
+  static constexpr int kStagedColumns = 64;  // and columns
+  static constexpr int kStagedPitch = 72;    // elements from one such row to the next
+  static constexpr int kStaged0 = 196608;    // rows of 16 bits
+  static constexpr int kFull = 215040;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 215104;      // barriers, one per stage: all have read it
 };
 
-constexpr int kWidth = 8;  // neighbouring columns of one access
+constexpr int kWidth = 2;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
@@ -57,7 +62,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   const int tiles = tile_rows * tile_columns * batches;
   const int steps = fusec::tile_count(K, Config::kTileK);
 
-  if (threadIdx.x == 0) fusec::init_stages<Config>(shared);
+  if (threadIdx.x == 0) fusec::init_stages<Config, Config::kReaders>(shared);
   __syncthreads();
 
   if (threadIdx.x >= 128 * Config::kConsumers) {
@@ -75,37 +80,49 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
-    return;
-  }
-
-  fusec::take_registers<Config::kConsumerRegisters>();
-  // The epilogue of neighbouring sums of row m of a batch, from column n on.
-  const auto finish = [&](Index batch, Index m, Index n, const Sums& acc) {
-    const int batch_over_size = batch / static_cast<int>(H);
-    const int batch_mod_size = batch % static_cast<int>(H);
-    fusec::Vec<fusec::bf16, kWidth> a_vec;
-#pragma unroll
-    for (int i = 0; i < kWidth; ++i) {
-      a_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
-    }
-    fusec::store(a + batch_over_size * (H * 65536) + m * (H * 64) + batch_mod_size * 64 + n, a_vec);
-  };
-
-  const int warp_m = threadIdx.x / 32 * 16;
-  int stage = 0;
-  fusec::u32 parity = 0;
-  for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
-    const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
-    const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
-    const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
-    float sums[Config::kSumsOwn] = {};
-    fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
-    const auto held = [&](int block, int e) { return sums[4 * block + e]; };
-    const auto visit = [&](int row, int column, const Sums& acc) {
-      const Index m = tile_m + warp_m + row;
-      const Index n = tile_n + column;
-      if (m < M && n < N) finish(tile.batch, m, n, acc);
+  } else {
+    fusec::take_registers<Config::kConsumerRegisters>();
+    fusec::bf16* const a_rows_staged =
+        fusec::rows_of_warp<Config, fusec::bf16>(shared + Config::kStaged0);
+    const auto a_at = [&](Index batch, Index m, Index n) {
+      const int batch_over_size = batch / static_cast<int>(H);
+      const int batch_mod_size = batch % static_cast<int>(H);
+      return a + batch_over_size * (H * 65536) + m * (H * 64) + batch_mod_size * 64 + n;
     };
-    fusec::visit_blocks<kWidth, Config::kTileN / 8>(held, visit);
+    // The epilogue of neighbouring sums of row m of a batch, from column n on.
+    const auto finish = [&](Index batch, Index m, Index n, int place, const Sums& acc) {
+      fusec::Vec<fusec::bf16, kWidth> a_vec;
+#pragma unroll
+      for (int i = 0; i < kWidth; ++i) {
+        a_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      }
+      fusec::store(a_rows_staged + place, a_vec);
+    };
+    const int warp_m = threadIdx.x / 128 * (Config::kTileM / 2) + threadIdx.x / 32 % 4 * 16;
+    int stage = 0;
+    fusec::u32 parity = 0;
+    for (int index = blockIdx.x; index < tiles; index += gridDim.x) {
+      const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
+      const Index tile_m = static_cast<Index>(tile.row) * Config::kTileM;
+      const Index tile_n = static_cast<Index>(tile.column) * Config::kTileN;
+      float sums[Config::kSumsOwn];
+      fusec::multiply_stages<Config>(sums, shared, 0, steps, stage, parity);
+      const auto visit = [&](int row, int column, int place, const Sums& acc) {
+        // Beyond the result its last elements are computed again, which nobody stores.
+        const Index m = min(tile_m + warp_m + row, M - 1);
+        const Index n = min(tile_n + column, N - kWidth);
+        finish(tile.batch, m, n, place, acc);
+      };
+      const auto leave = [&](int first_row, int first_column, int place) {
+        const auto a_here = [&](int row, int column) {
+          const Index m = tile_m + warp_m + first_row + row;
+          const Index n = tile_n + first_column + column;
+          return a_at(tile.batch, m, n);
+        };
+        fusec::store_rows<Config>(a_rows_staged + place, a_here, M - tile_m - warp_m - first_row,
+                                  N - tile_n - first_column);
+      };
+      fusec::visit_pairs<Config>(sums, visit, leave);
+    }
   }
 }

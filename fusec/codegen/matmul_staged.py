@@ -1,0 +1,67 @@
+"""Staged tensors of a product's epilogue: their views, and their pairs in shared memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from fusec.codegen.ctext import storage_type
+from fusec.codegen.emit import Emitter
+from fusec.codegen.matmul_view import StagedView
+from fusec.codegen.views import StorePlan
+from fusec.index.instances import instances_under
+from fusec.ir.expression import index
+from fusec.ir.graph import Output
+from fusec.schedule.matmul_staged import StagedTensor
+
+
+def stage(
+    tensors: Iterable[StagedTensor],
+    emitter: Emitter,
+    plans: Iterable[StorePlan],
+    fresh: Callable[[], Emitter],
+) -> tuple[tuple[StagedView, ...], Mapping[Output, str]]:
+    """Return the views of staged tensors, and the rows of those that are written.
+
+    Those that are read are so in shared memory from here on. fresh: makes an emitter for the body
+    of a function of its own.
+    """
+    views: list[StagedView] = []
+    stored: dict[Output, str] = {}
+    roots = [p.instance for p in plans]
+    for tensor in tensors:
+        base = tensor.buffer if tensor.output is None else tensor.output.value.name
+        rows, at, here = (
+            emitter.names.fresh(f"{base}_{word}", "staged") for word in ("rows", "at", "here")
+        )
+        inner = fresh()
+        assert emitter.lane is not None
+        first = tensor.address.substitute({emitter.lane: index(0)})
+        pointer = inner.pointer(tensor.buffer, first, 0)
+        lines = [line for s in inner.scopes for line in inner.take(0, s.name)]
+        kind = storage_type(tensor.value.dtype)
+        slot = f"kStaged{tensor.slot}"
+        fetched = tensor.load is not None
+        views.append(StagedView(rows, kind, slot, at, here, tuple(lines), pointer, fetched))
+        if tensor.output is not None:
+            stored[tensor.output] = rows
+            continue
+        for instance in instances_under(roots):
+            if instance.kind != "load" or instance.name != tensor.buffer:
+                continue
+            if instance.address == tensor.address and not instance.conditions:
+                name = emitter.names.fresh(f"{tensor.buffer}_vec", "vec")
+                line = f"const auto {name} = fusec::load<kWidth>({rows} + place);"
+                emitter.add(0, "vector", line)
+                emitter.cached[instance] = f"{name}[{emitter.lane.name}]"
+    return tuple(views), stored
+
+
+def emit_staged(emitter: Emitter, plan: StorePlan, rows: str) -> None:
+    """Emit the store of a pair into a warp's rows in shared memory."""
+    value = emitter.to_storage(plan.instance, plan.output.value.dtype, 0)
+    kind = storage_type(plan.output.value.dtype)
+    assert emitter.lane is not None
+    name = emitter.names.fresh(f"{plan.output.value.name}_vec", "vec")
+    emitter.add(0, "vector", f"fusec::Vec<{kind}, kWidth> {name};")
+    emitter.add(0, "lane", f"{name}[{emitter.lane.name}] = {value};")
+    emitter.add(0, "after", f"fusec::store({rows} + place, {name});")

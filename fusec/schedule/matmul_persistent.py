@@ -1,0 +1,51 @@
+"""What a product's kernel with one CTA per SM may not have together."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from fusec.schedule.matmul_problem import Product
+from fusec.schedule.matmul_staged import PAIR
+from fusec.segment.protocol import Refusal
+
+if TYPE_CHECKING:
+    from fusec.schedule.matmul_choice import MatmulParameters
+
+PLAIN = (False, "none", False, 8)
+"""Of other kernels ping_pong, multicast, staged and band."""
+TILE_ROWS = {False: (128, 256), True: (64, 128)}
+"""Rows of a tile of `wgmma`, by whether each warpgroup has a tile of its own (ping-pong)."""
+MOST_SUMS, MOST_FINISHED_SUMS = 192, 128
+"""Sums of a tile that a thread can hold beside what else it needs of 232 registers: where they are
+stored as they are, and where an epilogue computes."""
+
+
+def no_persistent(p: MatmulParameters, problem: Product) -> Refusal | None:
+    """Return why a kernel has not the fields of `wgmma`, or these not together, or None."""
+    if p.kernel != "wgmma":
+        if (p.ping_pong, p.multicast, p.staged, p.band) != PLAIN:
+            what = "ping_pong, multicast, staged and band"
+            return Refusal("kernel", f"{what} are fields of kernel `wgmma`, not of `{p.kernel}`")
+        return None
+    rows = TILE_ROWS[p.ping_pong]
+    if p.tile_m not in rows:
+        how = "with" if p.ping_pong else "without"
+        options = " or ".join(map(str, rows))
+        return Refusal(
+            "tile", f"{how} ping_pong, kernel `wgmma` has {options} rows, not {p.tile_m}"
+        )
+    held, most = p.row_blocks * p.tile_n // 2, MOST_SUMS if problem.is_plain else MOST_FINISHED_SUMS
+    if held > most:
+        return Refusal("tile", f"a thread would hold {held} sums; {most} fit beside the epilogue")
+    if p.vector_width == 8 and p.tile_n % 32:
+        return Refusal("access", f"four lanes exchange 32 columns, which {p.tile_n} are no part of")
+    if problem.cuts and (p.ping_pong or p.multicast != "none"):
+        return Refusal("groups", "tiles of groups have neither the same steps nor a common operand")
+    shared = {"none": 16, "a": p.tile_m, "b": p.tile_n}[p.multicast]
+    if shared % 16:
+        return Refusal("multicast", f"halves of {shared} columns do not begin at whole swizzles")
+    if p.staged and not problem.slots.sizes:
+        return Refusal("staged", "no tensor of the epilogue has aligned rows along the result's")
+    if p.staged and p.vector_width != PAIR:
+        return Refusal("staged", f"staged rows are filled by pairs, not {p.vector_width} columns")
+    return None

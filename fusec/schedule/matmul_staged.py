@@ -1,0 +1,122 @@
+"""Which tensors of a product's epilogue a warp moves through shared memory, row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fusec.index.access import Facts
+from fusec.index.instances import Instance, Lowering, instances_under
+from fusec.ir.access import Conditions
+from fusec.ir.dim import Dim
+from fusec.ir.expression import Index, Var, index, linearize
+from fusec.ir.graph import Fusion, Output, Value
+
+PAIR = 2
+"""Neighbouring columns that a thread of a tensor core holds."""
+ROW_BYTES = 16
+"""What one lane moves of a row at once."""
+ROW = "m"
+"""The name of the variable that counts rows."""
+SIZES = (2, 4)
+"""Bytes of elements whose pairs are moved so; others are read and written in place."""
+
+
+@dataclass(frozen=True)
+class StagedTensor:
+    """A tensor with the rows and columns of the product's result, rows contiguous and aligned.
+
+    slot: the place in shared memory that it shares with others of its element's size, an input with
+    an output that is written where it has been read. load: the instance that reads it, or output:
+    what is written to `buffer`.
+    """
+
+    buffer: str
+    value: Value
+    address: Index
+    slot: int
+    load: Instance | None = None
+    output: Output | None = None
+
+
+@dataclass(frozen=True)
+class StagedSlots:
+    """What staged tensors need in shared memory: bytes of an element of each slot.
+
+    fetched: whether some are read, whose rows wait there for all columns of the tile.
+    """
+
+    sizes: tuple[int, ...] = ()
+    fetched: bool = False
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """An epilogue in loop variables: column n = chunk * PAIR + lane, row m, of n columns."""
+
+    fusion: Fusion
+    lowering: Lowering
+    chunk: Var
+    lane: Var
+    columns: Dim
+
+    def is_staged(self, address: Index, conditions: Conditions, size: int, facts: Facts) -> bool:
+        """Return whether an access to elements of `size` bytes is of whole aligned rows."""
+        by = ROW_BYTES // size if size in SIZES else 0
+        if not by or conditions or not any(v.name == ROW for v in address.variables):
+            return False
+        if address.coefficient(self.lane) != 1 or address.coefficient(self.chunk) != PAIR:
+            return False
+        rest = address.substitute({self.lane: index(0), self.chunk: index(0)})
+        return facts.index_multiple(rest, by) and facts.multiple(self.columns, by)
+
+
+def find_staged(pairs: Pairs, sums: Value, facts: Facts) -> tuple[StagedTensor, ...]:
+    """Return the tensors that are staged, those that are read first."""
+    fusion, lowering = pairs.fusion, pairs.lowering
+    stores: list[tuple[Output, Index, Conditions]] = []
+    roots: list[Instance] = []
+    for output in fusion.outputs:
+        coordinates, conditions = lowering.home(output.value)
+        address = linearize(coordinates, fusion.effects.strides(output.value))
+        stores.append((output, address, conditions))
+        roots.append(lowering.at(output.value, coordinates, conditions))
+    found: list[StagedTensor] = []
+    free: list[tuple[int, int]] = []
+    for load in instances_under(roots):
+        if load.kind != "load" or load.value is None or load.address is None or load.gathered:
+            continue
+        size = load.dtype.size
+        if load.value is not sums and pairs.is_staged(load.address, load.conditions, size, facts):
+            slot = len(free)
+            free.append((size, slot))
+            found.append(StagedTensor(load.name, load.value, load.address, slot, load=load))
+    slots = len(free)
+    for output, address, conditions in stores:
+        size = output.value.dtype.size
+        if not pairs.is_staged(address, conditions, size, facts):
+            continue
+        taken = next((pair for pair in free if pair[0] == size), None)
+        if taken is not None:
+            free.remove(taken)
+        slot = slots if taken is None else taken[1]
+        slots += taken is None
+        buffer = fusion.effects.buffer(output.value)
+        found.append(StagedTensor(buffer, output.value, address, slot, output=output))
+    return tuple(found)
+
+
+def slots_of(staged: tuple[StagedTensor, ...]) -> StagedSlots:
+    """Return what staged tensors need in shared memory."""
+    sizes = {s.slot: s.value.dtype.size for s in staged}
+    fetched = any(s.load is not None for s in staged)
+    return StagedSlots(tuple(sizes[k] for k in sorted(sizes)), fetched)
+
+
+def staged_columns(tile_n: int, *, fetched: bool) -> int:
+    """Return the columns that are staged at a time: all of a tile where rows are fetched ahead.
+
+    Else as few as fill whole lines of memory, in equal parts of the tile.
+    """
+    if fetched:
+        return tile_n
+    return next(c for c in (*range(64, tile_n, 8), tile_n) if tile_n % c == 0)

@@ -1,0 +1,53 @@
+"""What a matrix product needs, whatever its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fusec.schedule.matmul_choice import Sizes, sizes_of
+from fusec.schedule.matmul_problem import Operand, Product
+from fusec.segment.price import elements, work
+
+LINE = 128
+"""Bytes that L2 hands out at once."""
+
+
+@dataclass(frozen=True)
+class EpilogueWork:
+    """What the epilogue does for an element: operations, and operands read that have as many."""
+
+    flops: float
+    sfu: float
+    reads: int
+
+
+@dataclass(frozen=True)
+class ProductWork:
+    """What a product needs, whatever its kernel: extents, bytes moved at least, and epilogue.
+
+    lines: how many lines of memory 128 bytes of A, and of B, lie in, side by side.
+    """
+
+    sizes: Sizes
+    bytes: int
+    epilogue: EpilogueWork
+    lines: tuple[int, int]
+
+
+def work_of(product: Product, bytes_: int, hints: Mapping[str, int]) -> ProductWork:
+    """Return what a product and its epilogue need at hint sizes; `bytes_`: of its segment."""
+    fusion = product.epilogue.fusion
+    results = max(1, elements(product.epilogue.sums, hints))
+    flops, sfu = work(fusion)
+    others = [i.value for i in fusion.inputs if i.value is not product.epilogue.sums]
+    reads = sum(2 * elements(v, hints) > results for v in others)
+    epilogue = EpilogueWork(flops / results, sfu / results, reads)
+    lines = (_lines(product.a, hints), _lines(product.b, hints))
+    return ProductWork(sizes_of(product, hints), bytes_, epilogue, lines)
+
+
+def _lines(operand: Operand, hints: Mapping[str, int]) -> int:
+    """Return 2 where contiguous runs begin inside a line of memory, else 1."""
+    pitch = 0 if operand.pitch is None else operand.pitch.evaluate(hints)
+    return 2 if pitch * operand.buffer.dtype.size % LINE else 1

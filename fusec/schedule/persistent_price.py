@@ -1,0 +1,109 @@
+"""The predicted time of a product's kernel with one CTA per SM over all tiles."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from fusec.schedule.matmul_choice import MULTIPLIERS, MatmulParameters
+from fusec.schedule.matmul_work import ProductWork
+from fusec.target import Target
+
+# All of what follows is fitted to times on an H200, M, N and K from 1024 to 16384.
+_RATES = ((0, 0.0), (64, 0.55), (128, 1.06), (192, 1.07), (256, 1.085))
+"""The inner loop's part of the tensor cores' rate, by the columns of one wgmma."""
+_FEW_ROWS = 0.97
+"""The same where a stage has 64 rows of A for all of its columns of B."""
+_INGEST = 1.12e11
+"""Bytes a second that an SM takes of L2, 64 a clock; rows of a stage that begin inside a line of
+memory come as two."""
+_L2_STAGE, _MEMORY_STAGE = 0.85e-6, 2e-6
+"""From asking for a stage to having it, where operands are found in L2, and the more of those that
+are read from memory; one stage is in the hands of the tensor cores."""
+_MEMORY_RATE = 0.97
+"""Of the bandwidth, where operands are read once."""
+_START, _PAIR_START = 0.5e-6, 1.5e-6
+"""Beyond a launch, before the first products; CTAs of a cluster wait for each other."""
+_PAIR = 1.01
+"""How much longer a stage takes where two CTAs hand it back."""
+_TILE, _EXCHANGED_TILE, _NARROW_TILE = 2e-6, 2.6e-6, 3e-6
+"""Seconds after a tile's products in which none run: its sums are stored, as rows, by lanes that
+have exchanged columns, or by pairs, and the next ones begin."""
+_ISSUE = 0.85
+"""Of the issue slots, which an epilogue's operations fill."""
+_LOAD = 0.8e-6
+"""Loads of an operand of the epilogue, for which a warp waits before its next columns."""
+_NORM = 8
+"""Resources of a stage are used together: the time is little above that of the scarcest."""
+
+
+def persistent_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of all tiles: what follows a tile's products adds to them.
+
+    With ping-pong it runs under the products of the next tile, but for the last one's, and where it
+    takes longer than these.
+    """
+    sizes = needed.sizes
+    rows, columns = -(-sizes.m // p.tile_m), -(-sizes.n // p.tile_n)
+    pairs = sizes.batches * -(-rows // p.pair_rows) * -(-columns // p.pair_columns)
+    places = target.sms // p.ctas
+    steps = -(-sizes.k // p.tile_k)
+    running = min(pairs, places) * p.ctas
+    main = steps * _stage_seconds(p, needed, running, pairs * p.ctas * steps, target)
+    after = _TILE if p.staged else _EXCHANGED_TILE if p.vector_width > 2 else _NARROW_TILE
+    after += epilogue_seconds(p, needed, target)
+    turns = -(-pairs // places)
+    start = _START
+    if p.ctas > 1:
+        start, main = _PAIR_START, main * _PAIR
+    if not p.ping_pong:
+        return start + turns * (main + after)
+    return start + turns * max(main, (main + after) / 2) + after
+
+
+def _stage_seconds(
+    p: MatmulParameters, needed: ProductWork, running: int, stages: int, target: Target
+) -> float:
+    """Return the time of a stage: of its products, or of what brings the next one.
+
+    running: CTAs at a time; stages: of all tiles.
+    """
+    a, b = min(p.tile_m, needed.sizes.m), min(p.tile_n, needed.sizes.n)
+    depth = p.tile_k * 2
+    # Of L2; what a cluster shares is asked for once.
+    asked = (a / p.pair_columns, b / p.pair_rows)
+    taken = sum(rows * lines for rows, lines in zip(asked, needed.lines, strict=True)) * depth
+    loaded = sum(asked) * depth
+    from_memory = min(1.0, needed.bytes / max(1, loaded * stages))
+    rate = target.half_flops * _rate(p.tile_n) / target.sms
+    if p.row_blocks == 1 and p.ping_pong:
+        rate *= _FEW_ROWS
+    parts = (
+        2.0 * p.tile_m * p.tile_n * p.tile_k / rate,
+        taken / _INGEST,
+        (_L2_STAGE + _MEMORY_STAGE * from_memory) / max(1, p.stages - 1),
+        running * loaded * from_memory / (target.bandwidth * _MEMORY_RATE),
+    )
+    return sum(part**_NORM for part in parts) ** (1 / _NORM)
+
+
+def _rate(columns: int) -> float:
+    """Return the inner loop's part of the tensor cores' rate."""
+    (below, low), (above, high) = next(
+        pair for pair in pairwise(_RATES) if pair[0][0] < columns <= pair[1][0]
+    )
+    return low + (high - low) * (columns - below) / (above - below)
+
+
+def epilogue_seconds(p: MatmulParameters, needed: ProductWork, target: Target) -> float:
+    """Return the time of a warpgroup's epilogue of a tile beyond a plain one's.
+
+    Rows that are staged are there when the products end; others are waited for.
+    """
+    sizes, epilogue = needed.sizes, needed.epilogue
+    threads = MULTIPLIERS // 2 if p.ping_pong else MULTIPLIERS
+    count = min(p.tile_m, sizes.m) * min(p.tile_n, sizes.n)
+    issued = epilogue.flops / (target.flops / 2 * _ISSUE)
+    special = epilogue.sfu / target.special
+    turns = -(-count // (threads * p.vector_width)) if epilogue.reads else 0
+    waits = 0.0 if p.staged else turns * _LOAD
+    return count * max(issued, special) * target.sms + waits

@@ -1,0 +1,175 @@
+"""Persistent products on the host: staged rows, warpgroups that take turns, pairs of CTAs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from test_hopper_on_cpu import dies, find_matmul, product, wrong
+
+from fusec import target
+from fusec.ir.graph import Fusion
+from fusec.parse import read_text
+from fusec.schedule.plan import KernelPlan
+
+# With two SMs every CTA has several tiles.
+SMALL = replace(target.find("sm_90a"), sms=2)
+PLAIN = {
+    "tile_m": 128,
+    "tile_n": 64,
+    "stages": 2,
+    "ping_pong": False,
+    "multicast": "none",
+    "staged": True,
+}
+TURNS = {**PLAIN, "tile_m": 64, "ping_pong": True}
+
+
+RESIDUAL = "  - y = mul(mul(silu(add(p, bias)), c), r)\noutputs: [y]\n"
+TWO = "  - y = add(cast(p, f32), t)\n  - z = neg(p)\noutputs: [y, z]\n"
+IN_PLACE = "  - y = add(cast(p, f32), t)\noutputs:\n  y: {alias: t}\n"
+
+
+@cache
+def followed(m: int, n: int, k: int, by: str) -> Fusion:
+    """Return a product `p` and what follows it."""
+    return read_text(
+        f"fusion: product\ninputs:\n  a: bf16[{m}, {k}]\n  b: bf16[{n}, {k}]\n  bias: bf16[{n}]\n"
+        f"  c: bf16[{m}, 1]\n"
+        f"  r: bf16[{m}, {n}]\n  t: f32[{m}, {n}]\nops:\n  - p = linear(a, b)\n{by}"
+    )
+
+
+def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
+    """Return the plan of a persistent kernel for a GPU of two SMs."""
+    return find_matmul().build(fusion, SMALL, {"kernel": "wgmma", **wanted})
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (product(136, 80, 200), {"tile_n": 72}),
+        (product(300, 72, 136, bias=True), {"tile_m": 256}),
+        (product(72, 40, 136, batches=3), {}),
+        (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b"}),
+        (product(136, 168, 136, a_columns=True, b_columns=False), {"multicast": "a", "tile_n": 80}),
+        (followed(136, 72, 200, RESIDUAL), {"stages": 3}),
+        (followed(300, 136, 72, RESIDUAL), {"tile_m": 256, "multicast": "b"}),
+        (followed(136, 72, 136, TWO), {}),
+    ],
+)
+def test_tiles_of_both_warpgroups(
+    fusion: Fusion, changes: dict[str, object], tmp_path: Path
+) -> None:
+    assert wrong(fusion, plan_of(fusion, **{**PLAIN, **changes}), tmp_path) == ""
+
+
+@pytest.mark.parametrize(
+    ("fusion", "changes"),
+    [
+        (product(300, 136, 264), {}),
+        (product(200, 136, 136, a_columns=True, b_columns=False), {"multicast": "b", "stages": 3}),
+        (followed(300, 136, 136, RESIDUAL), {"tile_m": 128, "multicast": "a"}),
+        (followed(136, 136, 136, TWO), {"staged": False, "vector_width": 2}),
+    ],
+)
+def test_tiles_of_one_warpgroup(fusion: Fusion, changes: dict[str, object], tmp_path: Path) -> None:
+    assert wrong(fusion, plan_of(fusion, **{**TURNS, **changes}), tmp_path) == ""
+
+
+def test_rows_that_are_written_where_they_were_read(tmp_path: Path) -> None:
+    fusion = followed(136, 72, 72, IN_PLACE)
+    assert wrong(fusion, plan_of(fusion, **PLAIN), tmp_path) == ""
+
+
+STAGED = {
+    "fetched rows are not waited for": ("  copy_wait<0>();\n", ""),
+    "no barrier after the wait": ("copy_wait<0>();\n  __syncwarp();", "copy_wait<0>();"),
+    "copies that are not committed": ("  copy_commit();\n}", "}"),
+    "no barrier before rows are stored": ("      __syncwarp();\n      leave(", "      leave("),
+    "the rows of a warp": ("threadIdx.x / 32 * (Config::kS", "threadIdx.x / 32 % 4 * (Config::kS"),
+    "the columns of a pair": ("column + lane % 4 * 2", "column + lane % 4"),
+    "the rows of a pair": ("lane / 4 + 8 * half", "lane / 4 + 4 * half"),
+    "the sums of a pair": ("/ 2 + 2 * half", "/ 2"),
+    "the sums of further rows": ("block * (Config::kTileN / 2) + (", "("),
+    "further rows": ("64 * block + row", "row"),
+    "the fetched rows": ("line / 16 * 64 + line % 16", "line"),
+    "the stored rows": ("leave(64 * block", "leave(0 * block"),
+    "the bound of stored rows": ("16 * kVectors && row < rows &&", "16 * kVectors &&"),
+    "the bound of columns": ("&& column < columns", ""),
+    "the place of a row": ("staged + row * Config::kStagedPitch", "staged + row * kVectors"),
+    "the last row": ("M - 1);", "M);"),
+    "the last columns": ("N - kWidth);", "N);"),
+}  # fmt: skip
+PING_PONG = {
+    "nobody waits for its turn": ("named_barrier_sync<256>(kTurns + warpgroup);", "{}"),
+    "a turn is not passed on": ("named_barrier_arrive<256>(kTurns + 1 - warpgroup);", "{}"),
+    "a turn is passed on to oneself": ("kTurns + 1 - warpgroup", "kTurns + warpgroup"),
+    "the first turn": ("  named_barrier_arrive<256>(kTurns);\n", ""),
+    "the stages before the first tile": (
+        "kTurns);\n  skip_stages<Config>(steps,", "kTurns);\n  skip_stages<Config>(0,",
+    ),
+    "the stages of the other": (
+        "parity);\n      fusec::skip_stages<Config>(steps, stage, parity);", "parity);",
+    ),
+    "the parity of skipped stages": ("next / Config::kStages % 2", "0"),
+    "the tiles of a warpgroup": ("blockIdx.x + warpgroup * (gridDim.x)", "blockIdx.x"),
+    "the tiles of both": ("index += 2 * (gridDim.x)", "index += gridDim.x"),
+    "the rows of a warp": ("threadIdx.x / 32 % 4 * 16", "threadIdx.x / 32 * 16"),
+    "the readers of a stage": ("kReaders = 4", "kReaders = 8"),
+}  # fmt: skip
+PAIRS = {
+    "a stage is handed back to one": ("arrive_at(rank)", "arrive_at(0)"),
+    "a stage is handed back by one": ("rank < kCluster; ++rank) empty", "rank < 1; ++rank) empty"),
+    "the half of a rank": ("static_cast<int>(cluster_rank()) * (kExtent / 2)", "0"),
+    "the place of a half": ("tile + half * 128, map", "tile, map"),
+    "a half for one": ("batch, barrier, 3)", "batch, barrier, 1)"),
+    "the tile of a rank": ("first.row * kRows + rank % kRows", "first.row * kRows"),
+    "the pairs of rows": ("(tile_rows + kRows - 1) / kRows", "tile_rows / kRows"),
+    "no cluster barrier at the start": (
+        "kReaders>(shared);\n  fusec::cluster", "kReaders>(shared);\n  __syncthreads();  // ",
+    ),
+    "no cluster barrier at the end": ("fusec::cluster_sync();  // nobody", "// nobody"),
+    "the readers of a stage": ("kReaders = 16", "kReaders = 8"),
+    "the pairs of a cluster": ("index = blockIdx.x / 2;", "index = blockIdx.x;"),
+}  # fmt: skip
+DEPTHS = {
+    "the half of a rank along K": ("static_cast<int>(cluster_rank()) * 32", "0"),
+    "the place of a half along K": ("kBlockBytes + half * 128", "kBlockBytes"),
+}
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_wrong_staged_rows_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = followed(300, 72, 136, RESIDUAL)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "tile_m": 256}), *STAGED[name], tmp_path)
+
+
+def test_rows_that_are_overwritten_early_are_seen(tmp_path: Path) -> None:
+    edit = ("kStagedPitch);\n      __syncwarp();", "kStagedPitch);")
+    dies(
+        product(136, 136, 72),
+        plan_of(product(136, 136, 72), **{**PLAIN, "tile_n": 128}),
+        *edit,
+        tmp_path,
+    )
+
+
+@pytest.mark.parametrize("name", PING_PONG)
+def test_wrong_turns_at_tiles_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 72, 264)
+    dies(fusion, plan_of(fusion, **{**TURNS, "stages": 3}), *PING_PONG[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_wrong_pairs_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 72, 264)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *PAIRS[name], tmp_path)
+
+
+@pytest.mark.parametrize("name", DEPTHS)
+def test_wrong_halves_along_k_are_seen(name: str, tmp_path: Path) -> None:
+    fusion = product(300, 72, 136, b_columns=False)
+    dies(fusion, plan_of(fusion, **{**PLAIN, "multicast": "b"}), *DEPTHS[name], tmp_path)

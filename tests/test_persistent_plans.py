@@ -1,0 +1,104 @@
+"""Plans of persistent products: pairs of CTAs, tiles of warpgroups, staged rows, and refusals."""
+
+from __future__ import annotations
+
+import pytest
+from test_matmul_plans import HOPPER, bias_gelu, built, plain
+
+from fusec.codegen.dispatch import plan_sources
+from fusec.diagnostics import Unsupported
+from fusec.ir.dtype import BF16
+from fusec.ir.graph import Fusion
+from fusec.ops.build import GraphBuilder
+from fusec.schedule.matmul import Matmul
+from fusec.schedule.plan import KernelPlan, TensorMapArgument
+
+SQUARES = {
+    "kernel": "wgmma",
+    "tile_m": 128,
+    "tile_n": 128,
+    "stages": 2,
+    "ping_pong": False,
+    "multicast": "none",
+    "staged": False,
+    "vector_width": 2,
+}
+
+
+def plan_of(fusion: Fusion, **wanted: object) -> KernelPlan:
+    """Return a plan with tiles of 128 x 128 but for what is wanted."""
+    return Matmul().build(fusion, HOPPER, {**SQUARES, **wanted})
+
+
+def turned(g: GraphBuilder):
+    y = g.apply("matmul", g.input("x", BF16, [256, 512]), g.input("w", BF16, [512, 384]))
+    return g.apply("permute", y, dims=[1, 0])
+
+
+PLAIN, GELU, TURNED = plain(1024, 1024, 512), bias_gelu(4096, 4096, 1024), built(turned)
+
+
+@pytest.mark.parametrize("multicast", ["a", "b"])
+def test_a_cluster_takes_two_tiles(multicast: str) -> None:
+    plan = plan_of(PLAIN, multicast=multicast)
+    assert plan.kernels[0].cluster == (2, 1, 1)
+    assert "__cluster_dims__(2)" in plan_sources(plan)[0].text
+
+
+@pytest.mark.parametrize(
+    ("multicast", "rows", "ctas"),
+    [("b", 129, 64), ("b", 128, 64), ("a", 128, 32), ("none", 128, 32)],
+)
+def test_the_tiles_of_a_pair_may_be_beyond_the_result(multicast: str, rows: int, ctas: int) -> None:
+    assert plan_of(GELU, multicast=multicast).kernels[0].grid[0].evaluate({"M": rows}) == ctas
+
+
+@pytest.mark.parametrize(("multicast", "boxes"), [("a", (64, 128)), ("b", (128, 64))])
+def test_each_cta_loads_half_of_what_a_cluster_shares(
+    multicast: str, boxes: tuple[int, int]
+) -> None:
+    arguments = plan_of(GELU, multicast=multicast).kernels[0].arguments
+    maps = [a for a in arguments if isinstance(a, TensorMapArgument)]
+    assert tuple(m.box[1] for m in maps) == boxes
+
+
+def test_an_output_lies_where_an_input_of_its_size_was_read() -> None:
+    def residual(g: GraphBuilder):
+        y = g.apply("linear", g.input("x", BF16, [256, 512]), g.input("w", BF16, [384, 512]))
+        g.output(g.apply("add", y, g.input("r", BF16, [256, 384])))
+        g.output(g.apply("neg", y))
+
+    plan = plan_of(built(residual), staged=True)
+    names = [name for name, _, _ in plan.kernels[0].layout.constants]  # type: ignore[attr-defined]
+    assert [n for n in names if n.startswith("kStaged")][-2:] == ["kStaged0", "kStaged1"]
+    text = plan_sources(plan)[0].text
+    assert text.count("shared + Config::kStaged0") == 2  # r, and the sum
+
+
+def test_rows_that_do_not_begin_at_16_bytes_are_not_staged() -> None:
+    def odd(g: GraphBuilder):
+        return g.apply("linear", g.input("x", BF16, [256, 512]), g.input("w", BF16, [300, 512]))
+
+    with pytest.raises(Unsupported, match="aligned rows along"):
+        plan_of(built(odd), staged=True)
+
+
+@pytest.mark.parametrize(
+    ("fusion", "wanted", "words"),
+    [
+        (PLAIN, {"kernel": "split_k", "staged": True}, "fields of kernel `wgmma`"),
+        (PLAIN, {"tile_m": 64}, "128 or 256 rows, not 64"),
+        (PLAIN, {"tile_m": 256, "ping_pong": True}, "64 or 128 rows, not 256"),
+        (PLAIN, {"tile_m": 256, "tile_n": 200}, "would hold 200 sums"),
+        (GELU, {"tile_m": 256, "tile_n": 192}, "128 fit beside"),
+        (PLAIN, {"tile_n": 72, "multicast": "b"}, "whole swizzles"),
+        (PLAIN, {"tile_n": 72, "vector_width": 8}, "exchange 32 columns"),
+        (PLAIN, {"staged": True, "vector_width": 8}, "vector_width can only be 2"),
+        (TURNED, {"staged": True}, "aligned rows along"),
+    ],
+)
+def test_fields_that_no_kernel_has_together(
+    fusion: Fusion, wanted: dict[str, object], words: str
+) -> None:
+    with pytest.raises(Unsupported, match=words):
+        plan_of(fusion, **wanted)
