@@ -71,6 +71,7 @@ ASYNCHRONOUS = (
     "mbarrier",
     "proxy",
     "tma",
+    "attention",
     "wgmma",
 )
 """Headers with instructions of the asynchronous proxy."""

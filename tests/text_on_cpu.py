@@ -60,6 +60,7 @@ INSTRUCTIONS = {
     "cp.async.bulk.global.shared::cta.bulk_group": "bulk_store",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.": "bulk_reduce",
     "bar.sync": "wait_for_threads",
+    "bar.arrive": "count_threads",
     "griddepcontrol.launch_dependents": "let_next_kernel_start",
     "griddepcontrol.wait": "wait_for_kernels",
     "barrier.cluster.arrive.release.aligned+barrier.cluster.wait.acquire.aligned": (
@@ -100,11 +101,19 @@ WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
 WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE) cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
+WGMMA_REGISTERS = re.compile(
+    r"#define FUSEC_WGMMA_REGISTERS\(N, TYPE\).*?\n(?=#define)", re.DOTALL
+)
+WGMMA_REGISTERS_CALL = (
+    "#define FUSEC_WGMMA_REGISTERS(N, TYPE) "
+    "cpu::wgmma_registers(d, N, TYPE, a, b, kTransposeB)\n"
+)
 
 
 def on_host(text: str) -> str:
     """Return CUDA text with inline PTX and declarations of shared memory replaced."""
     text = WGMMA.sub(WGMMA_CALL, text)
+    text = WGMMA_REGISTERS.sub(WGMMA_REGISTERS_CALL, text)
     text = text.replace("{ return data[i]; }", "{ return data[cpu::within(i, N)]; }")
     text = DYNAMIC.sub(r"\2* const \3 = reinterpret_cast<\2*>(cpu::dynamic_shared());", text)
     text = SHARED.sub(_variable, text)
