@@ -66,7 +66,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
     operands = (attention.queries, attention.keys, attention.values)
     queries, keys, values = (_operand(o, m) for o, m in zip(operands, maps, strict=True))
     rows = _rows(context)
-    shared, masked, seen = _scores(context)
+    scores = _scores(context)
     batch = "tile.batch, " if context.has_batches else ""
     return AttentionView(
         **{  # pyright: ignore[reportArgumentType]
@@ -81,11 +81,11 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
         keys=keys,
         values=values,
         bounds=tuple(_limit(b) for b in attention.bounds),
-        score_lines=shared,
-        score=masked,
-        seen=seen,
-        has_masks=seen != masked,
-        score_reads=len(attention.scores.epilogue.fusion.inputs) > 1,
+        score_lines=scores.lines,
+        score=scores.masked,
+        seen=scores.seen,
+        has_masks=scores.seen != scores.masked,
+        score_reads=scores.reads,
         row_parameters=_parameters(context, "Index m"),
         row_lines=rows.lines,
         row_stores=rows.stores,
@@ -181,6 +181,13 @@ def _limit(bound: Bound) -> str:
     return f"seen.{method}({', '.join(texts)});"
 
 
+def _test(bound: Bound, width: int) -> Text:
+    """Return whether the query sees a key."""
+    sign = "<=" if bound.is_end else ">="
+    key = "n + i" if width > 1 else "n"
+    return Text(f"{key} {sign} {_from('m' if bound.by_row else '', bound.offset)}", 9)
+
+
 def _from(name: str, offset: Dim) -> str:
     if name and offset == 0:
         return name
@@ -238,25 +245,50 @@ def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, .
     return softmax, store_plans(lowering, attention.rows)
 
 
-def _scores(context: _Context) -> tuple[tuple[str, ...], EpilogueView, EpilogueView]:
-    """Return what scores have in common, their graph, and the same where all keys are seen."""
+@dataclass(frozen=True)
+class _Scores:
+    """The graph of scores, masked and where all keys are seen, and what both have in common.
+
+    reads: whether it reads memory for each query or key.
+    """
+
+    lines: tuple[str, ...]
+    masked: EpilogueView
+    seen: EpilogueView
+    reads: bool
+
+
+def _scores(context: _Context) -> _Scores:
+    """Return the graph of scores, and the same where all keys are seen."""
     part, width = context.attention.scores, context.parameters.vector_width
     scores = _softmax(context, width)[0].scores
     masked = _emitter(context, part, width, ("vector", "lane"))
-    graph = _graph_of_scores(context, masked, scores)
     seen = _emitter(context, part, width, ("vector", "lane"))
-    for _, test in masks_of(scores, part.axes(width)):
+    for bound, test in masks_of(scores, part.axes(width)):
+        masked.given[test] = _test(bound, width)
         seen.given[test] = Text("true")
+    graph = _graph_of_scores(context, masked, scores)
     for instance in instances_under([scores]):
         if not instance.variables and instance.kind in ("op", "load", "select"):
             seen.given.setdefault(instance, masked.ref(instance, 0))
-    return _take(masked, "kernel"), graph, _graph_of_scores(context, seen, scores)
+    loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
+    return _Scores(
+        _take(masked, "kernel"),
+        graph,
+        _graph_of_scores(context, seen, scores),
+        any(i not in masked.cached for i in loads),
+    )
 
 
 def _graph_of_scores(context: _Context, emitter: Emitter, scores: Instance) -> EpilogueView:
     part, width = context.attention.scores, emitter.width
     _give_sums(emitter, part, [scores])
     place = "acc[i]" if width > 1 else "acc[0]"
+    for instance in instances_under([scores]):
+        converts = instance.kind == "op" and instance.node is not None and instance.node.op.converts
+        if converts and instance.dtype.is_half and instance.operands[0] in emitter.cached:
+            kind = storage_type(instance.dtype)
+            emitter.given[instance] = Text(f"fusec::rounded_sum<{kind}>({place})")
     emitter.add(0, "lane", f"{place} = {emitter.ref(scores, 0)};", last=True)
     return EpilogueView(
         width,

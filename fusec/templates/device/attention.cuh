@@ -10,6 +10,7 @@
 #include "mma.cuh"
 #include "softmax_rows.cuh"
 #include "tma.cuh"
+#include "types.cuh"
 #include "vector.cuh"
 #include "warpgroup_turns.cuh"
 #include "wgmma_registers.cuh"
@@ -58,6 +59,16 @@ __device__ __forceinline__ KeyTiles key_tiles(SeenKeys seen) {
   const int first = seen.begin / kKeys;
   const int last = seen.end <= seen.begin ? first : (seen.end + kKeys - 1) / kKeys;
   return {first, last};
+}
+
+// A result of a product as its type holds it; a bf16 is the upper half of a float.
+template <class T>
+__device__ __forceinline__ float rounded_sum(float sum) {
+  if constexpr (kIsSame<T, bf16>) {
+    return __uint_as_float(pack_pair<T>(0.0f, sum));
+  } else {
+    return to_float(convert<T>(sum));
+  }
 }
 
 // A warp: visit(row, column, values) for the scores of its 16 queries, kWidth neighbours at a time;
@@ -221,22 +232,32 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
   if (lane == 0) keys_empty[place.stage].arrive();
   score(s, (tiles.last - 1) * Config::kKeys);
   rows.push(s, factor);
-  pack_weights<typename Config::T>(weights, s);
 
+  // Of the products with values that run still: the stage to hand back when they have ended.
+  int running = -1;
+  const auto end_values = [&] {
+    wgmma_wait<0>();
+    wgmma_pin(sums);
+    if (running >= 0 && lane == 0) values_empty[running].arrive();
+    pack_weights<typename Config::T>(weights, s);
+#pragma unroll
+    for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= factor[i / 2 % 2];
+  };
   for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
     // The products of these keys run beside those of the values before, and these beside the
-    // softmax.
-    const int stage = place.stage;
-    const u32 parity = place.parity;
+    // softmax. Both are waited for in another turn of the loop than the softmax is in, or the
+    // compiler would put the wait in front of it.
+    end_values();
+    running = place.stage;
+    values_full[running].wait(place.parity);
     place.template advance<Config::kStages>();
-    const unsigned char* const values = ring + stage * Config::kStageBytes + Config::kKeyBytes;
     keys_full[place.stage].wait(place.parity);
-    values_full[stage].wait(parity);
     turns.take();
     wgmma_fence();
     multiply_keys<Config>(s, queries, ring + place.stage * Config::kStageBytes);
     wgmma_commit();
-    multiply_values<Config>(sums, weights, values);
+    multiply_values<Config>(sums, weights,
+                            ring + running * Config::kStageBytes + Config::kKeyBytes);
     wgmma_commit();
     turns.pass();
     wgmma_wait<1>();
@@ -244,15 +265,10 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
     if (lane == 0) keys_empty[place.stage].arrive();
     score(s, tile * Config::kKeys);
     rows.push(s, factor);
-    wgmma_wait<0>();
-    wgmma_pin(sums);
-    if (lane == 0) values_empty[stage].arrive();
-    pack_weights<typename Config::T>(weights, s);
-#pragma unroll
-    for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= factor[i / 2 % 2];
   }
 
   if (lane == 0) barriers_at(shared, Config::kQueriesEmpty)->arrive();
+  end_values();
   values_full[place.stage].wait(place.parity);
   wgmma_fence();
   multiply_values<Config>(sums, weights,
