@@ -222,10 +222,10 @@ def _operands(
     left, right, columns = coordinates_of(first, scores.axes, depth)
     *batch, query, key = scores.axes
     # In the second product keys are summed over, and its batches and rows are the first's.
-    _, values, value_columns = coordinates_of(second, outputs.axes, key)
+    feature = Var("feature", outputs.axes[-1].extent)
+    _, values, value_columns = coordinates_of(second, (*scores.axes[:-1], feature), key)
     if columns != 1 or value_columns != 1:
         return Refusal("operation", "a product of vectors is not attention")
-    feature = outputs.axes[-1]
     found: list[Operand] = []
     for node, place, at, own, along in (
         (first, 0, left, query, depth),
