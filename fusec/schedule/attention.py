@@ -155,6 +155,7 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
             guards=(*problem.index[1], *assumed, *_small(attention)),
             specialised=problem.specialised,
             orders=_orders(attention, parameters),
+            rounded_early=(attention.weights.name,),
             problem=problem,
         )
 
