@@ -81,6 +81,7 @@ INSTRUCTIONS = {
             ".shared::cluster.global": "bulk_load",
             ".tensor.2d.shared::cluster.global.tile": "tensor_load_2d",
             ".tensor.3d.shared::cluster.global.tile": "tensor_load_3d",
+            ".tensor.4d.shared::cluster.global.tile": "tensor_load_4d",
         }.items()
         for hint in ("", ".L2::cache_hint")
     },
@@ -101,12 +102,9 @@ WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
 WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE) cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
-WGMMA_REGISTERS = re.compile(
-    r"#define FUSEC_WGMMA_REGISTERS\(N, TYPE\).*?\n(?=#define)", re.DOTALL
-)
+WGMMA_REGISTERS = re.compile(r"#define FUSEC_WGMMA_REGISTERS\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
 WGMMA_REGISTERS_CALL = (
-    "#define FUSEC_WGMMA_REGISTERS(N, TYPE) "
-    "cpu::wgmma_registers(d, N, TYPE, a, b, kTransposeB)\n"
+    "#define FUSEC_WGMMA_REGISTERS(N, TYPE) cpu::wgmma_registers(d, N, TYPE, a, b, kTransposeB)\n"
 )
 
 

@@ -21,7 +21,7 @@ from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
-from fusec.schedule.attention_maps import map_names
+from fusec.schedule.attention_maps import batch_axes, map_names
 from fusec.schedule.attention_masks import Bound, masks_of
 from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
 from fusec.schedule.matmul_problem import BATCH, Operand
@@ -116,12 +116,13 @@ def _sentence(attention: Attention, p: AttentionParameters) -> str:
 
 
 def _operand(operand: Operand, map_name: str) -> OperandView:
-    terms = operand.batch.terms
-    return OperandView(operand.buffer.name, map_name, _coordinate(terms[0][0]) if terms else "0")
+    axes = (axis.index for axis in batch_axes(operand))
+    batch = ", ".join("0" if index is None else _coordinate(index) for index in axes)
+    return OperandView(operand.buffer.name, map_name, batch)
 
 
 def _coordinate(atom: Atom) -> str:
-    """Return the coordinate along the batches of a tensor map."""
+    """Return the coordinate along an axis of a tensor map."""
     if isinstance(atom, Var):
         return "tile.batch"
     assert isinstance(atom, (Quotient, Remainder))

@@ -18,12 +18,12 @@ from fusec.schedule.attention_choice import (
     shared_layout,
     trouble,
 )
-from fusec.schedule.attention_maps import tensor_maps
+from fusec.schedule.attention_maps import is_readable, tensor_maps
 from fusec.schedule.attention_price import seconds
 from fusec.schedule.attention_problem import Attention, find_attention
 from fusec.schedule.common import dynamic_symbols, specialise, tensor_arguments, unsupported_nodes
 from fusec.schedule.family import Family
-from fusec.schedule.matmul_choice import MOST_COORDINATE, has_tensor_map
+from fusec.schedule.matmul_choice import MOST_COORDINATE
 from fusec.schedule.matmul_price import lasting
 from fusec.schedule.orders import PlannedOrder, of_tensor_cores
 from fusec.schedule.plan import Argument, Guard, Kernel, Plan
@@ -132,7 +132,7 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         fusion, attention = problem.fusion, problem.attention
         facts = Facts(problem.hints)
         for operand in (attention.queries, attention.keys, attention.values):
-            has_tensor_map(operand, facts)
+            is_readable(operand, facts)
         layout = shared_layout(parameters, attention.features.value, attention.value_features.value)
         tiles = attention.batches * ceildiv(attention.m, parameters.rows)
         kernel = AttentionKernel(
@@ -175,7 +175,7 @@ def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
     operands = (attention.queries, attention.keys, attention.values)
     facts = Facts(fusion.hints)
     for operand, dense in zip(operands, (True, True, False), strict=True):
-        if operand.k_major is not dense or not has_tensor_map(operand, facts):
+        if operand.k_major is not dense or not is_readable(operand, facts):
             name = operand.buffer.name
             return Refusal("operand", f"`{name}` has no rows of features that bulk copies read")
     extents = (attention.batches, attention.m, attention.n)

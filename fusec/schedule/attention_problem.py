@@ -295,7 +295,9 @@ def _softmax(
     domain = scores.domain
     reductions = [n for n in scores.epilogue.fusion.nodes if n.op.family == "reduction"]
     others = [n for n in reductions if n is not top.node]
-    if len(others) != 1 or any(domain.reduced[n] != {domain.axes[-1]} for n in reductions):
+    if len(others) != 1 or any(
+        domain.reduced[n] != frozenset({domain.axes[-1]}) for n in reductions
+    ):
         return None
     (total,) = others
     summed = lowering.at_home(total.inputs[0])

@@ -9,7 +9,7 @@
 
 #include "mma.cuh"
 #include "softmax_rows.cuh"
-#include "tma.cuh"
+#include "tma_4d.cuh"
 #include "types.cuh"
 #include "vector.cuh"
 #include "warpgroup_turns.cuh"
@@ -118,24 +118,26 @@ __device__ __forceinline__ void init_attention(unsigned char* shared) {
   fence_barrier_init();
 }
 
+// What of an operand is loaded: its map, and the indices along the map's two batch axes.
+struct AttentionSource {
+  const TensorMap* map;
+  int inner;
+  int outer;
+};
+
 // One thread: kRows rows of kFeatures features from row `row` on, panel by panel. What lies beyond
 // the tensor arrives as zeros and counts as bytes.
 template <int kRows, int kFeatures>
-__device__ __forceinline__ void load_panels(unsigned char* to, const TensorMap* map, int row,
-                                            int batch, Barrier* full) {
+__device__ __forceinline__ void load_panels(unsigned char* to, AttentionSource from, int row,
+                                            Barrier* full) {
   constexpr int kPanels = (kFeatures + 63) / 64;
   full->arrive_expect_tx(kPanels * kRows * 128);
 #pragma unroll
   for (int panel = 0; panel < kPanels; ++panel) {
-    tensor_load_3d(to + panel * kRows * 128, map, 64 * panel, row, batch, full);
+    tensor_load_4d(to + panel * kRows * 128, from.map, 64 * panel, row, from.inner, from.outer,
+                   full);
   }
 }
-
-// What of an operand is loaded: its map, and the index along the map's batches.
-struct AttentionSource {
-  const TensorMap* map;
-  int batch;
-};
 
 // The loading thread: all that a tile of queries from `row` on needs.
 template <class Config>
@@ -144,20 +146,19 @@ __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionS
                                                int row, KeyTiles tiles, AttentionPlace& place) {
   if (tiles.first >= tiles.last) return;
   barriers_at(shared, Config::kQueriesEmpty)->wait(place.tile_parity ^ 1);
-  load_panels<Config::kRows, Config::kFeatures>(shared + Config::kQueries, queries.map, row,
-                                                queries.batch,
+  load_panels<Config::kRows, Config::kFeatures>(shared + Config::kQueries, queries, row,
                                                 barriers_at(shared, Config::kQueriesFull));
   place.tile_parity ^= 1;
   for (int tile = tiles.last - 1; tile >= tiles.first; --tile) {
     const int stage = place.stage;
     barriers_at(shared, Config::kKeysEmpty)[stage].wait(place.parity ^ 1);
     load_panels<Config::kKeys, Config::kFeatures>(
-        shared + Config::kStage + stage * Config::kStageBytes, keys.map, tile * Config::kKeys,
-        keys.batch, &barriers_at(shared, Config::kKeysFull)[stage]);
+        shared + Config::kStage + stage * Config::kStageBytes, keys, tile * Config::kKeys,
+        &barriers_at(shared, Config::kKeysFull)[stage]);
     barriers_at(shared, Config::kValuesEmpty)[stage].wait(place.parity ^ 1);
     load_panels<Config::kKeys, Config::kValueFeatures>(
-        shared + Config::kStage + stage * Config::kStageBytes + Config::kKeyBytes, values.map,
-        tile * Config::kKeys, values.batch, &barriers_at(shared, Config::kValuesFull)[stage]);
+        shared + Config::kStage + stage * Config::kStageBytes + Config::kKeyBytes, values,
+        tile * Config::kKeys, &barriers_at(shared, Config::kValuesFull)[stage]);
     place.template advance<Config::kStages>();
   }
 }
