@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import log, prod
 
 import numpy as np
 
@@ -29,6 +29,8 @@ from fusec.reference.selections import selected
 from fusec.reference.sums import Rules, spread_of
 
 Environment = dict[Value, Estimate]
+MANTISSA = 3 / (8 * log(2))
+"""The mean of 1 / m**2 where log(m) is evenly spread from log(1) to log(2)."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +182,12 @@ def _in_parts(estimate: Estimate, parts: int, dtype: DType, *, hops: bool) -> Es
 
 
 def _rounded_early(estimate: Estimate, dtype: DType) -> Estimate:
-    """Return a value that is rounded to a half type at another scale, and not here."""
+    """Return a value that is rounded to a half type at another scale, and not here.
+
+    A number m 2**k is rounded by at most epsilon / m of itself; what m is there, nobody knows.
+    """
     least = np.where(estimate.value == 0, 0.0, ulp(np.zeros(()), dtype))
-    own = (squared(estimate.value) * dtype.epsilon**2 + squared(least)) * SPREAD
+    own = (squared(estimate.value) * (MANTISSA * dtype.epsilon**2) + squared(least)) * SPREAD
     return replace(estimate, independent=add(estimate.independent, own), rounds_to=None)
 
 

@@ -1,7 +1,7 @@
 // tensor_parallel_attention_s4_matmul: Self-attention whose heads are divided over the ranks.
 // Source: examples/parallel/tensor_parallel_attention.yaml
-//   16: v = permute(reshape(linear(x, wv), [B, S, H, E]), [0, 2, 1, 3])
-// Schedule: B * 1024 x 256 x 1024 in tiles of 128 x 64, one CTA per SM over all tiles, bulk copies
+//   20: y = linear(a, wo)
+// Schedule: B * S x 1024 x 256 in tiles of 128 x 128, one CTA per SM over all tiles, bulk copies
 //   into wgmma.
 #include "matmul_fragments.cuh"
 #include "matmul_hopper.cuh"
@@ -17,13 +17,13 @@ using Index = int;
 struct Config {
   using T = fusec::bf16;                // of the operands in shared memory
   static constexpr int kTileM = 128;    // rows of an output tile
-  static constexpr int kTileN = 64;     // columns of an output tile
+  static constexpr int kTileN = 128;    // columns of an output tile
   static constexpr int kTileK = 64;     // depth of a stage
-  static constexpr int kStages = 9;     // stages in flight
+  static constexpr int kStages = 7;     // stages in flight
   static constexpr int kConsumers = 2;  // warpgroups that multiply 64 rows each; one more loads
   static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr bool kSwapped = false;         // B's columns are the rows of wgmma
-  static constexpr int kSumsOwn = 32;             // of a thread that multiplies
+  static constexpr int kSumsOwn = 64;             // of a thread that multiplies
   static constexpr int kProducerRegisters = 40;   // of a thread that loads
   static constexpr int kConsumerRegisters = 232;  // of a thread that multiplies
   static constexpr int kBand = 8;                 // tile rows walked together, for the L2
@@ -32,23 +32,24 @@ struct Config {
 
   // Shared memory, in bytes.
   static constexpr int kATileBytes = 16384;  // A's tile of a stage; B's follows
-  static constexpr int kStageBytes = 24576;  // of one stage
-  static constexpr int kFull = 221184;       // barriers, one per stage: its loads have landed
-  static constexpr int kEmpty = 221256;      // barriers, one per stage: all have read it
+  static constexpr int kStageBytes = 32768;  // of one stage
+  static constexpr int kFull = 229376;       // barriers, one per stage: its loads have landed
+  static constexpr int kEmpty = 229432;      // barriers, one per stage: all have read it
 };
 
 constexpr int kWidth = 8;  // neighbouring columns of one access
 using Sums = fusec::Vec<float, kWidth>;
 
 extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
-    tensor_parallel_attention_s4_matmul(const __grid_constant__ fusec::TensorMap x_map,
-                                        const __grid_constant__ fusec::TensorMap wv_map,
-                                        fusec::bf16* __restrict__ v_tensor,
-                                        fusec::i64 B) {
+    tensor_parallel_attention_s4_matmul(const __grid_constant__ fusec::TensorMap a_map,
+                                        const __grid_constant__ fusec::TensorMap wo_map,
+                                        fusec::bf16* __restrict__ y_partial,
+                                        fusec::i64 B,
+                                        fusec::i64 S) {
   extern __shared__ __align__(1024) unsigned char shared[];
-  const int M = B * 1024;
-  constexpr int N = 256;
-  constexpr int K = 1024;
+  const int M = B * S;
+  constexpr int N = 1024;
+  constexpr int K = 256;
   constexpr int batches = 1;
   const int tile_rows = fusec::tile_count(M, Config::kTileM);
   const int tile_columns = fusec::tile_count(N, Config::kTileN);
@@ -68,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
         const auto tile = fusec::matmul_tile<Config::kBand>(index, tile_rows, tile_columns);
         const int m = tile.row * Config::kTileM;
         const int n = tile.column * Config::kTileN;
-        const fusec::TileSource a_rows = {&x_map, m, 0};
-        const fusec::TileSource b_columns = {&wv_map, n, 0};
+        const fusec::TileSource a_rows = {&a_map, m, 0};
+        const fusec::TileSource b_columns = {&wo_map, n, 0};
         fusec::load_stages<Config>(shared, a_rows, b_columns, 0, steps, stage, parity);
       }
     }
@@ -79,18 +80,12 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   fusec::take_registers<Config::kConsumerRegisters>();
   // The epilogue of neighbouring sums of row m, from column n on.
   const auto finish = [&](Index m, Index n, const Sums& acc) {
-    const int m_over_1024 = m / 1024;
-    const int m_mod_1024 = m % 1024;
-    fusec::Vec<fusec::bf16, kWidth> v_tensor_vec;
-    const int part_over_8 = n / kWidth / 8;
-    const int part_mod_8 = n / kWidth % 8;
+    fusec::Vec<fusec::bf16, kWidth> y_partial_vec;
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      v_tensor_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
+      y_partial_vec[i] = fusec::convert<fusec::bf16>(acc[i]);
     }
-    fusec::store(v_tensor + m_over_1024 * 262144 + part_over_8 * 65536 + m_mod_1024 * 64 +
-                     part_mod_8 * kWidth,
-                 v_tensor_vec);
+    fusec::store(y_partial + m * 1024 + n, y_partial_vec);
   };
 
   const int warp_m = threadIdx.x / 32 * 16;
