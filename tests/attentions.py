@@ -98,7 +98,9 @@ RECOGNISED = {
         kv_heads=2,
         batch=2,
     ),
-    "scaled output": attention(*PLAIN, "y = mul(o, gate)", inputs="  gate: bf16[{d}]\n", outputs="y"),
+    "scaled output": attention(
+        *PLAIN, "y = mul(o, gate)", inputs="  gate: bf16[{d}]\n", outputs="y"
+    ),
     "heads beside features": """fusion: attention
 inputs:
   q: bf16[2, 70, 3, 64]

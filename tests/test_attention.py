@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from attentions import CAUSAL, PLAIN, RECOGNISED, REFUSED, attention
+from attentions import PLAIN, RECOGNISED, REFUSED, attention
 
 from fusec import target
-from fusec.codegen.dispatch import plan_sources
 from fusec.driver import Compilation
 from fusec.ir.graph import Fusion
 from fusec.options import CompileOptions
 from fusec.parse.reader import read_text
 from fusec.passes import run_pipeline
-from fusec.run.headers import device_headers
-from fusec.run.nvrtc import compile_cuda
-from fusec.schedule.attention import Attentions, AttentionPlan
+from fusec.schedule.attention import AttentionPlan, Attentions
 from fusec.segment.protocol import Refusal
 
 HOPPER = target.find("sm_90a")

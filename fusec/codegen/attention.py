@@ -22,7 +22,7 @@ from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
 from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes, map_names
-from fusec.schedule.attention_masks import Bound, masks_of
+from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
 from fusec.schedule.matmul_problem import BATCH, Operand
 from fusec.schedule.plan import SizeArgument
@@ -265,18 +265,18 @@ def _scores(context: _Context) -> _Scores:
     scores = _softmax(context, width)[0].scores
     masked = _emitter(context, part, width, ("vector", "lane"))
     seen = _emitter(context, part, width, ("vector", "lane"))
+    whole = unmasked(scores, part.axes(width))
     for bound, test in masks_of(scores, part.axes(width)):
         masked.given[test] = _test(bound, width)
-        seen.given[test] = Text("true")
     graph = _graph_of_scores(context, masked, scores)
-    for instance in instances_under([scores]):
+    for instance in instances_under([whole]):
         if not instance.variables and instance.kind in ("op", "load", "select"):
             seen.given.setdefault(instance, masked.ref(instance, 0))
     loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
     return _Scores(
         _take(masked, "kernel"),
         graph,
-        _graph_of_scores(context, seen, scores),
+        _graph_of_scores(context, seen, whole),
         any(i not in masked.cached for i in loads),
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 
 from fusec.index.instances import Instance
@@ -47,6 +47,17 @@ def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
                 found.append((bound, test))
         scores = scores.operands[1]
     return found
+
+
+def unmasked(scores: Instance, axes: Axes) -> Instance:
+    """Return scores where all keys are seen: without masks of which that says all."""
+    if not (_is(scores, "where") and _is_lowest(scores.operands[2])):
+        return scores
+    test, given, lowest = scores.operands
+    inside = unmasked(given, axes)
+    if all(_bound(part, axes) is not None for part in _parts(test)):
+        return inside
+    return scores if inside is given else replace(scores, operands=(test, inside, lowest))
 
 
 def _is(instance: Instance, *names: str) -> bool:
