@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attentions import CAUSAL, PLAIN, RECOGNISED, attention
+from attentions import CAUSAL, PLAIN, RECOGNISED, SOFTMAX, attention
 from cuda_on_cpu import run_plan
 
 from fusec import target
@@ -24,6 +24,8 @@ ORDERS = (*FIRST, {"seed": 1, "backwards": True}, {"seed": 2, "at_once": True})
 """How tests run kernels: two orders, and copies that are done early."""
 MORE_ORDERS = (*ORDERS, *({"seed": seed, "backwards": seed % 2 == 1} for seed in range(3, 8)))
 """Where a wrong kernel must fail in one of them."""
+STEEP = ("s = mul({scores}, 2.0)", SOFTMAX)
+"""Scores so far apart that the maxima grow from tile to tile."""
 TURNS = {"tile_keys": 64, "stages": 2, "warpgroups": 2, "ping_pong": True}
 
 
@@ -65,6 +67,10 @@ def test_turns_in_every_order(tmp_path: Path) -> None:
     assert wrong(attention(*CAUSAL, m=200, n=200), tmp_path, TURNS, ORDERS) == ""
 
 
+def test_maxima_that_grow(tmp_path: Path) -> None:
+    assert wrong(attention(*STEEP, m=130, n=330), tmp_path, TURNS) == ""
+
+
 def test_three_warpgroups_of_which_one_has_no_query(tmp_path: Path) -> None:
     settings = {"tile_keys": 64, "stages": 3, "warpgroups": 3, "ping_pong": True}
     assert wrong(attention(*PLAIN, m=120, n=131, dtype="f16"), tmp_path, settings) == ""
@@ -88,16 +94,16 @@ def test_queries_without_keys(tmp_path: Path) -> None:
 
 
 MUTANTS = {
-    "sums are not rescaled": ("sums[i] *= factor[i / 2 % 2];", ";"),
-    "totals are not rescaled": ("fmaf(total[h], factor[h], sum)", "total[h] + sum"),
+    "sums are not rescaled": ("sums[i] *= rows.factor[i / 2 % 2];", ";"),
+    "totals are not rescaled": ("        total[h] *= factor[h];\n      }", "      }"),
     "one tile too many is skipped": ("{first, last};", "{first + (last > 3), last};"),
     "the last tile is skipped": ("(seen.end + kKeys - 1) / kKeys;", "seen.end / kKeys;"),
     "a tile is thought to be seen whole": ("(last + 1, first + 1)", "(last + 1, last + 1)"),
     "the limit of masks": ("n + i <= m", "n + i < m"),
     "keys beyond the end": ("n >= N) acc", "n >= N + 8) acc"),
-    "the maximum of a part of a row": ("shuffle_xor(most, 2)", "shuffle_xor(most, 1)"),
+    "the maximum of a part of a row": ("shuffle_xor(all, 2)", "shuffle_xor(all, 1)"),
     "the sum of a part of a row": ("shuffle_xor(total[h], 2)", "0.0f"),
-    "the row of a factor": ("factor[i / 2 % 2]", "factor[0]"),
+    "the row of a factor": ("rows.factor[i / 2 % 2]", "rows.factor[0]"),
     "the queries of a warpgroup": ("* (64 * 128)", "* 0"),
     "the step along keys": ("step * kDescriptorStepMn", "step / 2 * kDescriptorStepMn"),
     "the panel of features": ("Config::kFeatures / 16; ++step", "Config::kFeatures / 32; ++step"),
@@ -122,6 +128,9 @@ MUTANTS = {
 }  # fmt: skip
 
 
+GROWING = ("sums are not rescaled", "totals are not rescaled", "the row of a factor")
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
     old, new = MUTANTS[name]
@@ -131,7 +140,7 @@ def test_a_wrong_attention_is_seen(name: str, tmp_path: Path) -> None:
         edited.append(old in text)
         return text.replace(old, new)
 
-    graph = PLAIN if name == "keys beyond the end" else CAUSAL
+    graph = PLAIN if name == "keys beyond the end" else STEEP if name in GROWING else CAUSAL
     found = wrong(attention(*graph, m=330, n=330), tmp_path, TURNS, MORE_ORDERS, edit)
     assert any(edited)
     assert "seed" in found  # what does not compile has none

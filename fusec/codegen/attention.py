@@ -17,6 +17,7 @@ from fusec.codegen.views import StorePlan, emit_store, head, store_plans
 from fusec.index.access import Facts
 from fusec.index.instances import Instance, instances_under
 from fusec.ir.dim import Dim
+from fusec.ir.dtype import F32
 from fusec.ir.expression import Atom, Quotient, Remainder, Var
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention import AttentionPlan
@@ -24,6 +25,7 @@ from fusec.schedule.attention_choice import AttentionKernel, AttentionParameters
 from fusec.schedule.attention_maps import batch_axes, map_names
 from fusec.schedule.attention_masks import Bound, masks_of, unmasked
 from fusec.schedule.attention_problem import Attention, Part, Softmax, find_attention, find_softmax
+from fusec.schedule.attention_scale import without_scale
 from fusec.schedule.matmul_problem import BATCH, Operand
 from fusec.schedule.plan import SizeArgument
 
@@ -31,8 +33,8 @@ RESERVED = frozenset([
     "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "e",
     "factor", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
     "kWidth", "key", "keys_seen", "lane_row", "last", "m", "n", "own", "place", "row", "rows", "s",
-    "score", "score_seen", "scores", "seen", "shared", "sums", "tile", "tile_m", "tile_rows",
-    "tiles", "top", "total", "turns", "visit", "warp_m", "warpgroup",
+    "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile", "tile_m",
+    "tile_rows", "tiles", "top", "total", "turns", "visit", "warp_m", "warpgroup",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2
@@ -82,6 +84,7 @@ def view(plan: AttentionPlan, kernel: AttentionKernel) -> AttentionView:
         values=values,
         bounds=tuple(_limit(b) for b in attention.bounds),
         score_lines=scores.lines,
+        scale=scores.scale,
         score=scores.masked,
         seen=scores.seen,
         has_masks=scores.seen != scores.masked,
@@ -250,10 +253,12 @@ def _softmax(context: _Context, width: int) -> tuple[Softmax, tuple[StorePlan, .
 class _Scores:
     """The graph of scores, masked and where all keys are seen, and what both have in common.
 
-    reads: whether it reads memory for each query or key.
+    scale: what scores are to be multiplied by. reads: whether they read memory for each query or
+    key.
     """
 
     lines: tuple[str, ...]
+    scale: str
     masked: EpilogueView
     seen: EpilogueView
     reads: bool
@@ -262,7 +267,7 @@ class _Scores:
 def _scores(context: _Context) -> _Scores:
     """Return the graph of scores, and the same where all keys are seen."""
     part, width = context.attention.scores, context.parameters.vector_width
-    scores = _softmax(context, width)[0].scores
+    scores, factor = without_scale(_softmax(context, width)[0].scores)
     masked = _emitter(context, part, width, ("vector", "lane"))
     seen = _emitter(context, part, width, ("vector", "lane"))
     whole = unmasked(scores, part.axes(width))
@@ -273,8 +278,10 @@ def _scores(context: _Context) -> _Scores:
         if not instance.variables and instance.kind in ("op", "load", "select"):
             seen.given.setdefault(instance, masked.ref(instance, 0))
     loads = [i for i in instances_under([scores]) if i.kind == "load" and i.variables]
+    scale = "1.0f" if factor is None else str(masked.convert(factor, F32, 0))
     return _Scores(
         _take(masked, "kernel"),
+        scale,
         graph,
         _graph_of_scores(context, seen, whole),
         any(i not in masked.cached for i in loads),

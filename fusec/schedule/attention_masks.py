@@ -40,7 +40,7 @@ class Axes:
 def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
     """Return the limits without which scores are minus infinity, each with what tests it."""
     found: list[tuple[Bound, Instance]] = []
-    while _is(scores, "where") and _is_lowest(scores.operands[2]):
+    while is_masked(scores):
         for test in _parts(scores.operands[0]):
             bound = _bound(test, axes)
             if bound is not None:
@@ -51,7 +51,7 @@ def masks_of(scores: Instance, axes: Axes) -> list[tuple[Bound, Instance]]:
 
 def unmasked(scores: Instance, axes: Axes) -> Instance:
     """Return scores where all keys are seen: without masks of which that says all."""
-    if not (_is(scores, "where") and _is_lowest(scores.operands[2])):
+    if not is_masked(scores):
         return scores
     test, given, lowest = scores.operands
     inside = unmasked(given, axes)
@@ -64,8 +64,12 @@ def _is(instance: Instance, *names: str) -> bool:
     return instance.kind == "op" and instance.node is not None and instance.node.op.name in names
 
 
-def _is_lowest(instance: Instance) -> bool:
-    return instance.kind == "constant" and instance.constant == -inf
+def is_masked(scores: Instance) -> bool:
+    """Return whether scores are minus infinity where a test does not hold."""
+    if not _is(scores, "where"):
+        return False
+    lowest = scores.operands[2]
+    return lowest.kind == "constant" and lowest.constant == -inf
 
 
 def _parts(test: Instance) -> Iterator[Instance]:

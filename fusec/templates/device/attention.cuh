@@ -201,13 +201,13 @@ __device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
 }
 
 // A warpgroup, all threads: over all tiles of keys, sums = weights times values, where the weights
-// are the exponentials of the scores less the largest of `rows`. score(s, key) makes scores of the
-// products with the tile of keys from `key` on.
+// are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
+// from `key` on, but for their positive scale.
 template <class Config, class Score>
 __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2],
                                        SoftmaxRows& rows, unsigned char* shared, KeyTiles tiles,
                                        AttentionPlace& place, WarpgroupTurns<Config::kTurns> turns,
-                                       const Score& score) {
+                                       float scale, const Score& score) {
   if (tiles.first >= tiles.last) return;
   Barrier* const keys_full = barriers_at(shared, Config::kKeysFull);
   Barrier* const keys_empty = barriers_at(shared, Config::kKeysEmpty);
@@ -218,9 +218,9 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
   unsigned char* const ring = shared + Config::kStage;
   const int lane = threadIdx.x % 32;
 
+  const float scale_log2 = scale * kLog2E;
   float s[Config::kKeys / 2];
   u32 weights[Config::kKeys / 16][4];
-  float factor[2];
 
   barriers_at(shared, Config::kQueriesFull)->wait(place.tile_parity);
   place.tile_parity ^= 1;
@@ -232,7 +232,7 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
   wgmma_pin(s);
   if (lane == 0) keys_empty[place.stage].arrive();
   score(s, (tiles.last - 1) * Config::kKeys);
-  rows.push(s, factor);
+  bool grown = rows.push(s, scale_log2);
 
   // Of the products with values that run still: the stage to hand back when they have ended.
   int running = -1;
@@ -241,8 +241,10 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
     wgmma_pin(sums);
     if (running >= 0 && lane == 0) values_empty[running].arrive();
     pack_weights<typename Config::T>(weights, s);
+    if (grown) {
 #pragma unroll
-    for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= factor[i / 2 % 2];
+      for (int i = 0; i < Config::kValueFeatures / 2; ++i) sums[i] *= rows.factor[i / 2 % 2];
+    }
   };
   for (int tile = tiles.last - 2; tile >= tiles.first; --tile) {
     // The products of these keys run beside those of the values before, and these beside the
@@ -265,7 +267,7 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
     wgmma_pin(s);
     if (lane == 0) keys_empty[place.stage].arrive();
     score(s, tile * Config::kKeys);
-    rows.push(s, factor);
+    grown = rows.push(s, scale_log2);
   }
 
   if (lane == 0) barriers_at(shared, Config::kQueriesEmpty)->arrive();
@@ -279,7 +281,7 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
   wgmma_pin(sums);
   if (lane == 0) values_empty[place.stage].arrive();
   place.template advance<Config::kStages>();
-  rows.finish();
+  rows.finish(scale_log2);
 }
 
 }  // namespace fusec
