@@ -60,7 +60,7 @@ INSTRUCTIONS = {
     "cp.async.bulk.global.shared::cta.bulk_group": "bulk_store",
     "cp.reduce.async.bulk.global.shared::cta.bulk_group.": "bulk_reduce",
     "bar.sync": "wait_for_threads",
-    "bar.arrive": "count_threads",
+    "bar.arrive": "arrive_for_threads",
     "griddepcontrol.launch_dependents": "let_next_kernel_start",
     "griddepcontrol.wait": "wait_for_kernels",
     "barrier.cluster.arrive.release.aligned+barrier.cluster.wait.acquire.aligned": (
@@ -98,13 +98,14 @@ ASM = re.compile(r"\basm(?: volatile)?\(")
 STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 DYNAMIC = re.compile(r"extern __shared__ __align__\((\d+)\) ([\w ]+?) (\w+)\[\];")
 SHARED = re.compile(r"__shared__ (?:__align__\((\d+)\) )?([^;]+?) (\w+)((?:\[[^;]*\])?);")
-WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
+WGMMA = re.compile(r"#define FUSEC_WGMMA\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
 WGMMA_CALL = (
-    "#define FUSEC_WGMMA(N, TYPE) cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
+    "#define FUSEC_WGMMA(N, TYPE, ...) "
+    "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
-WGMMA_REGISTERS = re.compile(r"#define FUSEC_WGMMA_REGISTERS\(N, TYPE\).*?\n(?=#define)", re.DOTALL)
+WGMMA_REGISTERS = re.compile(r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
 WGMMA_REGISTERS_CALL = (
-    "#define FUSEC_WGMMA_REGISTERS(N, TYPE) cpu::wgmma_registers(d, N, TYPE, a, b, kTransposeB)\n"
+    "#define FUSEC_WGMMA_FROM_REGISTERS(N, TYPE, ...) cpu::wgmma_registers(d, N, TYPE, a, b)\n"
 )
 
 

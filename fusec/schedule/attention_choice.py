@@ -13,7 +13,7 @@ from fusec.target import Target
 
 FEATURES = (64, 96, 128, 256)
 """Features of a query, and of a value, that the kernel has tiles for."""
-TILE_KEYS = (64, 128)
+TILE_KEYS = tuple(range(64, 177, 16))
 PANEL = 64
 """Elements of 16 bits in the 128 bytes that the swizzle spans."""
 WARPGROUP_ROWS = 64

@@ -156,7 +156,7 @@ struct LaneWords {
 };
 void wait_for_block();
 void wait_for_threads(unsigned id, unsigned count);
-void count_threads(unsigned id, unsigned count);
+void arrive_for_threads(unsigned id, unsigned count);
 void wait_for_cluster();
 // What every lane of the warp shows; it may be read until the calling lane's next exchange.
 const LaneWords* show(const LaneWords& own);

@@ -117,16 +117,18 @@ void wait_for_threads(unsigned id, unsigned count) {
     fail("no barrier %u of %u threads", id, count);
   wait(self->block->barriers[id], count, "a named barrier of its block");
 }
-// As wait_for_threads, but the thread goes on.
-void count_threads(unsigned id, unsigned count) {
+// Counts among those who come to a barrier, and goes on.
+void arrive_for_threads(unsigned id, unsigned count) {
   if (id > 15 || count % 32 != 0 || count > threads())
     fail("no barrier %u of %u threads", id, count);
   Barrier& barrier = self->block->barriers[id];
-  if (++barrier.arrived < count) return;
-  barrier.arrived = 0;
-  for (Fiber* fiber : barrier.waiting) wake(fiber);
-  note_barrier(self->block);
-  barrier.waiting.clear();
+  if (++barrier.arrived == count) {
+    barrier.arrived = 0;
+    for (Fiber* fiber : barrier.waiting) wake(fiber);
+    barrier.waiting.clear();
+    note_barrier(self->block);
+  }
+  released();
 }
 void wait_for_cluster() {
   Cluster& cluster = *self->block->cluster;

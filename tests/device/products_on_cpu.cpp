@@ -62,12 +62,11 @@ void wgmma(float* sums, int columns, const char* type, u64 a, u64 b, int adds, i
   self->products.open.push_back(product);
 }
 // The first operand in registers: each lane of a quad has four words of its two rows.
-void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b,
-                     int transpose_b) {
+void wgmma_registers(float* sums, int columns, const char* type, const u32* a, u64 b) {
   const LaneWords* all = show({{a[0], a[1], a[2], a[3]}});
   if (!self->fenced) fail("wgmma without a wgmma.fence after its sums were written");
   if (b >> 62 != 1) fail("a wgmma operand without the 128-byte swizzle");
-  Product product{sums, columns, 0, b, type[0] == 'b', false, transpose_b != 0, true, a};
+  Product product{sums, columns, 0, b, type[0] == 'b', false, true, true, a};
   std::memcpy(product.given, a, sizeof product.given);
   const auto widen = product.bf16 ? bf16_to_float : f16_to_float;
   for (u32 h = 0; h < 2; ++h) {

@@ -185,8 +185,8 @@ __device__ __forceinline__ void multiply_values(float (&sums)[Config::kValueFeat
   const u64 b = descriptor_mn_major(values, Config::kKeys * 128);
 #pragma unroll
   for (int step = 0; step < Config::kKeys / 16; ++step) {
-    wgmma_registers<Config::kValueFeatures, typename Config::T, 1>(sums, weights[step],
-                                                                   b + step * kDescriptorStepMn);
+    wgmma_registers<Config::kValueFeatures, typename Config::T>(sums, weights[step],
+                                                                b + step * kDescriptorStepMn);
   }
 }
 
@@ -204,10 +204,10 @@ __device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
 // are what `rows` makes of scores. score(s, key) makes scores of the products with the tile of keys
 // from `key` on, but for their positive scale.
 template <class Config, class Score>
-__device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2],
-                                       SoftmaxRows& rows, unsigned char* shared, KeyTiles tiles,
-                                       AttentionPlace& place, WarpgroupTurns<Config::kTurns> turns,
-                                       float scale, const Score& score) {
+__device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2], SoftmaxRows& rows,
+                                       unsigned char* shared, KeyTiles tiles, AttentionPlace& place,
+                                       WarpgroupTurns<Config::kTurns> turns, float scale,
+                                       const Score& score) {
   if (tiles.first >= tiles.last) return;
   Barrier* const keys_full = barriers_at(shared, Config::kKeysFull);
   Barrier* const keys_empty = barriers_at(shared, Config::kKeysEmpty);

@@ -11,4 +11,10 @@ __device__ __forceinline__ void named_barrier_sync(int id) {
   asm volatile("bar.sync %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
 }
 
+// Arrives at a barrier of kThreads threads, for which others wait; whole warps call it.
+template <int kThreads>
+__device__ __forceinline__ void named_barrier_arrive(int id) {
+  asm volatile("bar.arrive %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
+}
+
 }  // namespace fusec

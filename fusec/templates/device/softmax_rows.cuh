@@ -1,9 +1,9 @@
 // The softmax of rows whose scores come a tile of columns at a time, as wgmma leaves them: a thread
 // holds two rows, of each two neighbours in every block of eight columns; the four lanes of a quad
 // have the rows together. What is taken off a row's scores before the exponential need not be the
-// largest one: it grows only when scores pass it by more than kSlack, and then what was summed is to
-// be multiplied by a factor (Milakov and Gimelshein, "Online normalizer calculation for softmax",
-// 2018). Until a score above minus infinity comes, sums are 0.
+// largest one: it grows only when scores pass it by more than kSlack, and then what was summed is
+// to be multiplied by a factor (Milakov and Gimelshein, "Online normalizer calculation for
+// softmax", 2018). Until a score above minus infinity comes, sums are 0.
 #pragma once
 
 #include "combine.cuh"

@@ -7,12 +7,6 @@
 
 namespace fusec {
 
-// Counts the calling threads in at barrier `id` of kThreads threads, without waiting.
-template <int kThreads>
-__device__ __forceinline__ void named_barrier_arrive(int id) {
-  asm volatile("bar.arrive %0, %1;" : : "r"(id), "n"(kThreads) : "memory");
-}
-
 // Of warpgroup `own` of kCount, all threads: begin before the first turn, take and pass around
 // what is issued in a turn, end after the last one. A single warpgroup waits for nobody.
 template <int kCount>

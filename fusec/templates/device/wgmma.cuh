@@ -9,6 +9,7 @@
 #pragma once
 
 #include "address.cuh"
+#include "shuffle.cuh"
 #include "wgmma_operands.cuh"
 
 namespace fusec {
@@ -58,37 +59,63 @@ inline constexpr u64 kDescriptorStepMn = 2048 >> 4;
 
 // scale_d 0 overwrites D, 1 adds to it. kTransposeA / B are 1 where that operand is MN-major.
 template <int kN, class T, int kTransposeA = 0, int kTransposeB = 0>
-__device__ __forceinline__ void wgmma(float (&d)[kN / 2], u64 a, u64 b, int scale_d) {
+__device__ __forceinline__ void wgmma(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
-#define FUSEC_WGMMA(N, TYPE)                                                                   \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" FUSEC_WGMMA_SCALE_##N                      \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE           \
-               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" FUSEC_WGMMA_A_##N ", %" FUSEC_WGMMA_B_##N \
-               ", p, 1, 1, %" FUSEC_WGMMA_TRANS_A_##N ", %" FUSEC_WGMMA_TRANS_B_##N ";\n}"     \
-               : FUSEC_WGMMA_OUTPUTS_##N                                                       \
+  static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
+#define FUSEC_WGMMA(N, TYPE, A, B, SCALE, TRANS_A, TRANS_B)                               \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                 \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A ", %" B ", p, 1, 1, %" TRANS_A ", %" \
+               TRANS_B ";\n}"                                                             \
+               : FUSEC_WGMMA_OUTPUTS_##N                                                  \
                : "l"(a), "l"(b), "r"(scale_d), "n"(kTransposeA), "n"(kTransposeB))
-#define FUSEC_WGMMA_BOTH(N)         \
-  if constexpr (kIsSame<T, bf16>) { \
-    FUSEC_WGMMA(N, "bf16");         \
-  } else {                          \
-    FUSEC_WGMMA(N, "f16");          \
+#define FUSEC_WGMMA_BOTH(N, ...)             \
+  if constexpr (kN == N) {                   \
+    if constexpr (kIsSame<T, bf16>) {        \
+      FUSEC_WGMMA(N, "bf16", __VA_ARGS__);   \
+    } else {                                 \
+      FUSEC_WGMMA(N, "f16", __VA_ARGS__);    \
+    }                                        \
   }
-  if constexpr (kN == 16) {
-    FUSEC_WGMMA_BOTH(16)
-  } else if constexpr (kN == 32) {
-    FUSEC_WGMMA_BOTH(32)
-  } else if constexpr (kN == 64) {
-    FUSEC_WGMMA_BOTH(64)
-  } else if constexpr (kN == 128) {
-    FUSEC_WGMMA_BOTH(128)
-  } else if constexpr (kN == 192) {
-    FUSEC_WGMMA_BOTH(192)
-  } else {
-    static_assert(kN == 256);
-    FUSEC_WGMMA_BOTH(256)
-  }
+  FUSEC_WGMMA_OTHERS_8(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_16(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_24(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_32(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_40(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_48(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_56(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_64(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_72(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_80(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_88(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_96(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_104(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_112(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_120(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_128(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_136(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_144(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_152(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_160(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_168(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_176(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_184(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_192(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_200(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_208(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_216(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_224(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_232(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_240(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_248(FUSEC_WGMMA_BOTH)
+  FUSEC_WGMMA_OTHERS_256(FUSEC_WGMMA_BOTH)
 #undef FUSEC_WGMMA_BOTH
 #undef FUSEC_WGMMA
+}
+
+// The number of this thread's warpgroup in its block, known to be the same in a warp.
+__device__ __forceinline__ int warpgroup_number() {
+  return shuffle_from(static_cast<int>(threadIdx.x / 128), 0);
 }
 
 // Moves registers between warpgroups: all warps of a warpgroup call the same one. kCount is a
