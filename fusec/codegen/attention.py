@@ -111,10 +111,11 @@ def _c_names(kernel: AttentionKernel) -> Mapping[str, str]:
 
 def _sentence(attention: Attention, p: AttentionParameters) -> str:
     batch = "" if attention.batches == 1 else f"{attention.batches} times "
+    groups = "one warpgroup" if p.warpgroups == 1 else f"{p.warpgroups} warpgroups"
     turns = " in turns" if p.ping_pong else ""
     return (
         f"Schedule: {batch}{attention.m} queries in tiles of {p.rows}, {attention.n} keys in tiles "
-        f"of {p.tile_keys}, one CTA per SM over all tiles, {p.warpgroups} warpgroups{turns}."
+        f"of {p.tile_keys}, one CTA per SM over all tiles, {groups}{turns}."
     )
 
 

@@ -160,10 +160,11 @@ class Attentions(Family[AttentionProblem, AttentionParameters, AttentionPlan]):
         )
 
     def pressure(self, plan: AttentionPlan, kernel: Kernel) -> Pressure:
-        """Return what a thread holds: sums, scores and weights."""
+        """Return what a thread holds, of all on average: sums, scores and weights."""
         p = plan.parameters
         held = plan.problem.attention.value_features.value // 2 + p.tile_keys * 3 // 4
-        return replace(of_template(kernel.template), staged=held)
+        share = held * p.warpgroups // (p.warpgroups + 1)
+        return replace(of_template(kernel.template), staged=share)
 
 
 def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:

@@ -9,9 +9,21 @@ from math import inf
 from fusec.index.instances import Instance
 from fusec.ir.dim import Dim, dim
 from fusec.ir.expression import Index, Var, index, of_var
+from fusec.ops.acts import Act, act_of
 
-_ORDERS = {"le": (1, 0, 0), "lt": (1, 0, 1), "ge": (0, 1, 0), "gt": (0, 1, 1)}
-"""Of `a op b`: which operand is the larger one, which the smaller, and by how much at least."""
+_ORDERS = {
+    Act.AT_MOST: (1, 0, 0),
+    Act.LESS: (1, 0, 1),
+    Act.AT_LEAST: (0, 1, 0),
+    Act.GREATER: (0, 1, 1),
+}
+"""Of a comparison: which operand is the larger one, which the smaller, and by how much at least."""
+
+
+def does(instance: Instance, act: Act) -> bool:
+    """Return whether an instance is the result of such an operation."""
+    node = instance.node
+    return instance.kind == "op" and node is not None and act_of(node.op) is act
 
 
 @dataclass(frozen=True)
@@ -60,13 +72,9 @@ def unmasked(scores: Instance, axes: Axes) -> Instance:
     return scores if inside is given else replace(scores, operands=(test, inside, lowest))
 
 
-def _is(instance: Instance, *names: str) -> bool:
-    return instance.kind == "op" and instance.node is not None and instance.node.op.name in names
-
-
 def is_masked(scores: Instance) -> bool:
     """Return whether scores are minus infinity where a test does not hold."""
-    if not _is(scores, "where"):
+    if not does(scores, Act.SELECT):
         return False
     lowest = scores.operands[2]
     return lowest.kind == "constant" and lowest.constant == -inf
@@ -74,7 +82,7 @@ def is_masked(scores: Instance) -> bool:
 
 def _parts(test: Instance) -> Iterator[Instance]:
     """Yield what must hold for a test to hold."""
-    if _is(test, "logical_and", "bitwise_and"):
+    if does(test, Act.BOTH) and test.operands[0].dtype.kind == "bool":
         for operand in test.operands:
             yield from _parts(operand)
     else:
@@ -82,9 +90,10 @@ def _parts(test: Instance) -> Iterator[Instance]:
 
 
 def _bound(test: Instance, axes: Axes) -> Bound | None:
-    if not (test.kind == "op" and test.node is not None and test.node.op.name in _ORDERS):
+    order = next((o for act, o in _ORDERS.items() if does(test, act)), None)
+    if order is None:
         return None
-    larger, smaller, least = _ORDERS[test.node.op.name]
+    larger, smaller, least = order
     over, under = _affine(test.operands[larger]), _affine(test.operands[smaller])
     if over is None or under is None:
         return None
@@ -118,12 +127,12 @@ def _affine(instance: Instance) -> Index | None:
         return None
     if instance.node.op.converts and instance.dtype.bits >= 32:
         return _affine(instance.operands[0])
-    if _is(instance, "add", "sub"):
-        left, right = (_affine(o) for o in instance.operands)
-        if left is None or right is None:
-            return None
-        return left + right if _is(instance, "add") else left - right
-    return None
+    sides = [_affine(o) for o in instance.operands]
+    if len(sides) != 2 or sides[0] is None or sides[1] is None:
+        return None
+    if does(instance, Act.ADD):
+        return sides[0] + sides[1]
+    return sides[0] - sides[1] if does(instance, Act.SUBTRACT) else None
 
 
 def seen_part(bounds: Sequence[Bound], rows: int, keys: int, hints: Mapping[str, int]) -> float:

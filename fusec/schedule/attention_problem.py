@@ -13,11 +13,11 @@ from fusec.ir.dtype import BF16, F16, F32, DType
 from fusec.ir.expression import Index, Var, delinearize, of_var
 from fusec.ir.graph import Fusion, Node, Output, Value
 from fusec.ir.roles import Combine
-from fusec.schedule.attention_masks import Axes, Bound, masks_of
+from fusec.ops.acts import Act
+from fusec.schedule.attention_masks import Axes, Bound, does, masks_of
 from fusec.schedule.matmul_epilogue import Epilogue, find_epilogue
 from fusec.schedule.matmul_problem import BATCH, Operand, coordinates_of, located, operand_of
 
-_EXPONENTIALS = ("exp", "exp_approx")
 _ON_CHIP = ("pointwise", "movement", "factory", "scalar", "reduction")
 
 
@@ -266,17 +266,13 @@ def _unrounded(weights: Instance) -> Instance:
 def _factors(shares: Instance) -> list[tuple[Instance, Instance | None, bool]]:
     """Return what shares may be the product of: exponentials, and what they are scaled by."""
     found: list[tuple[Instance, Instance | None, bool]] = [(shares, None, False)]
-    if _is(shares, "mul"):
+    if does(shares, Act.MULTIPLY):
         left, right = shares.operands
         found += [(left, right, False), (right, left, False)]
-    if _is(shares, "div", "true_divide"):
+    if does(shares, Act.DIVIDE):
         left, right = shares.operands
         found.append((left, right, True))
     return found
-
-
-def _is(instance: Instance, *names: str) -> bool:
-    return instance.kind == "op" and instance.node is not None and instance.node.op.name in names
 
 
 def _softmax(
@@ -286,10 +282,10 @@ def _softmax(
     along = lowering.binding[scores.domain.axes[-1]].variables
     if factor is not None and factor.variables.intersection(along):
         return None
-    if not _is(powers, *_EXPONENTIALS):
+    if not does(powers, Act.EXPONENTIATE):
         return None
     (less,) = powers.operands
-    top = _maximum(less.operands[1]) if _is(less, "sub") else None
+    top = _maximum(less.operands[1]) if does(less, Act.SUBTRACT) else None
     if top is None or top.operands[0] is not less.operands[0]:
         return None
     domain = scores.domain
@@ -312,9 +308,9 @@ def _softmax(
 
 def _maximum(shift: Instance) -> Instance | None:
     """Return the maximum that is taken off, also one that is replaced by 0 where it is -inf."""
-    if _is(shift, "where"):
+    if does(shift, Act.SELECT):
         empty, zero, shift = shift.operands
-        if not (_is(empty, "eq") and _holds(empty.operands[1], -inf) and _holds(zero, 0)):
+        if not (does(empty, Act.EQUAL) and _holds(empty.operands[1], -inf) and _holds(zero, 0)):
             return None
         if empty.operands[0] is not shift:
             return None

@@ -7,7 +7,8 @@ from math import isfinite
 
 from fusec.index.instances import Instance
 from fusec.ir.dtype import F32
-from fusec.schedule.attention_masks import is_masked
+from fusec.ops.acts import Act
+from fusec.schedule.attention_masks import does, is_masked
 
 
 def without_scale(scores: Instance) -> tuple[Instance, Instance | None]:
@@ -21,7 +22,7 @@ def without_scale(scores: Instance) -> tuple[Instance, Instance | None]:
         if factor is None:
             return scores, None
         return replace(scores, operands=(test, inside, lowest)), factor
-    if scores.kind != "op" or scores.node is None or scores.node.op.name != "mul":
+    if not does(scores, Act.MULTIPLY):
         return scores, None
     left, right = scores.operands
     for given, factor in ((left, right), (right, left)):
