@@ -20,7 +20,7 @@ def attention(
     dtype: str = "bf16",
     outputs: str = "o",
 ) -> str:
-    """Return the text of a fusion of q, k and v; `{m}`, `{n}`, `{dtype}` and the like are filled."""
+    """Return the text of a fusion of q, k and v; `{m}`, `{n}` and the like are filled."""
     kv = kv_heads or heads
     head = f"""fusion: attention
 inputs:
@@ -163,7 +163,8 @@ REFUSED = {
         "the product reads its operands from memory",
     ),
     "features that do not lie together": (
-        attention("s = mul(cast(matmul(permute(q, [0, 1, 3, 2]), permute(k, [0, 1, 3, 2])), f32), 0.125)",
+        attention("turned = permute(q, [0, 1, 3, 2])",
+                  "s = mul(cast(matmul(turned, permute(k, [0, 1, 3, 2])), f32), 0.125)",
                   SOFTMAX, m=64, d=64),
         "`q` has no rows of features that bulk copies read",
     ),

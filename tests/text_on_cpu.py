@@ -103,7 +103,9 @@ WGMMA_CALL = (
     "#define FUSEC_WGMMA(N, TYPE, ...) "
     "cpu::wgmma(d, N, TYPE, a, b, scale_d, kTransposeA, kTransposeB)\n"
 )
-WGMMA_REGISTERS = re.compile(r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL)
+WGMMA_REGISTERS = re.compile(
+    r"#define FUSEC_WGMMA_FROM_REGISTERS\(N, TYPE,.*?\n(?=#define)", re.DOTALL
+)
 WGMMA_REGISTERS_CALL = (
     "#define FUSEC_WGMMA_FROM_REGISTERS(N, TYPE, ...) cpu::wgmma_registers(d, N, TYPE, a, b)\n"
 )

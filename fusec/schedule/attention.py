@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 
 from fusec.diagnostics import Unsupported
 from fusec.index.access import Facts
@@ -13,6 +14,7 @@ from fusec.ir.dim import ceildiv, dim, minimum
 from fusec.ir.graph import Fusion
 from fusec.schedule.attention_choice import (
     FEATURES,
+    LIKELY_KEYS,
     AttentionKernel,
     AttentionParameters,
     shared_layout,
@@ -188,13 +190,9 @@ def _unreadable(attention: Attention, fusion: Fusion) -> Refusal | None:
 
 def _compared(attention: Attention) -> Iterator[AttentionParameters]:
     """Yield the parameters to price."""
-    width = 1
-    if all(c % 2 == 0 for _, c in attention.n.terms):
-        width = 2
-    for keys in (128, 64):
-        for warpgroups in (2, 3, 1):
-            for stages in (2, 3, 4, 1):
-                yield AttentionParameters(keys, stages, warpgroups, warpgroups > 1, width)
+    width = 2 if all(c % 2 == 0 for _, c in attention.n.terms) else 1
+    for keys, warpgroups, stages in product(LIKELY_KEYS, (2, 3, 1), (2, 1)):
+        yield AttentionParameters(keys, stages, warpgroups, vector_width=width)
 
 
 def _small(attention: Attention) -> Iterator[Guard]:

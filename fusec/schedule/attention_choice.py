@@ -14,6 +14,8 @@ from fusec.target import Target
 FEATURES = (64, 96, 128, 256)
 """Features of a query, and of a value, that the kernel has tiles for."""
 TILE_KEYS = tuple(range(64, 177, 16))
+LIKELY_KEYS = (176, 128, 80, 64)
+"""Those that are compared by price."""
 PANEL = 64
 """Elements of 16 bits in the 128 bytes that the swizzle spans."""
 WARPGROUP_ROWS = 64
@@ -36,7 +38,7 @@ class AttentionParameters(Parameters):
     tile_keys: int
     stages: int
     warpgroups: int = 2
-    ping_pong: bool = True
+    ping_pong: bool = False
     vector_width: int = 2
     wide_index: bool = False
     free: ClassVar = (

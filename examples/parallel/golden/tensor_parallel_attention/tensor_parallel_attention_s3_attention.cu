@@ -7,9 +7,8 @@
 //   18: o = matmul(cast(p, bf16), v)
 //   19: a = reshape(permute(o, [0, 2, 1, 3]), [B, S, H*E])
 // Schedule: B * 4 times 1024 queries in tiles of 64, 1024 keys in tiles of 128, one CTA per SM over
-//   all tiles, 1 warpgroups.
+//   all tiles, one warpgroup.
 #include "attention.cuh"
-#include "shuffle.cuh"
 #include "softmax_rows.cuh"
 #include "tma.cuh"
 #include "types.cuh"
@@ -26,7 +25,7 @@ struct Config {
   static constexpr int kValueFeatures = 64;  // of a value
   static constexpr int kRows = 64;           // queries of a tile
   static constexpr int kKeys = 128;          // keys of a stage
-  static constexpr int kStages = 4;          // stages in flight
+  static constexpr int kStages = 2;          // stages in flight
   static constexpr int kConsumers = 1;       // warpgroups that have 64 queries each; one more loads
   static constexpr int kTurns = 1;           // that take turns at the tensor cores
   static constexpr int kThreads = 128 * (kConsumers + 1);
@@ -35,16 +34,16 @@ struct Config {
   static constexpr bool kLastFirst = false;       // tiles of queries
 
   // Shared memory, in bytes.
-  static constexpr int kQueries = 0;            // the queries of a tile
-  static constexpr int kStage = 8192;           // the first stage
-  static constexpr int kKeyBytes = 16384;       // the keys of a stage; its values follow
-  static constexpr int kStageBytes = 32768;     // of one stage
-  static constexpr int kQueriesFull = 139264;   // barrier: the queries have landed
-  static constexpr int kQueriesEmpty = 139272;  // barrier: all have multiplied them
-  static constexpr int kKeysFull = 139280;      // barriers, one per stage: its keys have landed
-  static constexpr int kKeysEmpty = 139312;     // barriers, one per stage: all have multiplied them
-  static constexpr int kValuesFull = 139344;    // barriers, one per stage: its values have landed
-  static constexpr int kValuesEmpty = 139376;   // barriers, one per stage: all have multiplied them
+  static constexpr int kQueries = 0;           // the queries of a tile
+  static constexpr int kStage = 8192;          // the first stage
+  static constexpr int kKeyBytes = 16384;      // the keys of a stage; its values follow
+  static constexpr int kStageBytes = 32768;    // of one stage
+  static constexpr int kQueriesFull = 73728;   // barrier: the queries have landed
+  static constexpr int kQueriesEmpty = 73736;  // barrier: all have multiplied them
+  static constexpr int kKeysFull = 73744;      // barriers, one per stage: its keys have landed
+  static constexpr int kKeysEmpty = 73760;     // barriers, one per stage: all have multiplied them
+  static constexpr int kValuesFull = 73776;    // barriers, one per stage: its values have landed
+  static constexpr int kValuesEmpty = 73792;   // barriers, one per stage: all have multiplied them
 };
 
 constexpr int kWidth = 2;  // neighbouring keys of one access
@@ -93,11 +92,13 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
   }
 
   fusec::take_registers<Config::kConsumerRegisters>();
-  // The scores of query m and neighbouring keys from n on, of a batch.
+  const float scale = 0.125f;
+  // The scores of query m and neighbouring keys from n on, of a batch,
+  // but for the scale.
   const auto score = [&](Index batch, Index m, Index n, Scores& acc) {
 #pragma unroll
     for (int i = 0; i < kWidth; ++i) {
-      acc[i] = fusec::rounded_sum<fusec::bf16>(acc[i]) * 0.125f;
+      acc[i] = fusec::rounded_sum<fusec::bf16>(acc[i]);
     }
   };
   // The end of query m, from the largest score and the sum of exponentials: what outputs are
@@ -118,7 +119,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::store(a + batch_over_4 * 262144 + m * 256 + batch_mod_4 * 64 + n, a_vec);
   };
 
-  const int warpgroup = fusec::shuffle_from(static_cast<int>(threadIdx.x / 128), 0);
+  const int warpgroup = fusec::warpgroup_number();
   const fusec::WarpgroupTurns<Config::kTurns> turns = {warpgroup};
   const int warp_m = threadIdx.x / 32 * 16;
   const int lane_row = threadIdx.x % 32 / 4;
@@ -151,12 +152,13 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     fusec::SoftmaxRows rows;
     const auto seen = keys_seen(tile_m, tile_m + Config::kRows - 1);
     fusec::attend<Config>(sums, rows, shared, fusec::key_tiles<Config::kKeys>(seen), place, turns,
-                          scores);
+                          scale, scores);
 
     const Index first_m = tile_m + warp_m + lane_row;
-    const float factor[2] = {finish_row(tile.batch, first_m, rows.top[0],
-                                        rows.total[0]), finish_row(tile.batch, first_m +
-                                            8, rows.top[1], rows.total[1])};
+    const float factor[2] = {
+      rows.factor[0] *
+      finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]), rows.factor[1] *
+      finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1])};
     const auto visit = [&](int row, int n, Sums& acc) {
       const Index m = tile_m + warp_m + row;
 #pragma unroll
