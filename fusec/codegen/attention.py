@@ -30,11 +30,12 @@ from fusec.schedule.matmul_problem import BATCH, Operand
 from fusec.schedule.plan import SizeArgument
 
 RESERVED = frozenset([
-    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "e",
-    "factor", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
-    "kWidth", "key", "keys_seen", "lane_row", "last", "m", "n", "own", "place", "row", "rows", "s",
-    "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile", "tile_m",
-    "tile_rows", "tiles", "top", "total", "turns", "visit", "warp_m", "warpgroup",
+    "Config", "Index", "M", "N", "Scores", "Sums", "acc", "batch", "batches", "chunk", "column",
+    "e", "finish", "finish_row", "first", "first_m", "first_row", "i", "index", "kOutWidth",
+    "kWidth", "key", "keys_seen", "lane_row", "last", "lower", "m", "n", "own", "place", "row",
+    "rows", "s", "scale", "score", "score_seen", "scores", "seen", "shared", "sums", "tile",
+    "tile_m", "tile_rows", "tiles", "top", "total", "turns", "upper", "visit", "warp_m",
+    "warpgroup",
 ])  # fmt: skip
 """Names that the template gives to its own constants and variables."""
 OUT_WIDTH = 2

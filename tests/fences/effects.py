@@ -56,6 +56,7 @@ EFFECTS: dict[str, Effect] = {
     "tensor_load_2d": Effect("async_load", shared=0, barrier=4),
     "tensor_load_2d_multicast": Effect("async_load", shared=0, barrier=4),
     "tensor_load_3d": Effect("async_load", shared=0, barrier=5),
+    "tensor_load_4d": Effect("async_load", shared=0, barrier=6),
     "load_operand": Effect("load_operand", shared=0, barrier=2),  # its boxes are known, see there
     "bulk_store": Effect("async_store", shared=1, bytes=2, target=0),
     "tensor_store_2d": Effect("async_store", shared=1, target=0),
@@ -71,6 +72,7 @@ EFFECTS: dict[str, Effect] = {
     "wgmma_wait": Effect("wgmma_wait"),
     "wgmma_pin": PURE,
     "wgmma": Effect("wgmma"),  # descriptors hide the addresses: kernels call multiply_stage
+    "wgmma_registers": Effect("wgmma"),
     "multiply_stage": Effect("multiply_stage", shared=1),
     "give_registers": PURE,
     "take_registers": PURE,

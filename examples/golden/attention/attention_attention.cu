@@ -76,7 +76,7 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
     return seen;
   };
 
-  fusec::AttentionPlace place;
+  fusec::AttentionPlace<Config::kStages> place;
   if (threadIdx.x >= 128 * Config::kConsumers) {
     // The producer: one thread loads queries, and keys and values ahead of the products.
     fusec::give_registers<Config::kProducerRegisters>();
@@ -170,14 +170,14 @@ extern "C" __global__ void __launch_bounds__(Config::kThreads, 1)
                           scale, scores);
 
     const Index first_m = tile_m + warp_m + lane_row;
-    const float factor[2] = {
-      rows.factor[0] *
-      finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]), rows.factor[1] *
-      finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1])};
+    const float upper =
+        rows.factor[0] * finish_row(tile.batch, first_m, scale * rows.top[0], rows.total[0]);
+    const float lower =
+        rows.factor[1] * finish_row(tile.batch, first_m + 8, scale * rows.top[1], rows.total[1]);
     const auto visit = [&](int row, int n, Sums& acc) {
       const Index m = tile_m + warp_m + row;
 #pragma unroll
-      for (int e = 0; e < kOutWidth; ++e) acc[e] *= row == lane_row ? factor[0] : factor[1];
+      for (int e = 0; e < kOutWidth; ++e) acc[e] *= row == lane_row ? upper : lower;
       if (m < M) finish(tile.batch, m, n, acc);
     };
     fusec::visit_scores<kOutWidth>(sums, visit);

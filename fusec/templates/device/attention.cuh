@@ -88,12 +88,12 @@ __device__ __forceinline__ void visit_scores(float (&s)[kCount], const Visit& vi
 }
 
 // Where in the ring the next stage is, and the parity of its barriers; of the queries' too.
+template <int kStages>
 struct AttentionPlace {
   int stage = 0;
   u32 parity = 0;
   u32 tile_parity = 0;
 
-  template <int kStages>
   __device__ __forceinline__ void advance() {
     stage = stage + 1 == kStages ? 0 : stage + 1;
     parity ^= stage == 0;
@@ -143,7 +143,8 @@ __device__ __forceinline__ void load_panels(unsigned char* to, AttentionSource f
 template <class Config>
 __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionSource queries,
                                                AttentionSource keys, AttentionSource values,
-                                               int row, KeyTiles tiles, AttentionPlace& place) {
+                                               int row, KeyTiles tiles,
+                                               AttentionPlace<Config::kStages>& place) {
   if (tiles.first >= tiles.last) return;
   barriers_at(shared, Config::kQueriesEmpty)->wait(place.tile_parity ^ 1);
   load_panels<Config::kRows, Config::kFeatures>(shared + Config::kQueries, queries, row,
@@ -159,7 +160,7 @@ __device__ __forceinline__ void load_attention(unsigned char* shared, AttentionS
     load_panels<Config::kKeys, Config::kValueFeatures>(
         shared + Config::kStage + stage * Config::kStageBytes + Config::kKeyBytes, values,
         tile * Config::kKeys, &barriers_at(shared, Config::kValuesFull)[stage]);
-    place.template advance<Config::kStages>();
+    place.advance();
   }
 }
 
@@ -205,7 +206,8 @@ __device__ __forceinline__ void pack_weights(u32 (&weights)[kCount / 8][4],
 // from `key` on, but for their positive scale.
 template <class Config, class Score>
 __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2], SoftmaxRows& rows,
-                                       unsigned char* shared, KeyTiles tiles, AttentionPlace& place,
+                                       unsigned char* shared, KeyTiles tiles,
+                                       AttentionPlace<Config::kStages>& place,
                                        WarpgroupTurns<Config::kTurns> turns, float scale,
                                        const Score& score) {
   if (tiles.first >= tiles.last) return;
@@ -253,7 +255,7 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
     end_values();
     running = place.stage;
     values_full[running].wait(place.parity);
-    place.template advance<Config::kStages>();
+    place.advance();
     keys_full[place.stage].wait(place.parity);
     turns.take();
     wgmma_fence();
@@ -280,7 +282,7 @@ __device__ __forceinline__ void attend(float (&sums)[Config::kValueFeatures / 2]
   wgmma_wait<0>();
   wgmma_pin(sums);
   if (lane == 0) values_empty[place.stage].arrive();
-  place.template advance<Config::kStages>();
+  place.advance();
   rows.finish(scale_log2);
 }
 
