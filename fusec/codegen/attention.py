@@ -149,7 +149,7 @@ def _config(context: _Context, kernel: AttentionKernel) -> tuple[str, ...]:
         _int("kRows", p.rows, "queries of a tile"),
         _int("kKeys", p.tile_keys, "keys of a stage"),
         _int("kStages", p.stages, "stages in flight"),
-        _int("kConsumers", p.warpgroups, "warpgroups that have 64 queries each; one more loads"),
+        _int("kConsumers", p.warpgroups, "warpgroups of 64 queries each; one more loads"),
         _int("kTurns", p.warpgroups if p.ping_pong else 1, "that take turns at the tensor cores"),
         _int("kThreads", "128 * (kConsumers + 1)"),
         _int("kProducerRegisters", p.producer_registers, "of a thread that loads"),
