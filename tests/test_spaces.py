@@ -16,6 +16,7 @@ from fusec.schedule.registry import find_scheduler, schedulers
 SIZES = {
     "pointwise": (136, 119),
     "transpose": (381, 135),
+    "attention": (40, 47),
     "reduction_inner": (150, 169),
     "reduction_outer": (240, 162),
     "inner_persistent": (252, 279),

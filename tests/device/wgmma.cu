@@ -40,4 +40,5 @@ extern "C" __global__ void __launch_bounds__(128, 1) wide(float* target) {
 extern "C" __global__ void __launch_bounds__(128, 1) widest(float* target) {
   extern __shared__ __align__(1024) fusec::u8 tiles[];
   multiply<256, fusec::f16, 1, 1>(target, tiles);
+  multiply<8, fusec::bf16, 0, 0>(target + fusec::warpgroup_number(), tiles);
 }

@@ -62,20 +62,20 @@ template <int kN, class T, int kTransposeA = 0, int kTransposeB = 0>
 __device__ __forceinline__ void wgmma(float* d, u64 a, u64 b, int scale_d) {
   static_assert(kIsSame<T, bf16> || kIsSame<T, f16>);
   static_assert(kN % 8 == 0 && kN >= 8 && kN <= 256);
-#define FUSEC_WGMMA(N, TYPE, A, B, SCALE, TRANS_A, TRANS_B)                               \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                                 \
-               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE      \
-               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A ", %" B ", p, 1, 1, %" TRANS_A ", %" \
-               TRANS_B ";\n}"                                                             \
-               : FUSEC_WGMMA_OUTPUTS_##N                                                  \
+#define FUSEC_WGMMA(N, TYPE, A, B, SCALE, TRANS_A, TRANS_B)                           \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %" SCALE                             \
+               ", 0;\nwgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE  \
+               " {" FUSEC_WGMMA_REGISTERS_##N "}, %" A ", %" B ", p, 1, 1, %" TRANS_A \
+                                              ", %" TRANS_B ";\n}"                    \
+               : FUSEC_WGMMA_OUTPUTS_##N                                              \
                : "l"(a), "l"(b), "r"(scale_d), "n"(kTransposeA), "n"(kTransposeB))
-#define FUSEC_WGMMA_BOTH(N, ...)             \
-  if constexpr (kN == N) {                   \
-    if constexpr (kIsSame<T, bf16>) {        \
-      FUSEC_WGMMA(N, "bf16", __VA_ARGS__);   \
-    } else {                                 \
-      FUSEC_WGMMA(N, "f16", __VA_ARGS__);    \
-    }                                        \
+#define FUSEC_WGMMA_BOTH(N, ...)           \
+  if constexpr (kN == N) {                 \
+    if constexpr (kIsSame<T, bf16>) {      \
+      FUSEC_WGMMA(N, "bf16", __VA_ARGS__); \
+    } else {                               \
+      FUSEC_WGMMA(N, "f16", __VA_ARGS__);  \
+    }                                      \
   }
   FUSEC_WGMMA_OTHERS_8(FUSEC_WGMMA_BOTH)
   FUSEC_WGMMA_OTHERS_16(FUSEC_WGMMA_BOTH)

@@ -7,37 +7,130 @@
 
 // The accumulators of each width as text, those of a smaller width first.
 #define FUSEC_WGMMA_REGISTERS_8 "%0, %1, %2, %3"
-#define FUSEC_WGMMA_REGISTERS_16 FUSEC_WGMMA_REGISTERS_8 ", " "%4, %5, %6, %7"
-#define FUSEC_WGMMA_REGISTERS_24 FUSEC_WGMMA_REGISTERS_16 ", " "%8, %9, %10, %11"
-#define FUSEC_WGMMA_REGISTERS_32 FUSEC_WGMMA_REGISTERS_24 ", " "%12, %13, %14, %15"
-#define FUSEC_WGMMA_REGISTERS_40 FUSEC_WGMMA_REGISTERS_32 ", " "%16, %17, %18, %19"
-#define FUSEC_WGMMA_REGISTERS_48 FUSEC_WGMMA_REGISTERS_40 ", " "%20, %21, %22, %23"
-#define FUSEC_WGMMA_REGISTERS_56 FUSEC_WGMMA_REGISTERS_48 ", " "%24, %25, %26, %27"
-#define FUSEC_WGMMA_REGISTERS_64 FUSEC_WGMMA_REGISTERS_56 ", " "%28, %29, %30, %31"
-#define FUSEC_WGMMA_REGISTERS_72 FUSEC_WGMMA_REGISTERS_64 ", " "%32, %33, %34, %35"
-#define FUSEC_WGMMA_REGISTERS_80 FUSEC_WGMMA_REGISTERS_72 ", " "%36, %37, %38, %39"
-#define FUSEC_WGMMA_REGISTERS_88 FUSEC_WGMMA_REGISTERS_80 ", " "%40, %41, %42, %43"
-#define FUSEC_WGMMA_REGISTERS_96 FUSEC_WGMMA_REGISTERS_88 ", " "%44, %45, %46, %47"
-#define FUSEC_WGMMA_REGISTERS_104 FUSEC_WGMMA_REGISTERS_96 ", " "%48, %49, %50, %51"
-#define FUSEC_WGMMA_REGISTERS_112 FUSEC_WGMMA_REGISTERS_104 ", " "%52, %53, %54, %55"
-#define FUSEC_WGMMA_REGISTERS_120 FUSEC_WGMMA_REGISTERS_112 ", " "%56, %57, %58, %59"
-#define FUSEC_WGMMA_REGISTERS_128 FUSEC_WGMMA_REGISTERS_120 ", " "%60, %61, %62, %63"
-#define FUSEC_WGMMA_REGISTERS_136 FUSEC_WGMMA_REGISTERS_128 ", " "%64, %65, %66, %67"
-#define FUSEC_WGMMA_REGISTERS_144 FUSEC_WGMMA_REGISTERS_136 ", " "%68, %69, %70, %71"
-#define FUSEC_WGMMA_REGISTERS_152 FUSEC_WGMMA_REGISTERS_144 ", " "%72, %73, %74, %75"
-#define FUSEC_WGMMA_REGISTERS_160 FUSEC_WGMMA_REGISTERS_152 ", " "%76, %77, %78, %79"
-#define FUSEC_WGMMA_REGISTERS_168 FUSEC_WGMMA_REGISTERS_160 ", " "%80, %81, %82, %83"
-#define FUSEC_WGMMA_REGISTERS_176 FUSEC_WGMMA_REGISTERS_168 ", " "%84, %85, %86, %87"
-#define FUSEC_WGMMA_REGISTERS_184 FUSEC_WGMMA_REGISTERS_176 ", " "%88, %89, %90, %91"
-#define FUSEC_WGMMA_REGISTERS_192 FUSEC_WGMMA_REGISTERS_184 ", " "%92, %93, %94, %95"
-#define FUSEC_WGMMA_REGISTERS_200 FUSEC_WGMMA_REGISTERS_192 ", " "%96, %97, %98, %99"
-#define FUSEC_WGMMA_REGISTERS_208 FUSEC_WGMMA_REGISTERS_200 ", " "%100, %101, %102, %103"
-#define FUSEC_WGMMA_REGISTERS_216 FUSEC_WGMMA_REGISTERS_208 ", " "%104, %105, %106, %107"
-#define FUSEC_WGMMA_REGISTERS_224 FUSEC_WGMMA_REGISTERS_216 ", " "%108, %109, %110, %111"
-#define FUSEC_WGMMA_REGISTERS_232 FUSEC_WGMMA_REGISTERS_224 ", " "%112, %113, %114, %115"
-#define FUSEC_WGMMA_REGISTERS_240 FUSEC_WGMMA_REGISTERS_232 ", " "%116, %117, %118, %119"
-#define FUSEC_WGMMA_REGISTERS_248 FUSEC_WGMMA_REGISTERS_240 ", " "%120, %121, %122, %123"
-#define FUSEC_WGMMA_REGISTERS_256 FUSEC_WGMMA_REGISTERS_248 ", " "%124, %125, %126, %127"
+#define FUSEC_WGMMA_REGISTERS_16 \
+  FUSEC_WGMMA_REGISTERS_8        \
+      ", "                       \
+      "%4, %5, %6, %7"
+#define FUSEC_WGMMA_REGISTERS_24 \
+  FUSEC_WGMMA_REGISTERS_16       \
+      ", "                       \
+      "%8, %9, %10, %11"
+#define FUSEC_WGMMA_REGISTERS_32 \
+  FUSEC_WGMMA_REGISTERS_24       \
+      ", "                       \
+      "%12, %13, %14, %15"
+#define FUSEC_WGMMA_REGISTERS_40 \
+  FUSEC_WGMMA_REGISTERS_32       \
+      ", "                       \
+      "%16, %17, %18, %19"
+#define FUSEC_WGMMA_REGISTERS_48 \
+  FUSEC_WGMMA_REGISTERS_40       \
+      ", "                       \
+      "%20, %21, %22, %23"
+#define FUSEC_WGMMA_REGISTERS_56 \
+  FUSEC_WGMMA_REGISTERS_48       \
+      ", "                       \
+      "%24, %25, %26, %27"
+#define FUSEC_WGMMA_REGISTERS_64 \
+  FUSEC_WGMMA_REGISTERS_56       \
+      ", "                       \
+      "%28, %29, %30, %31"
+#define FUSEC_WGMMA_REGISTERS_72 \
+  FUSEC_WGMMA_REGISTERS_64       \
+      ", "                       \
+      "%32, %33, %34, %35"
+#define FUSEC_WGMMA_REGISTERS_80 \
+  FUSEC_WGMMA_REGISTERS_72       \
+      ", "                       \
+      "%36, %37, %38, %39"
+#define FUSEC_WGMMA_REGISTERS_88 \
+  FUSEC_WGMMA_REGISTERS_80       \
+      ", "                       \
+      "%40, %41, %42, %43"
+#define FUSEC_WGMMA_REGISTERS_96 \
+  FUSEC_WGMMA_REGISTERS_88       \
+      ", "                       \
+      "%44, %45, %46, %47"
+#define FUSEC_WGMMA_REGISTERS_104 \
+  FUSEC_WGMMA_REGISTERS_96        \
+      ", "                        \
+      "%48, %49, %50, %51"
+#define FUSEC_WGMMA_REGISTERS_112 \
+  FUSEC_WGMMA_REGISTERS_104       \
+      ", "                        \
+      "%52, %53, %54, %55"
+#define FUSEC_WGMMA_REGISTERS_120 \
+  FUSEC_WGMMA_REGISTERS_112       \
+      ", "                        \
+      "%56, %57, %58, %59"
+#define FUSEC_WGMMA_REGISTERS_128 \
+  FUSEC_WGMMA_REGISTERS_120       \
+      ", "                        \
+      "%60, %61, %62, %63"
+#define FUSEC_WGMMA_REGISTERS_136 \
+  FUSEC_WGMMA_REGISTERS_128       \
+      ", "                        \
+      "%64, %65, %66, %67"
+#define FUSEC_WGMMA_REGISTERS_144 \
+  FUSEC_WGMMA_REGISTERS_136       \
+      ", "                        \
+      "%68, %69, %70, %71"
+#define FUSEC_WGMMA_REGISTERS_152 \
+  FUSEC_WGMMA_REGISTERS_144       \
+      ", "                        \
+      "%72, %73, %74, %75"
+#define FUSEC_WGMMA_REGISTERS_160 \
+  FUSEC_WGMMA_REGISTERS_152       \
+      ", "                        \
+      "%76, %77, %78, %79"
+#define FUSEC_WGMMA_REGISTERS_168 \
+  FUSEC_WGMMA_REGISTERS_160       \
+      ", "                        \
+      "%80, %81, %82, %83"
+#define FUSEC_WGMMA_REGISTERS_176 \
+  FUSEC_WGMMA_REGISTERS_168       \
+      ", "                        \
+      "%84, %85, %86, %87"
+#define FUSEC_WGMMA_REGISTERS_184 \
+  FUSEC_WGMMA_REGISTERS_176       \
+      ", "                        \
+      "%88, %89, %90, %91"
+#define FUSEC_WGMMA_REGISTERS_192 \
+  FUSEC_WGMMA_REGISTERS_184       \
+      ", "                        \
+      "%92, %93, %94, %95"
+#define FUSEC_WGMMA_REGISTERS_200 \
+  FUSEC_WGMMA_REGISTERS_192       \
+      ", "                        \
+      "%96, %97, %98, %99"
+#define FUSEC_WGMMA_REGISTERS_208 \
+  FUSEC_WGMMA_REGISTERS_200       \
+      ", "                        \
+      "%100, %101, %102, %103"
+#define FUSEC_WGMMA_REGISTERS_216 \
+  FUSEC_WGMMA_REGISTERS_208       \
+      ", "                        \
+      "%104, %105, %106, %107"
+#define FUSEC_WGMMA_REGISTERS_224 \
+  FUSEC_WGMMA_REGISTERS_216       \
+      ", "                        \
+      "%108, %109, %110, %111"
+#define FUSEC_WGMMA_REGISTERS_232 \
+  FUSEC_WGMMA_REGISTERS_224       \
+      ", "                        \
+      "%112, %113, %114, %115"
+#define FUSEC_WGMMA_REGISTERS_240 \
+  FUSEC_WGMMA_REGISTERS_232       \
+      ", "                        \
+      "%116, %117, %118, %119"
+#define FUSEC_WGMMA_REGISTERS_248 \
+  FUSEC_WGMMA_REGISTERS_240       \
+      ", "                        \
+      "%120, %121, %122, %123"
+#define FUSEC_WGMMA_REGISTERS_256 \
+  FUSEC_WGMMA_REGISTERS_248       \
+      ", "                        \
+      "%124, %125, %126, %127"
 
 #define FUSEC_WGMMA_OUTPUTS_8 FUSEC_D4(0)
 #define FUSEC_WGMMA_OUTPUTS_16 FUSEC_WGMMA_OUTPUTS_8, FUSEC_D4(4)
