@@ -53,5 +53,6 @@ def test_more_and_fewer_tiles_than_processors(heads: int) -> None:
 
 
 def test_maxima_that_grow() -> None:
-    text = attention("s = mul({scores}, 1.75)", SOFTMAX, m=300, n=2000)
-    check_on_gpu(pinned(text), scheduler="attention")
+    """Weights of few keys are told less sharply than a verdict needs, but wrong ones are seen."""
+    text = attention("s = mul({scores}, 2.5)", SOFTMAX, m=300, n=2000)
+    check_on_gpu(pinned(text), scheduler="attention", decided=False)
